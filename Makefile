@@ -1,0 +1,44 @@
+# Two commands do everything: `make run` and `make test`.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PROMPT ?= a small red star in the top left on a dark blue background
+
+.PHONY: help run test check bench openapi clean
+
+help:  ## Show this help
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
+	@$(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
+
+test: $(VENV)/.dev  ## Install and run all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## Lint, format, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
+	$(BIN)/python -m benchmarks.ingress
+	$(BIN)/python -m benchmarks.load --start
+	$(BIN)/python -m benchmarks.overhead
+
+openapi: $(VENV)/.dev  ## Write openapi.json anew
+	$(BIN)/gen-serve openapi > openapi.json
+
+clean:  ## Remove the virtual environment and caches, never data
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info

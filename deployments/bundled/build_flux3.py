@@ -1,0 +1,136 @@
+"""Builds the bundled Flux3 (distilled) checkpoint: `python -m deployments.bundled.build_flux3 [FOLDER]`.
+
+The folder has the same layout as a published checkpoint of the family and loads through the same code, only its
+networks are tiny: 3 million parameters, less than a thousandth of the real one's. Weights come from a fixed seed, so
+building twice gives the same bytes. They are untrained: pictures show coloured noise, not what the prompt says.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from diffusers.models.transformers.transformer_flux3 import Flux3Transformer2DModel
+from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
+from deployments.bundled.words import SPECIAL, VOCABULARY, tokenizer
+
+FOLDER = Path(__file__).parent / "checkpoints" / "flux3"
+SEED = 3
+
+TEXT_WIDTH = 64
+TEXT_LAYERS = 32
+"""The pipeline reads the hidden states 4, 8, ... 32, so there must be that many layers."""
+TEXT_STATES = 8
+
+EMBEDDING_GAIN = 25.0
+"""The default scale of 0.02 drowns a word in the residual stream."""
+
+
+def text_encoder() -> Qwen3VLForConditionalGeneration:
+    """Only the first layer does anything: the others pass the stream on, as their output projections are zero.
+
+    So the eight states the pipeline stacks are the word and its context, which is what small models learn fastest from.
+    """
+    config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": VOCABULARY,
+            "hidden_size": TEXT_WIDTH,
+            "intermediate_size": TEXT_WIDTH,
+            "num_hidden_layers": TEXT_LAYERS,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": TEXT_WIDTH // 2,
+            "max_position_embeddings": 8192,
+            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [8, 4, 4], "rope_type": "default"},
+            "tie_word_embeddings": True,
+        },
+        # Never used: references go through the VAE. The stock class can't be made without it.
+        vision_config={
+            "depth": 1,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_heads": 2,
+            "out_hidden_size": TEXT_WIDTH,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 16,
+            "deepstack_visual_indexes": [0],
+        },
+        tie_word_embeddings=True,
+        vision_start_token_id=SPECIAL.index("<|vision_start|>"),
+        vision_end_token_id=SPECIAL.index("<|vision_end|>"),
+        image_token_id=SPECIAL.index("<|image_pad|>"),
+        video_token_id=SPECIAL.index("<|video_pad|>"),
+    )
+    model = Qwen3VLForConditionalGeneration(config)
+    with torch.no_grad():
+        model.get_input_embeddings().get_parameter("weight").mul_(EMBEDDING_GAIN)
+        for layer in model.model.language_model.layers[1:]:
+            layer.get_parameter("self_attn.o_proj.weight").zero_()
+            layer.get_parameter("mlp.down_proj.weight").zero_()
+    return model
+
+
+def transformer() -> Flux3Transformer2DModel:
+    """1 block per token kind and 3 joint ones, 128 wide.
+
+    Rotary frequencies suit grids of some 8 to 64 tokens a side: with the usual base most of them would hardly turn.
+    """
+    return Flux3Transformer2DModel(
+        in_channels=4 * LATENT_CHANNELS,
+        cond_in_channels=4 * LATENT_CHANNELS,
+        num_layers=1,
+        num_single_layers=3,
+        attention_head_dim=32,
+        num_attention_heads=4,
+        joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
+        timestep_channels=64,
+        axes_dims_rope=(4, 12, 12, 4),
+        rope_theta=100,
+        flow_map=True,
+    )
+
+
+def build(folder: Path = FOLDER) -> None:
+    """Writes the checkpoint into `folder`, replacing what is there."""
+    blocks = Flux3DistilledAutoBlocks()
+    blocks.sub_blocks.pop("prompt_upsampler")
+    pipeline = blocks.init_pipeline()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        pipeline.update_components(
+            tokenizer=tokenizer(),
+            # Half precision keeps the files small. The VAE is exact arithmetic on large constants and needs all bits.
+            text_encoder=text_encoder().half(),
+            transformer=transformer().half(),
+            vae=analytic_vae(),
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
+    pipeline.save_pretrained(str(folder), overwrite_modular_index=True)
+    _make_relocatable(folder / "modular_model_index.json")
+    for file in folder.rglob("*.safetensors"):
+        file.chmod(0o644)  # written for their owner alone; a replica may run as another user
+
+
+def _make_relocatable(index: Path) -> None:
+    """The pipeline notes the path it was saved to; without one it takes the components that lie beside the index."""
+    entries = json.loads(index.read_text())
+    for entry in entries.values():
+        if isinstance(entry, list) and isinstance(entry[-1], dict):
+            entry[-1]["pretrained_model_name_or_path"] = None
+    index.write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    build(target)
+    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
+    print(f"{target}: {size / 2**20:.1f} MiB")

@@ -1,0 +1,136 @@
+"""Loads a checkpoint by the name a catalog gives it, ready to run on this machine.
+
+Names: `bundled/NAME` ships with the project, a path of an existing folder is used as it is, and everything else is a
+repository on the model hub (`owner/name`), fetched into its local cache.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from transformers.utils import logging as transformers_logging
+
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.engine.step import step
+from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
+
+logger = logging.getLogger(__name__)
+
+Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
+
+BUNDLED = Path(__file__).parent / "bundled" / "checkpoints"
+
+_PIPELINE_FILES = ("*.json", "*/*")
+"""Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
+
+
+def load(
+    checkpoint: str,
+    *,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: Precision = "auto",
+    attention: Sequence[str] = ("native",),
+    compile: bool = False,
+    render_max_pixels: int | None = None,
+) -> Family:
+    """The family of `checkpoint`, its networks on `device` and proven to run.
+
+    `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
+    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
+    attention backends; the first one that works here is used. `compile` compiles the repeated blocks, which slows the
+    first steps down and speeds the others up. `render_max_pixels` caps the size of what is rendered; larger pictures
+    are enlarged from it.
+
+    Raises CheckpointError.
+    """
+    folder, local_only = locate(checkpoint, revision)
+    place = torch.device(_device(device))
+    placement = Placement(
+        device=place, dtype=_precision(dtype, place), local_only=local_only, render_max_pixels=render_max_pixels
+    )
+    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
+    family = family_of(folder).load(folder, placement)
+    chosen = use_attention(family, attention)
+    if compile:
+        family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
+    logger.info("%s: %s on %s, %s, %s attention", checkpoint, type(family).__name__, place, placement.dtype, chosen)
+    return family
+
+
+def locate(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:
+    """The folder of a checkpoint, and whether everything it needs must be inside. Raises CheckpointError."""
+    if checkpoint.startswith("bundled/"):
+        folder = BUNDLED / checkpoint.removeprefix("bundled/")
+        if not folder.is_dir():
+            names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
+            raise CheckpointError(f"no {checkpoint}; there are: {names}")
+        return folder, True
+    if Path(checkpoint).is_dir():
+        return Path(checkpoint).resolve(), True
+    try:
+        return Path(snapshot_download(checkpoint, revision=revision, allow_patterns=list(_PIPELINE_FILES))), False
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+
+
+def use_attention(family: Family, names: Sequence[str]) -> str:
+    """Switches to the first of `names` that can draw a small picture here, and returns it.
+
+    A backend may be missing, refuse this device, or fail only when called; each is logged with its reason. Raises
+    CheckpointError when none works.
+    """
+    reasons = []
+    for name in names:
+        try:
+            family.transformer.set_attention_backend(name)
+            _probe(family)
+        except Exception as error:  # backends come from many packages, each failing in its own way
+            logger.warning("attention backend %s is unusable here: %s", name, error)
+            reasons.append(f"{name} ({error})")
+            family.transformer.reset_attention_backend()
+            continue
+        return name
+    raise CheckpointError(f"no attention backend works here: {'; '.join(reasons) or 'none was named'}")
+
+
+def _probe(family: Family) -> None:
+    """One step of a small picture. Raises whatever goes wrong, RuntimeError for numbers that are none."""
+    job = GenerationJob(
+        id="probe",
+        attempt=0,
+        prompt="a probe",
+        width=64,
+        height=64,
+        steps=1,
+        seed=0,
+        output_format="png",
+        output_prefix="probe",
+    )
+    [state] = family.encode([Commission(job)])
+    if isinstance(state, JobError):
+        raise state
+    step(family, [state])
+    if not torch.isfinite(state.x).all():
+        raise RuntimeError("its results are not finite")
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if accelerator is None else accelerator.type
+
+
+def _precision(name: Precision, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    halves = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if halves else torch.float32

@@ -1,0 +1,50 @@
+"""What a model streams back while it works on a job, in this order: `Started`, any number of `Alive`, `Progress` and
+`Preview`, then exactly one of `Done` and `Failed`. A stream that ends otherwise means the worker was lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deployments.contract.job import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The job was admitted to the running batch; sent at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The engine still works on the job; at least one event is sent every second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Share of the job that is done, 0.0 to 1.0, never falling within an attempt."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A small picture of the job after `step` of `steps`, stored under `key`."""
+
+    key: str
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    output: Output
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes."""
+
+    reason: str
+
+
+Event: TypeAlias = Started | Alive | Progress | Preview | Done | Failed

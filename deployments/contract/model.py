@@ -1,0 +1,31 @@
+"""How a replica is to run its model: everything a model deployment gets from the service's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """`checkpoint` is a hub id, a folder, or `bundled/<name>`. `attention` names backends, tried in order.
+
+    `render_max_pixels` renders larger pictures small and upscales them; None renders every picture at its size.
+    `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
+    takes longer than `step_limit_s` counts as hung. `preview_every` is the share of the steps between two previews.
+    """
+
+    checkpoint: str
+    objects_url: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: tuple[str, ...] = ("native",)
+    compile: bool = False
+    threads: int | None = None
+    render_max_pixels: int | None = None
+    preview_every: float | None = None
+    max_running: int = 8
+    max_batch: int = 8
+    step_limit_s: float = 120.0
+    objects_options: dict[str, Any] = field(default_factory=dict)

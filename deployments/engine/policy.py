@@ -1,0 +1,108 @@
+"""Who goes next: pure functions, so that every rule can be tested without a model, a thread or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Protocol, TypeVar
+
+from deployments.contract.events import Failed
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError, OutOfMemory, StateLike
+from deployments.engine.cost import CostTable
+
+OVERDUE = 8.0
+"""Waits of this many times its own solo duration put a picture before every one that came later."""
+
+NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
+BROKEN = Failed("the model could not process this request")
+TOO_LATE = Failed("the deadline passed before the picture was done")
+
+
+class Member(Protocol):
+    """A picture in the running batch."""
+
+    @property
+    def state(self) -> StateLike: ...
+    @property
+    def submitted(self) -> float:
+        """When the job came in, in seconds of the engine's clock."""
+        ...
+
+
+class Applicant(Protocol):
+    @property
+    def job(self) -> GenerationJob: ...
+
+
+M = TypeVar("M", bound=Member)
+A = TypeVar("A", bound=Applicant)
+
+
+def pick(running: Sequence[M], now: float, cost: CostTable) -> list[M]:
+    """The members that take the next step together: all of one key, at most `cost.limit(key)`, best rank first.
+
+    The best-ranked member decides the key. A member's rank is its remaining work divided by (1 + wait / solo): short
+    work first, so that it does not queue behind long work, and less so the longer others have waited. Rank alone
+    would let a stream of short work hold up long work almost without end, so whoever has waited `OVERDUE` times its
+    solo duration goes by arrival, before all others: nobody that comes later can overtake it any more, and no key
+    starves. A key never measured has no known duration, and goes by arrival too.
+
+    A backend that packs any mix of shapes into one forward gives all its states one key; nothing changes here.
+    Empty only when `running` is empty.
+    """
+    seconds = {key: cost.predict(key, 1) for key in {member.state.key for member in running}}
+    ranked = sorted(running, key=lambda member: _rank(member, now, seconds[member.state.key]))
+    if not ranked:
+        return []
+    key: Hashable = ranked[0].state.key
+    return [member for member in ranked if member.state.key == key][: cost.limit(key)]
+
+
+def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[bool, float, float]:
+    """Sorts ascending: overdue by arrival, then the others by aged remaining work, equals by arrival."""
+    state, wait = member.state, now - member.submitted
+    solo = (seconds_per_step or 0.0) * state.total_steps
+    if wait >= OVERDUE * solo:
+        return False, 0.0, member.submitted
+    remaining = (seconds_per_step or 0.0) * (state.total_steps - state.done_steps)
+    return True, remaining / (1 + wait / solo), member.submitted
+
+
+def admit(waiting: Sequence[A], active: Sequence[Applicant], *, max_running: int, at_most: int) -> list[A]:
+    """The first of `waiting` that may join `active` now, in order, `at_most` at once and `max_running` in all.
+
+    An isolated job joins only an empty engine, and nothing joins it. Nothing passes it while it waits at the head,
+    or a steady stream of others would keep it out for good.
+    """
+    if any(one.job.isolated for one in active):
+        return []
+    room = min(at_most, max_running - len(active))
+    admitted: list[A] = []
+    for one in waiting:
+        if len(admitted) >= room:
+            break
+        if one.job.isolated:
+            return admitted if active or admitted else [one]
+        admitted.append(one)
+    return admitted
+
+
+def hopeless(job: GenerationJob, now: float) -> bool:
+    """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
+    return job.deadline is not None and job.deadline <= now
+
+
+def verdict(error: Exception) -> Failed:
+    """What the client reads about a job that failed alone with `error`."""
+    if isinstance(error, JobError):
+        return Failed(str(error))
+    return NO_MEMORY if isinstance(error, OutOfMemory) else BROKEN
+
+
+def preview_due(done: int, total: int, every: float) -> bool:
+    """Whether step `done` of `total` crossed a multiple of `every`, a share of the steps above 0.
+
+    Never after the last step: the picture itself is next.
+    """
+    # The small addend keeps 3 of 10 steps at `every=0.1` from counting as 2.9999 shares.
+    return done < total and int(done / total / every + 1e-9) > int((done - 1) / total / every + 1e-9)

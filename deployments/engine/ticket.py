@@ -1,0 +1,64 @@
+"""One submitted job as its caller knows it: what it was told so far, and whether it will be told more."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from deployments.contract.events import Done, Event, Failed, Progress
+from deployments.contract.job import GenerationJob
+
+PROGRESS_INTERVAL = 0.25
+"""Seconds between two `Progress` events of a job, at least."""
+
+log = logging.getLogger(__name__)
+
+
+class Ticket:
+    """The handle that `Engine.submit` returns. Events go out one at a time; nothing follows the end."""
+
+    def __init__(self, job: GenerationJob, emit: Callable[[Event], None], submitted: float) -> None:
+        """`submitted` in seconds of the engine's clock."""
+        self.job = job
+        self.submitted = submitted
+        self._emit = emit
+        self._ended = False
+        self._fraction = 0.0
+        self._progressed: float | None = None
+        # Held while `emit` runs, so that `end` returns only when no event is on its way any more. Reentrant, since
+        # `emit` may cancel its own job.
+        self._lock = threading.RLock()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event is out, or the job was cancelled."""
+        return self._ended
+
+    def send(self, event: Event) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            try:
+                self._emit(event)
+            except Exception:
+                # Nobody listens any more: working on would only take the batch from others.
+                log.exception("listener of job %s failed; the job is dropped", self.job.id)
+                self._ended = True
+
+    def progress(self, fraction: float, now: float) -> None:
+        """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
+        with self._lock:
+            if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
+                return
+            if fraction <= self._fraction:
+                return
+            self._progressed, self._fraction = now, min(fraction, 1.0)
+            self.send(Progress(self._fraction))
+
+    def end(self, event: Done | Failed | None = None) -> None:
+        """Sends the last event, or None to leave without one. Only the first call does anything."""
+        with self._lock:
+            if event is not None:
+                self.send(event)
+            self._ended = True

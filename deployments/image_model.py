@@ -1,0 +1,98 @@
+"""The Ray Serve deployment that holds one image model and its step engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+
+from ray import serve
+
+from deployments.contract.events import Alive, Done, Event, Failed, Started
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import ModelSpec
+from deployments.contract.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+_ALIVE_EVERY_S = 1.0
+_FAULTS = 20
+"""So many jobs in a row that failed in a way nobody expected: the device is broken, not the jobs."""
+
+
+@serve.deployment
+class ImageModel:
+    """Streams the events of a job; the picture itself goes straight to the object store.
+
+    The event loop only passes events on. Loading, encoding, stepping and finishing happen in threads, so that health
+    checks are answered whatever the model does.
+    """
+
+    async def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        began = time.monotonic()
+        self._engine = await asyncio.to_thread(_engine, spec)
+        self._engine.start()
+        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
+
+    async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
+        """Ends after `Done` or `Failed`. Cancelling the call takes the job out of the batch before its next step."""
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        ticket = self._engine.submit(job, lambda event: loop.call_soon_threadsafe(events.put_nowait, event))
+        started = False
+        try:
+            while True:
+                try:
+                    event = await asyncio.wait_for(events.get(), _ALIVE_EVERY_S)
+                except TimeoutError:
+                    # Nothing to say of a job that still waits, or of an engine that hangs: the caller has its limits.
+                    if started and not self._hangs:
+                        yield Alive()
+                    continue
+                started = started or isinstance(event, Started)
+                yield event
+                if isinstance(event, (Done, Failed)):
+                    return
+        finally:
+            self._engine.cancel(ticket)
+
+    async def check_health(self) -> None:
+        """Raises when a new process would do better: a hung step, or nothing but unexpected errors."""
+        if self._hangs:
+            raise RuntimeError(f"a step has been running for more than {self._spec.step_limit_s} s")
+        if self._engine.faults >= _FAULTS:
+            raise RuntimeError(f"{self._engine.faults} jobs in a row failed unexpectedly")
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        return {"waiting": self._engine.waiting, "running": self._engine.running}
+
+    @property
+    def _hangs(self) -> bool:
+        busy_since = self._engine.busy_since
+        return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
+
+
+def _engine(spec: ModelSpec):  # noqa: ANN202 - Engine of the backend's state
+    """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
+    import torch
+
+    from deployments import checkpoints
+    from deployments.engine.diffusion_backend import DiffusionBackend
+    from deployments.engine.loop import Engine
+
+    # Workers without a CPU share get one thread from Ray; a model wants the machine.
+    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    family = checkpoints.load(
+        spec.checkpoint,
+        revision=spec.revision,
+        device=spec.device,
+        dtype=spec.dtype,
+        attention=spec.attention,
+        compile=spec.compile,
+        render_max_pixels=spec.render_max_pixels,
+    )
+    backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options))
+    return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)

@@ -1,0 +1,82 @@
+"""Binds everything: the one place that knows all deployments."""
+
+from __future__ import annotations
+
+from ray import serve
+from ray.serve.config import AutoscalingConfig
+from ray.serve.deployment import Application
+
+from deployments.contract.model import ModelSpec
+from deployments.image_model import ImageModel
+from serve_app import catalog as catalogs
+from serve_app.catalog import Catalog, Model
+from serve_app.dispatcher import Dispatcher
+from serve_app.ingress import app_builder
+from serve_app.settings import ModelSettings, Settings
+
+APP_NAME = "gen"
+
+
+def build(settings: Settings) -> Application:
+    """The Ray Serve application that `settings` describes."""
+    catalog = catalogs.load(settings)
+    models = {
+        name: _model(name, model, settings.models.get(name, ModelSettings()), settings)
+        for name, model in catalog.models.items()
+    }
+    dispatcher = Dispatcher.options(
+        name="Dispatcher",
+        num_replicas=settings.dispatcher.replicas,
+        ray_actor_options={"num_cpus": 0},
+        health_check_period_s=settings.dispatcher.health_check_period_s,
+        health_check_timeout_s=3,
+        graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
+    ).bind(settings, models)
+    return _ingress(settings, catalog).bind(dispatcher)
+
+
+def _ingress(settings: Settings, catalog: Catalog) -> serve.Deployment:
+    # The dispatcher is an argument only so that it belongs to the application; the two meet in Redis.
+    return serve.deployment(serve.ingress(app_builder(settings, catalog))()).options(
+        name="Ingress",
+        num_replicas=settings.service.ingress_replicas,
+        max_ongoing_requests=settings.service.max_ongoing_requests,
+        ray_actor_options={"num_cpus": 0},
+        health_check_period_s=1,
+        health_check_timeout_s=5,
+        graceful_shutdown_timeout_s=35,
+    )
+
+
+def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Application:
+    scaling = chosen.autoscaling
+    spec = ModelSpec(
+        checkpoint=chosen.checkpoint or model.checkpoint,
+        revision=None if chosen.checkpoint else model.revision,
+        objects_url=settings.objects_url,
+        objects_options=settings.objects.options,
+        attention=tuple(chosen.attention),
+        **chosen.model_dump(
+            include={
+                "device",
+                "dtype",
+                "compile",
+                "threads",
+                "render_max_pixels",
+                "preview_every",
+                "max_running",
+                "max_batch",
+                "step_limit_s",
+            }
+        ),
+    )
+    return ImageModel.options(
+        name=name,
+        # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
+        max_ongoing_requests=chosen.max_running,
+        autoscaling_config=AutoscalingConfig(**scaling.model_dump()),
+        ray_actor_options=chosen.actor,
+        health_check_period_s=chosen.health_check_period_s,
+        health_check_timeout_s=chosen.health_check_timeout_s,
+        graceful_shutdown_timeout_s=chosen.drain_s,
+    ).bind(spec)

@@ -1,0 +1,35 @@
+"""The command line: `gen-serve`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from serve_app.cli import generate, keys, openapi, projects, tasks, up
+from serve_app.client import ServiceError
+
+app = typer.Typer(
+    help="Durable, self-hosted asynchronous media generation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("up")(up.up)
+app.command("generate")(generate.generate)
+app.command("openapi")(openapi.openapi)
+app.add_typer(keys.app, name="keys")
+app.add_typer(projects.app, name="projects")
+app.add_typer(tasks.app, name="tasks")
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration."""
+    try:
+        app()
+    except ServiceError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(1)
+    except (FileNotFoundError, ValueError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,17 @@
+"""`gen-serve openapi`: the interface's description, without starting anything."""
+
+from __future__ import annotations
+
+import json
+
+from serve_app import catalog, settings
+from serve_app.cli.options import DEFAULT_CONFIG, Config
+
+
+def openapi(config: Config = DEFAULT_CONFIG) -> None:
+    """Print the OpenAPI description of the service."""
+    from serve_app.ingress import create_app
+
+    chosen = settings.load(config)
+    app = create_app(chosen, catalog.load(chosen))
+    print(json.dumps(app.openapi(), indent=2, sort_keys=True))

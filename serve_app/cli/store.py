@@ -1,0 +1,31 @@
+"""Reaches the Redis of a service from the command line, whether the service runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from serve_app import redis_client, settings
+from serve_app.embedded_redis import EmbeddedRedis, running_url
+
+
+@asynccontextmanager
+async def connected(config: Path) -> AsyncIterator[tuple[Redis, str]]:
+    """A client and the key prefix. Starts the embedded server for as long as needed when none runs."""
+    chosen = settings.load(config)
+    server: EmbeddedRedis | None = None
+    url = chosen.redis.url or running_url(chosen.data_dir / "redis")
+    if url is None:
+        server = EmbeddedRedis(chosen.data_dir / "redis")
+        server.start()
+        url = server.url
+    redis = redis_client.connect(url)
+    try:
+        yield redis, chosen.redis.prefix
+    finally:
+        await redis.aclose()
+        if server is not None:
+            server.stop()

@@ -1,0 +1,76 @@
+"""`gen-serve up`: run the service on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve_app import settings
+from serve_app.cli import generate
+from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.client import Client, ServiceError
+from serve_app.embedded_redis import AlreadyRunning
+
+_ENDPOINT = "gen-3-image-klein"
+
+
+def up(
+    config: Config = DEFAULT_CONFIG,
+    first_picture: Annotated[
+        str | None, typer.Option(help="Once ready, make a picture of this prompt, over HTTP as a client would.")
+    ] = None,
+) -> None:
+    """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start."""
+    from serve_app.launcher import Launcher, PortInUse, Stopped
+
+    chosen = settings.load(config)
+    began = time.monotonic()
+    print(f"starting; data in {chosen.data_dir}", flush=True)
+    try:
+        with Launcher(chosen) as service:
+            print(
+                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (description at /docs)", flush=True
+            )
+            print(f"API key in {service.key_file}", flush=True)
+            if first_picture:
+                _in_background(
+                    service.base_url, service.key_file, first_picture, chosen.data_dir / "first-picture.jpeg"
+                )
+            service.serve()
+    except (AlreadyRunning, PortInUse) as problem:
+        raise ValueError(str(problem)) from None
+    except Stopped:
+        print("stopped; nothing accepted is lost", flush=True)
+
+
+def _in_background(base_url: str, key_file: Path, prompt: str, target: Path) -> None:
+    """In a thread of its own: the main thread watches over the server."""
+
+    def make() -> None:
+        try:
+            with Client(base_url, key_file.read_text().strip()) as client:
+                saved = generate.run(client, _ENDPOINT, {"prompt": prompt}, target)
+        except ServiceError as problem:
+            print(f"the first picture failed: {problem}", file=sys.stderr, flush=True)
+            return
+        print(f"\npicture saved: {saved}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
+        print("serving; Ctrl-C stops", flush=True)
+
+    threading.Thread(target=make, daemon=True).start()
+
+
+def curl(base_url: str, key_file: Path, prompt: str) -> str:
+    """A line that submits the prompt and shows the result, pasted into a shell as it is."""
+    body = '{"prompt": "' + prompt.replace("\\", "\\\\").replace('"', '\\"') + '"}'
+    submit = (
+        f'curl -s {base_url}/v1/{_ENDPOINT} -H "x-key: $(cat {shlex.quote(str(key_file))})" '
+        f"-H 'content-type: application/json' -d {shlex.quote(body)}"
+    )
+    polling_url = "python3 -c 'import json, sys; print(json.load(sys.stdin)[\"polling_url\"])'"
+    return f'curl -s "$({submit} | {polling_url})&wait=60"'

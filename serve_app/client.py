@@ -1,0 +1,94 @@
+"""A small client of the service's HTTP interface: submit, wait, fetch."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+
+_POLL_S = 10
+"""How long one poll waits on the server's side."""
+_TERMINAL = {"Ready", "Error", "Request Moderated", "Content Moderated", "Task not found"}
+
+
+class ServiceError(Exception):
+    """What the service said no to, or that it can't be reached. Its text is fit for a person."""
+
+
+class Client:
+    """Talks to one service. Use as a context manager."""
+
+    def __init__(self, base_url: str, key: str = "") -> None:
+        self.base_url = base_url.rstrip("/")
+        headers = {"x-key": key} if key else {}
+        self._http = httpx2.Client(base_url=self.base_url, headers=headers, timeout=_POLL_S + 20, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def submit(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The submission's answer: `id`, `polling_url`, costs."""
+        return self._call("POST", f"/v1/{path.removeprefix('/').removeprefix('v1/')}", json=dict(body))
+
+    def poll(self, task_id: str, wait: float = 0) -> dict[str, Any]:
+        """The task as it is, after `wait` seconds at most."""
+        return self._call("GET", "/v1/get_result", params={"id": task_id, "wait": wait}, accept=(404,))
+
+    def wait(self, task_id: str, on_poll: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+        """The task once it has ended. `on_poll` sees every answer on the way."""
+        while True:
+            task = self.poll(task_id, wait=0.5)
+            on_poll(task)
+            if task["status"] in _TERMINAL:
+                return task
+
+    def fetch(self, url: str) -> bytes:
+        """The file behind a result link."""
+        return self._answer("GET", url).content
+
+    def tasks(self, *, limit: int, cursor: str | None = None, active: bool = False) -> dict[str, Any]:
+        params = {"limit": limit, "active": active} | ({"cursor": cursor} if cursor else {})
+        return self._call("GET", "/v1/tasks", params=params)
+
+    def cancel(self, task_id: str) -> dict[str, Any]:
+        return self._call("DELETE", f"/v1/tasks/{task_id}")
+
+    def ready(self) -> bool:
+        try:
+            return self._http.get("/readyz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        return self._answer(method, path, **options).json()
+
+    def _answer(self, method: str, path: str, *, accept: tuple[int, ...] = (), **options: Any) -> httpx2.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx2.HTTPError as problem:
+            raise ServiceError(f"{self.base_url} can't be reached: {problem}") from None
+        if response.is_success or response.status_code in accept:
+            return response
+        raise ServiceError(f"HTTP {response.status_code}: {_reason(response)}")
+
+
+def extension(url: str) -> str:
+    """The file name extension of a result link, with its dot."""
+    suffix = Path(httpx2.URL(url).path).suffix
+    return suffix or mimetypes.guess_extension("image/jpeg") or ".jpeg"
+
+
+def _reason(response: httpx2.Response) -> str:
+    try:
+        detail = response.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200]
+    if isinstance(detail, str):
+        return detail
+    return "; ".join(f"{'.'.join(entry['loc'])}: {entry['msg']}" for entry in detail)

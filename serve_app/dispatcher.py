@@ -1,0 +1,102 @@
+"""The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
+
+Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: as long as a
+dispatcher lives it prolongs its leases, and when it does not, the reaper of any other takes the tasks back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ray import serve
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+from ray.serve.handle import DeploymentHandle
+from redis.exceptions import RedisError
+
+from deployments.contract.objects import ObjectStore
+from serve_app import redis_client
+from serve_app.lanes import Lane
+from serve_app.settings import Settings
+from serve_app.tasks.store import TaskStore
+from serve_app.upkeep import Upkeep
+
+logger = logging.getLogger(__name__)
+
+
+@serve.deployment
+class Dispatcher:
+    def __init__(self, settings: Settings, models: dict[str, DeploymentHandle]) -> None:
+        redis = redis_client.connect(settings.redis_url)
+        self._redis = redis
+        self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
+        owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
+        self._lanes = {
+            name: Lane(name, owner, self._store, _caller(handle), settings.dispatcher, settings.models[name])
+            for name, handle in models.items()
+        }
+        self._upkeep = Upkeep(self._store, ObjectStore(settings.objects_url, settings.objects.options), list(models))
+        self._drain_s = settings.dispatcher.drain_s
+        self._loops = [
+            asyncio.create_task(_forever(loop), name=name)
+            for name, loop in {
+                "listen": self._listen,
+                "sweep": self._upkeep.sweep,
+                "reap": self._upkeep.reap,
+                **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
+                **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
+            }.items()
+        ]
+
+    async def check_health(self) -> None:
+        for loop in self._loops:
+            if loop.done():
+                raise RuntimeError(f"the {loop.get_name()} loop has ended")
+
+    async def __del__(self) -> None:
+        """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
+        await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
+        for loop in self._loops:
+            loop.cancel()
+        await self._redis.aclose()
+
+    async def _listen(self) -> None:
+        """Hears of new work and of work to stop. Lossy; the loops also look by themselves."""
+        store = self._store
+        lanes = {store.channel(f"wake:{lane.name}"): lane for lane in self._lanes.values()}
+        stop = store.channel("stop")
+        async with self._redis.pubsub() as pubsub:
+            await pubsub.subscribe(stop, *lanes)
+            async for message in pubsub.listen():
+                if message["type"] != "message":
+                    continue
+                if message["channel"] == stop:
+                    for lane in self._lanes.values():
+                        lane.stop(message["data"])
+                else:
+                    lanes[message["channel"]].wake.set()
+
+
+def _caller(handle: DeploymentHandle) -> Callable[[Any], Any]:
+    # Built once: every `.options()` makes a new router.
+    return handle.options(stream=True).generate.remote
+
+
+async def _forever(loop: Callable[[], Awaitable[None]]) -> None:
+    """Runs a loop again whenever it fails: Redis comes back, and bugs must not stop the others' work."""
+    while True:
+        try:
+            await loop()
+        except asyncio.CancelledError:
+            raise
+        except RedisError as problem:
+            logger.warning("task store out of reach: %s", type(problem).__name__)
+        except Exception:
+            logger.exception("a dispatcher loop failed and starts again")
+        await asyncio.sleep(0.2)

@@ -1,0 +1,73 @@
+"""The HTTP face: a FastAPI app, and the Ray Serve deployment that runs it.
+
+It imports no model code and does no blocking work; everything it knows is in Redis and the object store, so any replica
+answers any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
+from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+
+from serve_app import errors, services
+from serve_app.body_limit import BodyLimit
+from serve_app.catalog import Catalog
+from serve_app.routes import generate, health, results, tasks
+from serve_app.settings import Settings
+
+DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at once,
+fetch the result with `GET /v1/get_result`."""
+
+
+def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
+    """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with services.opened(settings, catalog) as app.state.services:
+            yield
+
+    app = FastAPI(
+        title="Media generation",
+        version="1",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    errors.install(app)
+    app.add_middleware(BodyLimit, max_bytes=settings.service.max_body_mb * 2**20)
+    for router in (generate.router(catalog), results.router, tasks.router, health.router):
+        app.include_router(router)
+    _add_docs(app)
+    return app
+
+
+def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+    """What a Ray Serve replica calls to make its own app."""
+
+    def build() -> FastAPI:
+        return create_app(settings, catalog)
+
+    return build
+
+
+def _add_docs(app: FastAPI) -> None:
+    """`/docs` with its scripts served from here: it renders without internet."""
+    app.mount("/docs/static", StaticFiles(directory=SWAGGER_FILES), name="docs-static")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title=app.title,
+            swagger_js_url="/docs/static/swagger-ui-bundle.js",
+            swagger_css_url="/docs/static/swagger-ui.css",
+            swagger_favicon_url="/docs/static/favicon.png",
+        )

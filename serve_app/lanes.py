@@ -1,0 +1,131 @@
+"""One lane of a dispatcher: the tasks of one model that this process has in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+from redis.exceptions import RedisError
+
+from serve_app.lifecycle import Flight, NotStarted, Patience, Stale, WorkerLost, carry_out
+from serve_app.settings import DispatcherSettings, ModelSettings
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease
+
+logger = logging.getLogger(__name__)
+
+_IDLE_POLL_S = 1.0
+"""The net below the wake channel, which may lose messages."""
+_LOST = (RayActorError, RayTaskError, WorkerLost)
+"""The worker died, hung, or broke in a way the engine did not account for."""
+_NOT_ITS_FAULT = (NotStarted, RequestCancelledError, BackPressureError, DeploymentUnavailableError)
+
+
+class Lane:
+    def __init__(
+        self,
+        name: str,
+        owner: str,
+        store: TaskStore,
+        call: Callable[[Any], Any],
+        settings: DispatcherSettings,
+        model: ModelSettings,
+    ) -> None:
+        self.name = name
+        self.wake = asyncio.Event()
+        self._owner = owner
+        self._store = store
+        self._call = call
+        self._patience = Patience(settings.start_s, settings.stall_s)
+        self._headroom = settings.headroom
+        # Enough to keep every replica full and, by the headroom, to ask for one more.
+        self._window = model.max_running * model.autoscaling.max_replicas + settings.headroom * settings.replicas
+        self._flights: dict[tuple[str, int], Flight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    async def lease(self) -> None:
+        """Takes tasks as long as few of those taken are still waiting for a replica to begin."""
+        while not self._draining:
+            # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
+            self.wake.clear()
+            room = self._headroom - sum(not flight.started for flight in self._flights.values())
+            leases = await self._store.lease(self.name, self._owner, room, self._window) if room > 0 else []
+            for lease in leases:
+                self._start(lease)
+            if not leases:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.wake.wait(), _IDLE_POLL_S)
+
+    async def heartbeat(self) -> None:
+        """Prolongs the leases; work whose lease is lost stops."""
+        while True:
+            flights = dict(self._flights)
+            for held in await self._store.heartbeat(self.name, list(flights)):
+                flight = flights[held]
+                if not flight.completing and flight.stream is not None:
+                    logger.info("lost the lease of %s, attempt %d: its work stops", *held)
+                    flight.stream.cancel()
+            await asyncio.sleep(self._store.limits.lease_s / 4)
+
+    def stop(self, task_id: str) -> None:
+        """Stops the work on a task that was cancelled or ran out of time."""
+        for (flying, _), flight in list(self._flights.items()):
+            if flying == task_id and flight.stream is not None and not flight.completing:
+                flight.stream.cancel()
+
+    async def drain(self, limit_s: float) -> None:
+        """Gives back what has not begun, waits for what has, gives back what is left after `limit_s`."""
+        self._draining = True
+        for flight in self._flights.values():
+            if not flight.started and flight.stream is not None:
+                flight.stream.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+        for flight in list(self._flights.values()):
+            if flight.stream is not None:
+                flight.stream.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+    def _start(self, lease: Lease) -> None:
+        flight = Flight(self.name, lease)
+        # By attempt: the next attempt of the same task may be leased here before this one has cleaned up.
+        self._flights[flight.held] = flight
+        task = asyncio.create_task(self._fly(flight))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fly(self, flight: Flight) -> None:
+        try:
+            await carry_out(flight, self._call, self._store, self._patience, self.wake.set)
+        except Stale:
+            logger.info("%s, attempt %d, belongs to someone else by now or has ended", *flight.held)
+        except _NOT_ITS_FAULT as reason:
+            await self._give_back(flight, reason, strike=False)
+            if isinstance(reason, DeploymentUnavailableError):
+                await asyncio.sleep(1)
+        except _LOST as reason:
+            await self._give_back(flight, reason, strike=True)
+        except Exception as reason:
+            logger.exception("carrying out %s failed", flight.lease.id)
+            await self._give_back(flight, reason, strike=True)
+        finally:
+            if flight.stream is not None:
+                flight.stream.cancel()
+            del self._flights[flight.held]
+            self.wake.set()
+
+    async def _give_back(self, flight: Flight, reason: Exception, *, strike: bool) -> None:
+        alone = flight.lease.isolated and flight.started
+        try:
+            outcome = await self._store.release(self.name, *flight.held, strike=strike, alone=alone)
+        except RedisError:
+            return  # the lease runs out, and the reaper does it
+        if outcome:
+            logger.warning("gave back %s, attempt %d (strike: %s): %s", *flight.held, strike, type(reason).__name__)

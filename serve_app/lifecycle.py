@@ -1,0 +1,202 @@
+"""The way of one task, from lease to outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from redis.exceptions import RedisError
+
+from deployments.contract.events import Alive, Done, Event, Failed, Preview, Progress, Started
+from deployments.contract.job import GenerationJob, Output
+from serve_app.media.geometry import RATIOS, size_for
+from serve_app.media.ratio_words import ratio_from_prompt
+from serve_app.requests.layout import caption, parse_layout
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, Status
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RATIO = "16:9"
+_PROGRESS_EVERY_S = 0.2
+
+
+class WorkerLost(Exception):
+    """The model stopped answering, or its stream ended without an outcome."""
+
+
+class NotStarted(Exception):
+    """The model did not begin in time; nothing speaks against the task."""
+
+
+class Stale(Exception):
+    """The lease was lost: another attempt owns the task, or it has ended."""
+
+
+class Stream(Protocol):
+    """A running call of a model. Work stops only by `cancel`."""
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+    def cancel(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One leased attempt in this process."""
+
+    lane: str
+    lease: Lease
+    stream: Stream | None = None
+    started: bool = False
+    completing: bool = False
+    """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
+    work_began: float = field(default_factory=time.time)
+
+    @property
+    def held(self) -> tuple[str, int]:
+        return self.lease.id, self.lease.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that."""
+
+    start_s: float
+    stall_s: float
+
+
+async def carry_out(
+    flight: Flight,
+    call: Callable[[GenerationJob], Stream],
+    store: TaskStore,
+    patience: Patience,
+    on_start: Callable[[], None],
+) -> None:
+    """Decide what is open, let the model work, publish what came of it.
+
+    Returns once the outcome is published. Raises WorkerLost, NotStarted or Stale, and whatever the stream raises; then
+    nothing was published, and the caller gives the task back.
+    """
+    work = _Work(flight, store)
+    job = await _decide(work)
+
+    flight.stream = call(job)
+    async for event in _events(flight, patience):
+        match event:
+            case Started():
+                flight.started = True
+                flight.work_began = time.time()
+                on_start()
+                await work.advance(Status.GENERATING, progress=0.0)
+            case Progress(fraction):
+                await work.note(progress=fraction)
+            case Preview(key, step, steps):
+                await work.note(preview={"key": key, "step": step, "steps": steps})
+            case Done(output):
+                await work.publish(Status.READY, result=_result(flight, job, output))
+                return
+            case Failed(reason):
+                await work.publish(Status.ERROR, details={"error": reason})
+                return
+            case Alive():
+                pass
+    raise WorkerLost("the stream ended without an outcome")
+
+
+async def _decide(work: _Work) -> GenerationJob:
+    """Fills in what submission left open: the ratio of a text-to-image request."""
+    flight, spec = work.flight, work.spec
+    width, height = spec["width"], spec["height"]
+    if width is None:
+        await work.advance(Status.REASONING)
+        ratio = ratio_from_prompt(caption(spec["prompt"])) or DEFAULT_RATIO
+        width, height = size_for(RATIOS[ratio], spec["area"])
+    return GenerationJob(
+        id=flight.lease.id,
+        attempt=flight.lease.attempt,
+        prompt=spec["prompt"],
+        width=width,
+        height=height,
+        steps=spec["steps"],
+        seed=spec["seed"],
+        output_format=spec["output_format"],
+        output_prefix=f"results/{flight.lease.id}/{flight.lease.attempt}",
+        references=tuple(spec["references"]),
+        layout=parse_layout(spec["prompt"]),
+        isolated=flight.lease.isolated,
+    )
+
+
+async def _events(flight: Flight, patience: Patience) -> AsyncIterator[Event]:
+    """The stream's events, with an end to waiting."""
+    assert flight.stream is not None
+    events = flight.stream.__aiter__()
+    while True:
+        try:
+            limit = patience.stall_s if flight.started else patience.start_s
+            yield await asyncio.wait_for(anext(events), limit)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise (WorkerLost("the stream stalled") if flight.started else NotStarted) from None
+
+
+def _result(flight: Flight, job: GenerationJob, output: Output) -> dict[str, Any]:
+    now = time.time()
+    return {
+        "key": output.key,
+        "prompt": job.prompt,
+        "seed": job.seed,
+        "start_time": round(flight.work_began, 3),
+        "end_time": round(now, 3),
+        "duration": round(now - flight.work_began, 3),
+    }
+
+
+class _Work:
+    """A flight's writes to the store, each fenced by its attempt."""
+
+    def __init__(self, flight: Flight, store: TaskStore) -> None:
+        self.flight = flight
+        self.spec: dict[str, Any] = json.loads(flight.lease.job)
+        self._store = store
+        self._noted = 0.0
+
+    async def advance(self, status: Status, **fields: Any) -> None:
+        """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
+        flight = self.flight
+        try:
+            current = await self._store.advance(flight.lane, *flight.held, status, **fields)
+        except RedisError as problem:
+            logger.warning("could not note progress of %s: %s", flight.lease.id, type(problem).__name__)
+            return
+        if not current:
+            raise Stale
+
+    async def note(self, **fields: Any) -> None:
+        """As `advance`, at most five times a second."""
+        now = time.monotonic()
+        if now - self._noted >= _PROGRESS_EVERY_S or "preview" in fields:
+            self._noted = now
+            await self.advance(Status.GENERATING, **fields)
+
+    async def publish(self, status: Status, **outcome: Any) -> None:
+        """Insists until the store took the outcome or refused it. Raises Stale when refused."""
+        flight = self.flight
+        flight.completing = True
+        if status is Status.READY:
+            outcome["cost"] = self.spec["price"]
+        while True:
+            try:
+                published = await self._store.complete(flight.lane, *flight.held, status, **outcome)
+                break
+            except RedisError as problem:
+                logger.warning("could not publish %s yet: %s", flight.lease.id, type(problem).__name__)
+                await asyncio.sleep(0.5)
+        if not published:
+            raise Stale

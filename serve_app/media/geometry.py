@@ -1,0 +1,158 @@
+"""Sizes of pictures: named ratios, size tiers, limits, megapixels. Lengths are in pixels, areas in square pixels.
+
+A tier is an area, not a side: every ratio at one tier costs about the same work. Rounding each side of a named ratio to
+the nearest multiple of 16 is what gives the published limits: 21:9 at `4k` is 6256x2688, the longest side, and 4:3 at
+`4k` is 4736x3552, the largest area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt, log
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+Ratio: TypeAlias = Fraction
+"""Width over height."""
+
+MEGAPIXEL: Final = 1024 * 1024
+"""Square pixels in one megapixel, as it is counted and billed."""
+
+MIN_SIDE: Final = 64
+MAX_SIDE: Final = 6256
+MAX_AREA: Final = 16_822_272
+
+GRID: Final = 16
+"""Sides of named ratios are multiples of this."""
+
+RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
+    {
+        name: Fraction(*map(int, name.split(":")))
+        for name in (
+            *("21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1"),
+            *("4:5", "3:4", "5:7", "2:3", "9:16", "1:2", "9:21"),
+        )
+    }
+)
+"""The ratios a client can name, widest first."""
+
+TIERS: Final[Mapping[str, int]] = MappingProxyType(
+    {"768sq": 768**2, "1k": 1024**2, "1.5k": 1536**2, "2k": 2048**2, "4k": 4096**2}
+)
+"""Areas of the named resolutions, smallest first."""
+
+DEFAULT_TIER: Final = "1k"
+AUTO: Final = "auto"
+
+
+class Size(NamedTuple):
+    width: int
+    height: int
+
+    @property
+    def area(self) -> int:
+        return self.width * self.height
+
+    @property
+    def ratio(self) -> Ratio:
+        return Fraction(self.width, self.height)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSize:
+    """What is known about the size of a picture when its request is accepted.
+
+    `area` is the nominal area to price: the tier's, or the exact one where the size is exact. A price must not depend
+    on how the sides of a tier happened to round. `size` is None while the ratio is still to be chosen from the prompt.
+    """
+
+    area: int
+    size: Size | None
+
+    def at(self, ratio: Ratio) -> Size:
+        """The final size, given the `ratio` that was chosen; it changes nothing where the size is decided already."""
+        return self.size or size_for(ratio, self.area)
+
+
+def size_for(ratio: Ratio, area: int) -> Size:
+    """The size of about `area` with about `ratio`, each side the nearest multiple of 16, at least 16."""
+    return Size(_nearest_on_grid(ratio * area), _nearest_on_grid(area / ratio))
+
+
+def nearest_ratio(ratio: Ratio) -> str:
+    """The name of the supported ratio closest to `ratio`, by factor: 2:1 is as far from 1:1 as 1:2 is."""
+    return min(RATIOS, key=lambda name: abs(log(RATIOS[name] / ratio)))
+
+
+def nearest_tier(width: int, height: int) -> str:
+    """The name of the tier whose area is closest to that of the given size, by factor."""
+    return min(TIERS, key=lambda name: abs(log(Fraction(TIERS[name], width * height))))
+
+
+def fit(width: int, height: int) -> Size:
+    """The given size where it is within the limits, else scaled down or up to them with its ratio kept to the pixel.
+
+    Sides end within `MIN_SIDE` to `MAX_SIDE`, the area within `MAX_AREA`. A strip too narrow for any such size gets the
+    narrowest one.
+    """
+    narrowest = Fraction(MIN_SIDE, MAX_SIDE)
+    ratio = min(max(Fraction(width, height), narrowest), 1 / narrowest)
+    largest = min(Fraction(MAX_SIDE), MAX_SIDE * ratio, Fraction(isqrt(int(MAX_AREA * ratio))))
+    smallest = max(Fraction(MIN_SIDE), MIN_SIDE * ratio)
+    exact = min(max(Fraction(width), smallest), largest)
+    return Size(int(exact), int(exact / ratio))
+
+
+def scale_to(width: int, height: int, area: int) -> Size:
+    """The given size scaled to about `area`, its ratio kept to the pixel, then held to the limits as by `fit`."""
+    ratio = Fraction(width, height)
+    return fit(max(1, isqrt(int(area * ratio))), max(1, isqrt(int(area / ratio))))
+
+
+def picture_size(
+    *,
+    width: int | None = None,
+    height: int | None = None,
+    aspect_ratio: str = AUTO,
+    resolution: str | None = None,
+    reference: tuple[int, int] | None = None,
+) -> PictureSize:
+    """The size of the picture to make.
+
+    An exact `width` and `height` win over all else. `reference` is the size of the first reference picture, None for
+    text-to-image. With a ratio of `auto` an edit keeps the reference's ratio, at its own size unless `resolution` asks
+    for a tier, and text-to-image leaves the ratio open. With a named ratio, an edit without `resolution` takes the tier
+    nearest to the reference. Raises KeyError for a ratio or resolution that has no such name.
+    """
+    if width is not None and height is not None:
+        return _exact(Size(width, height))
+    if reference is not None and aspect_ratio == AUTO:
+        if resolution is None:
+            return _exact(fit(*reference))
+        return PictureSize(TIERS[resolution], scale_to(*reference, TIERS[resolution]))
+    if resolution is None:
+        resolution = DEFAULT_TIER if reference is None else nearest_tier(*reference)
+    area = TIERS[resolution]
+    return PictureSize(area, None if aspect_ratio == AUTO else size_for(RATIOS[aspect_ratio], area))
+
+
+def megapixels(area: int) -> float:
+    """Megapixels of an area, as reported: 2 decimals."""
+    return round(area / MEGAPIXEL, 2)
+
+
+def billed_megapixels(area: int) -> int:
+    """Megapixels of an area, as billed: rounded up to whole ones, 0 for no pixels."""
+    return -(-area // MEGAPIXEL)
+
+
+def _exact(size: Size) -> PictureSize:
+    return PictureSize(size.area, size)
+
+
+def _nearest_on_grid(square: Fraction) -> int:
+    """The multiple of `GRID` nearest to the square root of `square`, in whole numbers all the way."""
+    halves = isqrt(int(4 * square / GRID**2))
+    return max(1, (halves + 1) // 2) * GRID

@@ -1,0 +1,204 @@
+"""The one gate for pictures that clients send: base64, a `data:` URI or an http(s) URL in, a checked picture out.
+
+Every picture is decoded in full before it is accepted, so no model ever meets a broken one. The client's own bytes are
+kept where they are fine as they are; else the picture is turned upright, reduced to its first frame and to 8-bit grey,
+RGB or RGBA, and stored as PNG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import io
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx2
+import pybase64
+from PIL import Image, ImageOps
+
+from serve_app.media.geometry import MEGAPIXEL
+from serve_app.media.guard import UrlGuard, UrlRefused
+
+_TYPES: Final = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
+"""Pillow's formats to extensions. MPO is a JPEG that carries further frames, as phones write it."""
+
+_PLAIN_MODES: Final = frozenset({"L", "RGB", "RGBA"})
+_WIDE_MODES: Final = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+_ORIENTATION_TAG: Final = 0x0112
+_UPRIGHT: Final = 1
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class BadImage(ValueError):
+    """Not a picture the service takes. The message tells the client what was wrong and what would be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included."""
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 20 * MEGAPIXEL
+    max_redirects: int = 3
+    timeout_s: float = 10.0
+
+    def refuse(self, problem: str) -> BadImage:
+        """The error for `problem`, with what would be accepted instead."""
+        return BadImage(
+            f"{problem}; expected a JPEG, PNG or WebP picture as base64, a data: URI or an http(s) URL, "
+            f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
+        )
+
+
+DEFAULT_LIMITS: Final = InputLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class InputImage:
+    """A picture that decodes in full; `width` and `height` are pixels of the upright picture."""
+
+    data: bytes = field(repr=False)
+    content_type: str
+    extension: str
+    width: int
+    height: int
+    has_alpha: bool
+
+
+async def load_image(value: str, guard: UrlGuard, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
+    """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadImage."""
+    value = value.strip()
+    if value[:8].lower().startswith(("http://", "https://")):
+        return await asyncio.to_thread(read_image, await _fetch(value, guard, limits), limits)
+    return await asyncio.to_thread(decode_image, value, limits)
+
+
+def decode_image(value: str, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
+    """The picture in base64 (either alphabet, with or without padding and line breaks) or a `data:` URI.
+
+    Raises BadImage.
+    """
+    return read_image(_decode_base64(value, limits), limits)
+
+
+def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
+    """The picture in the bytes of a file. Raises BadImage."""
+    if len(data) > limits.max_bytes:
+        raise limits.refuse("the file is too large")
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            # The header is all that was read so far: a picture over the limit is refused before it unfolds.
+            if image.width * image.height > limits.max_pixels:
+                raise limits.refuse(f"the picture is too large ({image.width}x{image.height} pixels)")
+            image.load()
+            return _checked(image, data)
+    except BadImage:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise limits.refuse("the picture is too large") from None
+    except Exception as error:
+        # A decoder that is fed hostile bytes may raise anything; whatever it is, this is not a picture to work with.
+        raise limits.refuse("not a picture, or a damaged one") from error
+
+
+def _checked(image: Image.Image, data: bytes) -> InputImage:
+    extension = _TYPES[image.format or ""]
+    single = getattr(image, "n_frames", 1) == 1
+    normal = _normalised(_upright(image))
+    if normal is not image or not single:
+        data, extension = _as_png(normal, keep_profile=normal.mode == image.mode), "png"
+    return InputImage(
+        data=data,
+        content_type=f"image/{extension}",
+        extension=extension,
+        width=normal.width,
+        height=normal.height,
+        has_alpha=normal.mode == "RGBA",
+    )
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture as a viewer shows it; the very same object when it needs no turning."""
+    try:
+        orientation = image.getexif().get(_ORIENTATION_TAG, _UPRIGHT)
+    except Exception:
+        # Damaged metadata does not spoil the picture; viewers show it unturned.
+        return image
+    return image if orientation == _UPRIGHT else ImageOps.exif_transpose(image)
+
+
+def _normalised(image: Image.Image) -> Image.Image:
+    """The picture in 8-bit grey, RGB or RGBA; the very same object when it is so already."""
+    if image.mode in _WIDE_MODES:
+        # A plain conversion clips: everything above 255 of 65535 would turn white.
+        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    if image.has_transparency_data:
+        return image if image.mode == "RGBA" else image.convert("RGBA")
+    if image.mode in _PLAIN_MODES:
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _as_png(image: Image.Image, *, keep_profile: bool) -> bytes:
+    """Fast rather than small. A colour profile made for another mode is dropped: it would spoil the colours."""
+    buffer = io.BytesIO()
+    profile = image.info.get("icc_profile") if keep_profile else None
+    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, icc_profile=profile)
+    return buffer.getvalue()
+
+
+def _decode_base64(value: str, limits: InputLimits) -> bytes:
+    if value[:5].lower() == "data:":
+        head, comma, value = value.partition(",")
+        if not comma or not head.lower().endswith(";base64"):
+            raise limits.refuse("the data: URI is not base64")
+    # Judged by its length before it is decoded, with room for line breaks.
+    if len(value) > limits.max_bytes * 1.4 + 1024:
+        raise limits.refuse("the file is too large")
+    try:
+        return pybase64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    compact = "".join(value.split()).rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return pybase64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise limits.refuse("not valid base64") from None
+
+
+async def _fetch(url: str, guard: UrlGuard, limits: InputLimits) -> bytes:
+    try:
+        async with asyncio.timeout(limits.timeout_s), guard.client(timeout=limits.timeout_s) as client:
+            return await _follow(client, url, limits)
+    except UrlRefused as refusal:
+        raise limits.refuse(f"the URL was refused: {refusal}") from None
+    except (TimeoutError, httpx2.TimeoutException):
+        raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        raise limits.refuse("the URL could not be fetched") from None
+
+
+async def _follow(client: httpx2.AsyncClient, url: str, limits: InputLimits) -> bytes:
+    """The body behind `url` and up to `max_redirects` redirects, each of which passes the client's guard anew."""
+    target = httpx2.URL(url)
+    for _ in range(limits.max_redirects + 1):
+        async with client.stream("GET", target, headers={"Accept-Encoding": "identity"}) as response:
+            location = response.headers.get("location")
+            if response.status_code not in _REDIRECTS or location is None:
+                return await _body(response, limits)
+            target = target.join(location)
+    raise limits.refuse(f"the URL redirects more than {limits.max_redirects} times")
+
+
+async def _body(response: httpx2.Response, limits: InputLimits) -> bytes:
+    if response.status_code != httpx2.codes.OK:
+        raise limits.refuse(f"the URL answered with HTTP status {response.status_code}")
+    body = bytearray()
+    # Raw bytes, as a compressed body could unfold past any limit.
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > limits.max_bytes:
+            raise limits.refuse("the file is too large")
+    return bytes(body)

@@ -1,0 +1,55 @@
+"""Signed links to results in a local store: whoever holds one may read that one object until it expires.
+
+The signature is HMAC-SHA256 over method, path and expiry, so neither can be changed. Expiry times lie on a grid of half
+a life: polls within one such half get the same URL, which lets clients and caches keep what they have fetched. A link
+therefore lives at least the promised time and at most one and a half times that (rounded up to whole seconds).
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from math import ceil
+from typing import Final
+from urllib.parse import quote
+
+PREFIX: Final = "/v1/results/"
+_MIN_SECRET_BYTES: Final = 16
+_MAX_EXPIRY_DIGITS: Final = 12
+
+
+class LinkSigner:
+    def __init__(self, secret: bytes) -> None:
+        """`secret` is shared by all processes that sign or check. Raises ValueError when it is under 16 bytes."""
+        if len(secret) < _MIN_SECRET_BYTES:
+            raise ValueError(f"the secret that signs links must have at least {_MIN_SECRET_BYTES} bytes")
+        self._secret = secret
+
+    def sign(self, key: str, life_s: float, now: float) -> str:
+        """The path and query that open the object `key` for `life_s` seconds or up to half as long again.
+
+        `now` is epoch seconds. Raises ValueError when the life is not positive.
+        """
+        if life_s <= 0:
+            raise ValueError("the life of a link must be positive")
+        life = ceil(life_s)
+        step = max(1, life // 2)
+        expires = ceil((now + life) / step) * step
+        path = _path(key)
+        return f"{path}?se={expires}&sig={self._signature(path, str(expires))}"
+
+    def verify(self, key: str, se: str, sig: str, now: float) -> bool:
+        """Whether `se` and `sig`, as they stand in a query, open `key` at `now` (epoch seconds). Never raises."""
+        if not (se.isascii() and se.isdigit() and len(se) <= _MAX_EXPIRY_DIGITS):
+            return False
+        genuine = hmac.compare_digest(self._signature(_path(key), se).encode(), sig.encode(errors="replace"))
+        return genuine and now < int(se)
+
+    def _signature(self, path: str, expires: str) -> str:
+        digest = hmac.digest(self._secret, f"GET\n{path}\n{expires}".encode(), sha256)
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _path(key: str) -> str:
+    return PREFIX + quote(key, safe="/", errors="replace")

@@ -1,0 +1,180 @@
+"""Field types that requests share, and the base of every generation request.
+
+Whole numbers are JSON numbers: a boolean, a string or 1.5 is refused, 3.0 is taken for 3. Secrets and pictures appear
+in no `repr` and in no error.
+"""
+
+from __future__ import annotations
+
+import binascii
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import randbelow
+from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
+
+import pybase64
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SecretStr,
+    ValidationError,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
+
+from deployments.contract.job import OutputFormat as OutputFormat
+from serve_app.media.guard import UrlRefused, parse_url
+from serve_app.requests.plan import Plan
+
+MAX_PROMPT_CHARS: Final = 32_768
+MAX_SEED: Final = 2**32 - 1
+MAX_URL_CHARS: Final = 2083
+SECRET_PREFIX: Final = "whsec_"
+"""Marks a webhook secret whose remainder is the base64 form of the key."""
+
+# fmt: off
+AspectRatio: TypeAlias = Literal[
+    "auto",
+    "21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1",
+    "4:5", "3:4", "5:7", "2:3", "9:16", "1:2", "9:21",
+]
+# fmt: on
+Resolution: TypeAlias = Literal["768sq", "1k", "1.5k", "2k", "4k"]
+
+
+@dataclass(frozen=True, slots=True)
+class NullIsUnset:
+    """Marks a field whose explicit null means the same as leaving it out: the default applies."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_default_for_null, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "null"}]}
+
+
+def located_error(field: str, kind: LiteralString, message: LiteralString, **context: Any) -> ValidationError:
+    """An error that a validator of a whole request raises, yet that names one field of it.
+
+    `message` may refer to the context by `{name}`.
+    """
+    problem = PydanticCustomError(kind, message, context or None)
+    details = InitErrorDetails(type=problem, loc=(field,), input=None)
+    return ValidationError.from_exception_data("request", [details], hide_input=True)
+
+
+def _default_for_null(value: Any) -> Any:
+    if value is None:
+        raise PydanticUseDefault
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, (bool, str, bytes)):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+def _webhook_url(value: str) -> str:
+    try:
+        parse_url(value)
+    except UrlRefused as refusal:
+        raise PydanticCustomError("url_refused", "{reason}", {"reason": str(refusal)}) from None
+    return value
+
+
+def _webhook_secret(value: SecretStr) -> SecretStr:
+    secret = value.get_secret_value()
+    if not secret.startswith(SECRET_PREFIX):
+        return value
+    try:
+        key = pybase64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise PydanticCustomError("webhook_secret", "A secret that starts with whsec_ must go on in valid base64")
+    return value
+
+
+JSON_NUMBER: Final = BeforeValidator(_number)
+"""Marks an integer that must be sent as a JSON number; it follows the limits, so that the schema shows them."""
+
+Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
+
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED), JSON_NUMBER]
+
+WebhookUrl = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_URL_CHARS, json_schema_extra={"format": "uri", "pattern": "^https?://"}),
+    AfterValidator(_webhook_url),
+]
+
+WebhookSecret = Annotated[SecretStr, Field(min_length=1, max_length=512), AfterValidator(_webhook_secret)]
+
+User = Annotated[str, Field(min_length=1, max_length=256)]
+
+ImageInput = Annotated[str, Field(min_length=1)]
+"""Base64, a `data:` URI or an http(s) URL; what is behind it is checked when it is loaded."""
+
+
+class GenerationRequest(BaseModel):
+    """What every generation endpoint takes, and what the way of a request needs to know of any of them."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    image_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that hold pictures, each one picture or a list of them."""
+
+    webhook_url: WebhookUrl | None = Field(
+        default=None,
+        description="URL that receives the result as a POST once the task has one. It must be reachable publicly.",
+        examples=["https://example.com/hooks/pictures"],
+    )
+    webhook_secret: WebhookSecret | None = Field(
+        default=None,
+        repr=False,
+        description="Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the "
+        "text itself. Without a secret, webhooks are not signed.",
+        examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+    )
+    user: User | None = Field(
+        default=None,
+        description="Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one "
+        "else.",
+        examples=["user-4711"],
+    )
+
+    safety_tolerance: int | None = Field(
+        default=None, description="How much is let through, 0 is strictest. None: the endpoint's default."
+    )
+
+    @abstractmethod
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        """What to make, given the width and height of each picture of `image_inputs`, in the same order.
+
+        A seed that was left out is drawn here, so plan a request once.
+        """
+
+    def image_inputs(self) -> list[tuple[tuple[str, ...], str]]:
+        """The pictures as sent, each with its location in the body, in the order the model is to see them."""
+        found: list[tuple[tuple[str, ...], str]] = []
+        for name in self.image_fields:
+            value: str | list[str] | None = getattr(self, name)
+            if isinstance(value, str):
+                found.append(((name,), value))
+            elif value is not None:
+                found.extend(((name, str(index)), item) for index, item in enumerate(value))
+        return found
+
+
+def random_seed() -> int:
+    """A seed for a request that names none."""
+    return randbelow(MAX_SEED + 1)

@@ -1,0 +1,123 @@
+"""Structured prompts: a prompt may end with a JSON array that says where each element of the picture goes.
+
+Two forms, never mixed in one array:
+
+- generate: `{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}`
+- edit: `{"id": "cat_1", "from": "ref_image_0", "src_bbox": [..], "tgt_bbox": [..], "desc": ".."}`, in which `tgt_bbox`
+  null removes the element and `from` null describes a new one; both null would say nothing and is refused.
+
+Boxes are `[top, left, bottom, right]`, whole numbers 0 to 1000, top above bottom and left of right. What counts as such
+an array: it ends the prompt, it has items, and all of them are objects. So `a clock showing [3]`, an empty array and
+text that is no JSON are plain text; an array of objects that breaks the rules is an error, as it was surely meant as a
+layout.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+from deployments.contract.job import Box, LayoutRow
+
+MAX_COORDINATE: Final = 1000
+
+_GENERATE_KEYS: Final = ("id", "bbox", "desc")
+_EDIT_KEYS: Final = ("id", "from", "src_bbox", "tgt_bbox", "desc")
+_START: Final = re.compile(r"\[\s*\{")
+
+_MAX_STARTS: Final = 32
+"""How many places a prompt may have that look like the start of an array; bounds the work on hostile text."""
+
+
+class LayoutError(ValueError):
+    """A prompt ends with an array that is no valid layout. The message is fit for the client's eyes."""
+
+
+def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
+    """The rows at the end of `prompt`, in their order; empty for plain text. Raises LayoutError."""
+    _, items = _split(prompt)
+    keys = _GENERATE_KEYS if items and "bbox" in items[0] else _EDIT_KEYS
+    rows: list[LayoutRow] = []
+    for index, item in enumerate(items):
+        _check_keys(item, keys, index)
+        rows.append(_generate_row(item, index) if keys is _GENERATE_KEYS else _edit_row(item, index))
+    names = [row.name for row in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise LayoutError(f"the id {name!r} occurs more than once in the layout")
+    return tuple(rows)
+
+
+def caption(prompt: str) -> str:
+    """The prompt without the array at its end, whether or not that array is valid."""
+    return _split(prompt)[0]
+
+
+def _split(prompt: str) -> tuple[str, list[dict[str, Any]]]:
+    """The caption and the items of the array that ends the prompt."""
+    if prompt.rstrip().endswith("]"):
+        for start in islice(_START.finditer(prompt), _MAX_STARTS):
+            try:
+                items, end = _DECODER.raw_decode(prompt, start.start())
+            except (ValueError, RecursionError):
+                continue
+            if not prompt[end:].strip() and all(isinstance(item, dict) for item in items):
+                return prompt[: start.start()].rstrip(), items
+    return prompt, []
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _generate_row(item: Mapping[str, Any], index: int) -> LayoutRow:
+    return LayoutRow(
+        name=_text(item, "id", index), target=_box(item, "bbox", index), description=_text(item, "desc", index)
+    )
+
+
+def _edit_row(item: Mapping[str, Any], index: int) -> LayoutRow:
+    row = LayoutRow(
+        name=_text(item, "id", index),
+        target=None if item["tgt_bbox"] is None else _box(item, "tgt_bbox", index),
+        description=_text(item, "desc", index),
+        source=None if item["from"] is None else _text(item, "from", index),
+        source_box=None if item["src_bbox"] is None else _box(item, "src_bbox", index),
+    )
+    if row.source is None and row.target is None:
+        raise LayoutError(f"layout row {index} has neither a from nor a tgt_bbox, so there is nothing to do")
+    return row
+
+
+def _check_keys(item: Mapping[str, Any], keys: tuple[str, ...], index: int) -> None:
+    if set(item) != set(keys):
+        raise LayoutError(
+            f"layout row {index} must have exactly the keys {', '.join(keys)}; rows that generate have "
+            f"{', '.join(_GENERATE_KEYS)}, rows that edit have {', '.join(_EDIT_KEYS)}, and the two don't mix"
+        )
+
+
+def _text(item: Mapping[str, Any], key: str, index: int) -> str:
+    value = item[key]
+    if not isinstance(value, str) or (key != "desc" and not value):
+        raise LayoutError(f"{key} of layout row {index} must be a {'' if key == 'desc' else 'non-empty '}string")
+    return value
+
+
+def _box(item: Mapping[str, Any], key: str, index: int) -> Box:
+    value = item[key]
+    # `type` rather than `isinstance`, as True is an int as well.
+    if not isinstance(value, list) or len(value) != 4 or any(type(number) is not int for number in value):
+        raise LayoutError(f"{key} of layout row {index} must be four whole numbers: [top, left, bottom, right]")
+    top, left, bottom, right = value
+    if not (0 <= top < bottom <= MAX_COORDINATE and 0 <= left < right <= MAX_COORDINATE):
+        raise LayoutError(
+            f"{key} of layout row {index} must be within 0 to {MAX_COORDINATE}, with top < bottom and left < right"
+        )
+    return top, left, bottom, right

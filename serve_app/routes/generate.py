@@ -1,0 +1,202 @@
+"""`POST /v1/<endpoint>`: from a request to an accepted task.
+
+Validate, authenticate, price, store the inputs, then one atomic step in Redis. Whatever refuses the request leaves
+nothing behind; whatever kills this process before that step leaves at most inputs, which are swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, HTTPException, Request
+from pydantic import BaseModel
+
+from serve_app.accounts.keys import ApiKey
+from serve_app.auth import Caller
+from serve_app.catalog import Catalog, Endpoint
+from serve_app.errors import Invalid
+from serve_app.media.guard import UrlRefused
+from serve_app.media.inputs import BadImage, InputImage, load_image
+from serve_app.media.geometry import megapixels
+from serve_app.origin import public_base
+from serve_app.requests import GenerationRequest
+from serve_app.requests.plan import Plan
+from serve_app.routes.schemas import Submission, errors
+from serve_app.services import Deps, Services
+from serve_app.tasks.store import IdempotencyMismatch, QueueFull, TooManyActive
+from serve_app.tasks.task import NewTask
+
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+
+
+def router(catalog: Catalog) -> APIRouter:
+    """One route per endpoint of the catalog."""
+    routes = APIRouter(tags=["generate"])
+    for name, endpoint in catalog.endpoints.items():
+        routes.add_api_route(
+            f"/v1/{name}",
+            _handler(name, endpoint),
+            methods=["POST"],
+            response_model=Submission,
+            response_model_exclude_unset=True,
+            summary=endpoint.summary or name,
+            operation_id=name,
+            responses=errors(403, 413, 429, 503),
+        )
+    return routes
+
+
+def _handler(name: str, endpoint: Endpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def submit(
+        body: BaseModel, request: Request, services: Deps, caller: Caller, idempotency_key: IdempotencyKey = None
+    ) -> dict[str, Any]:
+        assert isinstance(body, GenerationRequest)
+        base = public_base(request, services.settings.service)
+        return await _accept(services, caller, name, endpoint, body, base, idempotency_key or "")
+
+    # The real type, for validation and for the API's description.
+    submit.__annotations__["body"] = endpoint.request_type
+    return submit
+
+
+async def _accept(
+    services: Services,
+    caller: ApiKey,
+    name: str,
+    endpoint: Endpoint,
+    body: GenerationRequest,
+    base: str,
+    idempotency_key: str,
+) -> dict[str, Any]:
+    tolerance = _approved_tolerance(endpoint, body)
+    await _check_webhook(services, body)
+    images = await _load_images(services, body)
+    plan = body.plan([(image.width, image.height) for image in images])
+    price = endpoint.price.millicredits(plan.area, plan.input_pixels)
+
+    task_id = str(uuid.uuid4())
+    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, image in enumerate(images)]
+    reply = _reply(task_id, base, endpoint, body, plan, price)
+    task = NewTask(
+        id=task_id,
+        project=caller.project,
+        lane=endpoint.model,
+        endpoint=name,
+        job=json.dumps(_job(plan, keys, tolerance, price)),
+        work=plan.work,
+        weight=(await services.projects.get(caller.project)).weight,
+        reply=json.dumps(reply),
+        price=price,
+        key_id=caller.id,
+        user=body.user or "",
+        webhook_url=body.webhook_url or "",
+        webhook_secret=body.webhook_secret.get_secret_value() if body.webhook_secret else "",
+        input_count=len(images),
+        idempotency_key=idempotency_key,
+        body_hash=_body_hash(name, body),
+    )
+    try:
+        await _store_images(services, task_id, keys, images)
+        created, accepted = await services.tasks.submit(task)
+    except (QueueFull, TooManyActive, IdempotencyMismatch) as refusal:
+        await _discard(services, task_id, keys)
+        raise _refused(refusal, name) from None
+    if not created:
+        await _discard(services, task_id, keys)
+    return json.loads(accepted)
+
+
+def _approved_tolerance(endpoint: Endpoint, body: GenerationRequest) -> int:
+    tolerance = endpoint.safety.default if body.safety_tolerance is None else body.safety_tolerance
+    if tolerance > endpoint.safety.approved:
+        approved = list(range(endpoint.safety.approved + 1))
+        message = f"Level {tolerance} is not approved for this endpoint; approved levels: {approved}"
+        raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
+    return tolerance
+
+
+async def _check_webhook(services: Services, body: GenerationRequest) -> None:
+    if body.webhook_url:
+        try:
+            await services.guard.check(body.webhook_url)
+        except UrlRefused as refusal:
+            raise Invalid(["body", "webhook_url"], str(refusal)) from None
+
+
+async def _load_images(services: Services, body: GenerationRequest) -> list[InputImage]:
+    """All input pictures, decoded and checked, in the request's order. The first bad one is named."""
+    inputs = body.image_inputs()
+    loaded = await asyncio.gather(*(load_image(value, services.guard) for _, value in inputs), return_exceptions=True)
+    images: list[InputImage] = []
+    for (loc, _), image in zip(inputs, loaded, strict=True):
+        if isinstance(image, BadImage):
+            raise Invalid(["body", *loc], str(image), "image_invalid")
+        if isinstance(image, BaseException):
+            raise image
+        images.append(image)
+    return images
+
+
+async def _store_images(services: Services, task_id: str, keys: list[str], images: list[InputImage]) -> None:
+    if images:
+        await services.tasks.reserve(task_id)
+        for key, image in zip(keys, images, strict=True):
+            await services.objects.put(key, image.data, image.content_type)
+
+
+async def _discard(services: Services, task_id: str, keys: list[str]) -> None:
+    if keys:
+        await services.objects.delete_prefix(f"inputs/{task_id}")
+        await services.tasks.sweep([task_id], limit=0)
+
+
+def _job(plan: Plan, keys: list[str], tolerance: int, price: int) -> dict[str, Any]:
+    return {
+        "prompt": plan.prompt,
+        "width": plan.width,
+        "height": plan.height,
+        "area": plan.area,
+        "steps": plan.steps,
+        "seed": plan.seed,
+        "output_format": plan.output_format,
+        "references": keys,
+        "safety_tolerance": tolerance,
+        "price": price,
+    }
+
+
+def _reply(
+    task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, plan: Plan, price: int
+) -> dict[str, Any]:
+    reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
+    quoted = endpoint.quotes_price
+    reply["cost"] = price / 1000 if quoted else None
+    reply["input_mp"] = megapixels(plan.input_pixels) if quoted else None
+    reply["output_mp"] = megapixels(plan.area) if quoted else None
+    if body.webhook_url:
+        reply |= {"status": "Pending", "webhook_url": body.webhook_url}
+    return reply
+
+
+def _body_hash(name: str, body: GenerationRequest) -> str:
+    """Equal for requests that mean the same: order of keys and fields left at their default don't matter."""
+    meant = body.model_dump(mode="json", exclude_unset=True)
+    if body.webhook_secret is not None:
+        meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
+    return hashlib.sha256(f"{name}\n{json.dumps(meant, sort_keys=True)}".encode()).hexdigest()
+
+
+def _refused(refusal: Exception, name: str) -> Exception:
+    if isinstance(refusal, IdempotencyMismatch):
+        message = "This Idempotency-Key was used with another request body in the last 24 hours"
+        return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+    if isinstance(refusal, TooManyActive):
+        message = f"Too many active tasks: this project may have {refusal.limit} at a time"
+    else:
+        message = f"The queue of {name} is full"
+    return HTTPException(429, message, {"Retry-After": "5"})

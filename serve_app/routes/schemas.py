@@ -1,0 +1,84 @@
+"""Response bodies that several routes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from serve_app.tasks.task import Status
+
+
+class Problem(BaseModel):
+    detail: str
+
+
+class ValidationProblem(BaseModel):
+    class Entry(BaseModel):
+        type: str
+        loc: list[str]
+        msg: str
+        ctx: dict[str, Any] | None = None
+
+    detail: list[Entry]
+
+
+_MEANINGS = {
+    402: "Not enough credits, or a spending limit reached",
+    403: "Key missing, wrong or revoked",
+    404: "Not found",
+    409: "Not possible in the task's present state",
+    413: "Request body too large",
+    429: "Too many active tasks, or the queue is full; see `Retry-After`",
+    503: "The task store is out of reach; see `Retry-After`",
+}
+
+
+def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route that may answer these, beside 422."""
+    described: dict[int | str, dict[str, Any]] = {
+        code: {"model": Problem, "description": _MEANINGS[code]} for code in codes
+    }
+    described[422] = {"model": ValidationProblem, "description": "The request failed validation"}
+    return described
+
+
+class Submission(BaseModel):
+    """An accepted task."""
+
+    id: str
+    polling_url: str
+    cost: float | None = Field(description="Cost in credits")
+    input_mp: float | None = Field(description="Input megapixels of 2^20 pixels, 2 decimals")
+    output_mp: float | None = Field(description="Output megapixels of 2^20 pixels, 2 decimals")
+    status: str | None = Field(default=None, description="`Pending`; only with a webhook")
+    webhook_url: str | None = Field(default=None, description="Only with a webhook")
+
+
+class TaskResult(BaseModel):
+    """What polling answers."""
+
+    id: str
+    status: Status
+    result: dict[str, Any] | None = None
+    progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
+    details: dict[str, Any] | None = None
+    preview: dict[str, Any] | None = None
+    cost: float | None = Field(default=None, description="Settled cost in credits, once known")
+
+
+class TaskSummary(BaseModel):
+    id: str
+    endpoint: str
+    status: Status
+    progress: float | None
+    attempt: int = Field(description="How often work on the task was begun")
+    created: float = Field(description="Epoch seconds")
+    started: float | None
+    finished: float | None
+    cost: float | None = Field(description="Settled cost in credits, once known")
+
+
+class TaskPage(BaseModel):
+    tasks: list[TaskSummary]
+    next: str | None = Field(description="Cursor of the next page; null on the last one")

@@ -1,0 +1,75 @@
+"""What the routes work with: one of each, opened with the app and closed with it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from redis.asyncio import Redis
+
+from deployments.contract.objects import ObjectStore
+from serve_app import redis_client
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.projects import ProjectStore
+from serve_app.catalog import Catalog
+from serve_app.media.guard import UrlGuard
+from serve_app.media.links import LinkSigner
+from serve_app.settings import Settings
+from serve_app.tasks.completions import Completions
+from serve_app.tasks.store import TaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    settings: Settings
+    catalog: Catalog
+    redis: Redis
+    tasks: TaskStore
+    completions: Completions
+    keys: KeyStore
+    projects: ProjectStore
+    objects: ObjectStore
+    links: LinkSigner
+    guard: UrlGuard
+
+
+@asynccontextmanager
+async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
+    redis, prefix = redis_client.connect(settings.redis_url), settings.redis.prefix
+    tasks = TaskStore(redis, prefix, settings.tasks.limits())
+    completions = Completions(redis, tasks.channel("done"))
+    services = Services(
+        settings=settings,
+        catalog=catalog,
+        redis=redis,
+        tasks=tasks,
+        completions=completions,
+        keys=KeyStore(redis, prefix),
+        projects=ProjectStore(redis, prefix),
+        objects=ObjectStore(settings.objects_url, settings.objects.options),
+        links=LinkSigner(await _link_secret(redis, prefix)),
+        guard=UrlGuard(settings.network.allow),
+    )
+    try:
+        yield services
+    finally:
+        await completions.close()
+        await redis.aclose()
+
+
+async def _link_secret(redis: Redis, prefix: str) -> bytes:
+    """One secret for all replicas and restarts: the first to ask makes it."""
+    key = f"{prefix}secret:links"
+    await redis.set(key, secrets.token_hex(32), nx=True)
+    return bytes.fromhex(await cast(Awaitable[str], redis.get(key)))
+
+
+def _services(request: Request) -> Services:
+    return request.app.state.services
+
+
+Deps = Annotated[Services, Depends(_services)]

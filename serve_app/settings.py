@@ -1,0 +1,200 @@
+"""All settings, from one YAML file; `configs/local.yaml` explains each with its default.
+
+Environment variables override the file: `GEN_SERVICE__PORT=9000` sets `service.port`. Unknown keys are refused, so a
+typing error never passes as a default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+from serve_app.tasks.store import Limits
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceSettings(Section):
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=1, le=65535)
+    public_url: str | None = None
+    trusted_proxies: list[str] = []
+    max_body_mb: int = Field(default=288, ge=1)
+    basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
+    ingress_replicas: int = Field(default=1, ge=1)
+    max_ongoing_requests: int = Field(default=2000, ge=1)
+
+
+class RedisSettings(Section):
+    url: str | None = None
+    prefix: str = "gen:"
+
+
+class ObjectSettings(Section):
+    url: str | None = None
+    options: dict[str, Any] = {}
+
+
+class LinkSettings(Section):
+    image_life_s: int = Field(default=600, ge=10)
+    video_life_s: int = Field(default=3600, ge=10)
+
+
+class TaskSettings(Section):
+    max_ready: int = Field(default=10_000, ge=1)
+    max_active: int = Field(default=24, ge=1)
+    queue_s: float = Field(default=24 * 3600, gt=0)
+    run_s: float = Field(default=15 * 60, gt=0)
+    retention_s: float = Field(default=24 * 3600, gt=0)
+    lease_s: float = Field(default=10.0, ge=1)
+
+    def limits(self) -> Limits:
+        return Limits(**self.model_dump())
+
+
+class NetworkSettings(Section):
+    allow: list[str] = []
+
+
+class DispatcherSettings(Section):
+    replicas: int = Field(default=2, ge=1)
+    headroom: int = Field(default=4, ge=1)
+    start_s: float = Field(default=600.0, gt=0)
+    stall_s: float = Field(default=10.0, gt=1)
+    drain_s: float = Field(default=30.0, ge=0)
+    health_check_period_s: float = Field(default=2.0, gt=0)
+
+
+class AutoscalingSettings(Section):
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    target_ongoing_requests: float = Field(default=4.0, gt=0)
+    upscale_delay_s: float = Field(default=2.0, ge=0)
+    downscale_delay_s: float = Field(default=60.0, ge=0)
+    look_back_period_s: float = Field(default=5.0, gt=0)
+    metrics_interval_s: float = Field(default=1.0, gt=0)
+
+
+class ModelSettings(Section):
+    checkpoint: str | None = None
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    attention: list[str] = ["native"]
+    compile: bool = False
+    threads: int | None = Field(default=None, ge=1)
+    render_max_pixels: int | None = Field(default=None, ge=64 * 64)
+    preview_every: float | None = Field(default=None, gt=0, le=1)
+    max_running: int = Field(default=8, ge=1)
+    max_batch: int = Field(default=8, ge=1)
+    step_limit_s: float = Field(default=120.0, gt=0)
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
+    actor: dict[str, Any] = {"num_cpus": 0}
+    health_check_period_s: float = Field(default=2.0, gt=0)
+    health_check_timeout_s: float = Field(default=3.0, gt=0)
+    drain_s: float = Field(default=60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _scales_up(self) -> ModelSettings:
+        if self.autoscaling.target_ongoing_requests > self.max_running / 2:
+            raise ValueError(
+                "autoscaling.target_ongoing_requests must be at most half of max_running, "
+                "else a full replica never asks for a second one"
+            )
+        return self
+
+
+class RaySettings(Section):
+    address: str | None = None
+    num_cpus: int | None = Field(default=None, ge=1)
+    object_store_mb: int = Field(default=100, ge=80)
+
+
+class Settings(BaseSettings):
+    """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder."""
+
+    model_config = SettingsConfigDict(extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True)
+
+    data_dir: Path = Path(".gen")
+    catalog: Path = Path("configs/catalog.yaml")
+    service: ServiceSettings = ServiceSettings()
+    redis: RedisSettings = RedisSettings()
+    objects: ObjectSettings = ObjectSettings()
+    links: LinkSettings = LinkSettings()
+    tasks: TaskSettings = TaskSettings()
+    network: NetworkSettings = NetworkSettings()
+    dispatcher: DispatcherSettings = DispatcherSettings()
+    models: dict[str, ModelSettings] = {}
+    ray: RaySettings = RaySettings()
+
+    @field_validator("data_dir", "catalog")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.expanduser().resolve()
+
+    @model_validator(mode="after")
+    def _lease_outlives_downscale(self) -> Settings:
+        for name, model in self.models.items():
+            scaling = model.autoscaling
+            fixed = scaling.min_replicas == scaling.max_replicas
+            if not fixed and scaling.downscale_delay_s < 3 * self.tasks.lease_s:
+                raise ValueError(
+                    f"models.{name}.autoscaling.downscale_delay_s must be at least three times tasks.lease_s: "
+                    "the demand of a dispatcher that died is back only after a lease"
+                )
+        return self
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects.url or (self.data_dir / "objects").as_uri()
+
+    @property
+    def redis_url(self) -> str:
+        if self.redis.url is None:
+            raise ValueError("redis.url is not set, and no embedded server was started")
+        return self.redis.url
+
+    def with_redis(self, url: str) -> Settings:
+        """The same settings on the server at `url`."""
+        return self.model_copy(update={"redis": self.redis.model_copy(update={"url": url})})
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings
+
+
+def load(path: Path) -> Settings:
+    """Reads the file, then the environment. Raises FileNotFoundError, or ValueError naming the key at fault."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no such config file: {path}")
+    try:
+        yaml.safe_load(path.read_text())
+    except yaml.YAMLError as problem:
+        raise ValueError(f"{path} is not valid YAML: {problem}") from None
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+
+    # As plain Settings again: the class above is local, and replicas must be able to unpickle what they get.
+    return Settings.model_construct(**dict(FromFile()))

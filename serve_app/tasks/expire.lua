@@ -1,0 +1,10 @@
+-- Ends tasks that are past their deadline, waiting or working.
+-- limit retention_ms
+-- Returns how many.
+local ids = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', now_ms(), 'LIMIT', 0, tonumber(ARGV[3]))
+for _, id in ipairs(ids) do
+  redis.call('HSET', task_key(id), 'details', '{"error":"The task was not done before its deadline"}')
+  finish(id, 'Error', tonumber(ARGV[4]))
+  redis.call('PUBLISH', P .. 'stop', id)
+end
+return #ids

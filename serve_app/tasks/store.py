@@ -1,0 +1,364 @@
+"""The task store: what is accepted is kept, in one Redis, by atomic steps.
+
+Structures (`gen:` stands for the configured prefix, `{lane}` for a model deployment):
+
+| key | kind | holds |
+|---|---|---|
+| `gen:task:{id}` | hash | the task: identity (`id lane project endpoint key_id user`), state (`status attempt strikes losses owner published_by`), order (`vt share`), times in ms (`created started finished`), work (`job`, JSON), outcome (`progress preview result details cost`, JSON or milli-credits), `price`, `webhook_url webhook_secret` |
+| `gen:ready:{lane}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
+| `gen:suspects:{lane}` | zset | waiting tasks that lost two workers; leased few at a time and run alone |
+| `gen:isolated:{lane}` | set | suspects that are leased now |
+| `gen:leased:{lane}` | zset | leased tasks by the end of their lease, ms |
+| `gen:deadlines:{lane}` | zset | every task that has not ended, by its present deadline, ms |
+| `gen:clock:{lane}` | string | virtual time: the largest start time leased so far |
+| `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
+| `gen:stats:{lane}` | hash | counters since the beginning: `accepted`, each terminal status, `put_back strikes reaped refused cancelled` |
+| `gen:active:{project}` | zset | tasks that have not ended, by submission |
+| `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
+| `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
+| `gen:expiring` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
+| `gen:outbox` | zset | ended tasks that have a webhook, by next delivery, ms |
+| `gen:wake:{lane}`, `gen:done`, `gen:stop` | pub/sub | work is there; a task ended; a task's work must stop. Lossy: everyone also polls |
+
+Invariants, each held by every script:
+1. A task that has not ended is in `deadlines` and in exactly one of `ready`, `suspects`, `leased`; one that ended is in
+   none of them and in `expiring`.
+2. `attempt` grows at every lease and at nothing else. A step that names another attempt changes nothing.
+3. A terminal status never changes. One attempt publishes, once; repeating a step is harmless.
+4. `strikes` grows only when a worker or dispatcher was lost with the task. Cancel, drain and release cost none.
+5. Times are Redis' own (`TIME`); no two clocks are compared.
+
+Scripts build key names from ids, so all keys of one prefix live on one server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from serve_app.tasks import scripts
+from serve_app.tasks.task import Lease, NewTask, Status, Task
+
+RESERVATION_S = 3600
+"""How long inputs may wait in the object store for their submission before they are swept."""
+
+
+class QueueFull(Exception):
+    """The lane holds as many waiting tasks as it may."""
+
+
+class TooManyActive(Exception):
+    """The project has as many unfinished tasks as it may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+class IdempotencyMismatch(Exception):
+    """The idempotency key was used before, with another body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the store enforces. Times in seconds."""
+
+    max_ready: int = 10_000
+    """Waiting tasks per lane."""
+    max_active: int = 24
+    """Unfinished tasks per project."""
+    queue_s: float = 24 * 3600
+    """From submission to start of work."""
+    run_s: float = 15 * 60
+    """From the first start of work to the end, all attempts together."""
+    retention_s: float = 24 * 3600
+    """How long an ended task and its objects are kept."""
+    idempotency_s: float = 24 * 3600
+    lease_s: float = 10.0
+    max_strikes: int = 3
+    max_losses: int = 8
+    max_isolated: int = 1
+    """Suspects in flight per lane."""
+
+
+class TaskStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:", limits: Limits | None = None) -> None:
+        """`redis` must decode responses."""
+        self.redis = redis
+        self.prefix = prefix
+        self.limits = limits or Limits()
+        self._scripts: dict[str, AsyncScript] = {}
+
+    # Submission
+
+    async def reserve(self, task_id: str) -> None:
+        """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
+        now = await self._now()
+        await _int(self.redis.zadd(self._key("expiring"), {task_id: (now + RESERVATION_S) * 1000}))
+
+    async def submit(self, task: NewTask) -> tuple[bool, str]:
+        """Creates and queues the task. Returns (created, reply); not created means an idempotent repeat.
+
+        Raises QueueFull, TooManyActive, IdempotencyMismatch; then nothing was written.
+        """
+        limits = self.limits
+        fields = {
+            "endpoint": task.endpoint,
+            "job": task.job,
+            "price": task.price,
+            "key_id": task.key_id,
+            "user": task.user,
+            "webhook_url": task.webhook_url,
+            "webhook_secret": task.webhook_secret,
+            "input_count": task.input_count,
+        }
+        idempotency = ""
+        if task.idempotency_key:
+            digest = hashlib.sha256(task.idempotency_key.encode()).hexdigest()
+            idempotency = self._key(f"idempotency:{task.project}:{digest}")
+        code, *rest = await self._run(
+            "submit",
+            task.lane,
+            [
+                task.id,
+                task.project,
+                task.work,
+                task.weight,
+                limits.max_ready,
+                limits.max_active,
+                _ms(limits.queue_s),
+                _ms(limits.idempotency_s),
+                idempotency,
+                task.body_hash,
+                task.reply,
+                *_flat({name: value for name, value in fields.items() if value != ""}),
+            ],
+        )
+        if code == 0:
+            raise QueueFull if rest[0] == "queue" else TooManyActive(limits.max_active)
+        if code == 3:
+            raise IdempotencyMismatch
+        return code == 1, rest[0]
+
+    async def cancel(self, task_id: str, project: str) -> int:
+        """Returns 1 when this cancelled the task, 2 when it had ended already, 0 when the project has no such task."""
+        lane = await self._lane_of(task_id)
+        if lane is None:
+            return 0
+        return await self._run("cancel", lane, [task_id, project, self._retention])
+
+    # Work
+
+    async def lease(self, lane: str, owner: str, n: int, window: int) -> list[Lease]:
+        """Up to `n` tasks, such that at most `window` of the lane are leased in all."""
+        limits = self.limits
+        rows = await self._run("lease", lane, [owner, n, window, _ms(limits.lease_s), limits.max_isolated])
+        return [Lease(i, int(a), s == 1, int(created) / 1000, job) for i, a, s, created, job in rows]
+
+    async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""
+        if not held:
+            return []
+        args = [_ms(self.limits.lease_s), *(part for pair in held for part in pair)]
+        return [held[int(position)] for position in await self._run("heartbeat", lane, args)]
+
+    async def advance(
+        self,
+        lane: str,
+        task_id: str,
+        attempt: int,
+        status: Status,
+        progress: float | None = None,
+        preview: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Moves phase and progress forward. False: the attempt is stale."""
+        args = [
+            task_id,
+            attempt,
+            status.value,
+            "" if progress is None else f"{progress:.4f}",
+            "" if preview is None else json.dumps(preview),
+            _ms(self.limits.run_s),
+        ]
+        return await self._run("advance", lane, args) == 1
+
+    async def complete(
+        self,
+        lane: str,
+        task_id: str,
+        attempt: int,
+        status: Status,
+        *,
+        result: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
+        cost: int | None = None,
+    ) -> bool:
+        """Publishes the outcome. True when this attempt published it, now or in an earlier try; False when refused."""
+        if not status.terminal:
+            raise ValueError(f"{status} is no outcome")
+        fields: dict[str, Any] = {}
+        if result is not None:
+            fields["result"] = json.dumps(result)
+        if details is not None:
+            fields["details"] = json.dumps(details)
+        if cost is not None:
+            fields["cost"] = cost
+        args = [task_id, attempt, status.value, self._retention, *_flat(fields)]
+        return await self._run("complete", lane, args) in (1, 2)
+
+    async def release(self, lane: str, task_id: str, attempt: int, *, strike: bool, alone: bool = False) -> int:
+        """Gives the task back. Returns 1 when it waits again, 2 when this ended it, 0 for a stale attempt."""
+        limits = self.limits
+        args = [task_id, attempt, int(strike), int(alone), limits.max_strikes, limits.max_losses, self._retention]
+        return await self._run("release", lane, args)
+
+    # Upkeep
+
+    async def reap(self, lane: str, limit: int = 100) -> int:
+        """Takes back tasks whose lease ran out. Returns how many."""
+        limits = self.limits
+        return await self._run("reap", lane, [limit, limits.max_strikes, limits.max_losses, self._retention])
+
+    async def expire(self, lane: str, limit: int = 100) -> int:
+        """Ends tasks past their deadline. Returns how many."""
+        return await self._run("expire", lane, [limit, self._retention])
+
+    async def sweep(self, deleted: Sequence[str] = (), limit: int = 50, claim_s: float = 600) -> list[str]:
+        """Forgets the tasks in `deleted`; returns further ids whose objects may go now."""
+        return await self._run("sweep", "", [_ms(claim_s), limit, *deleted])
+
+    # Reading
+
+    async def get(self, task_id: str) -> Task | None:
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"task:{task_id}")))
+        return _task(raw) if raw else None
+
+    async def list_tasks(
+        self, project: str, *, limit: int, cursor: str | None = None, active: bool = False
+    ) -> tuple[list[Task], str | None]:
+        """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor."""
+        index = self._key(f"{'active' if active else 'tasks'}:{project}")
+        top, after = "+inf", ""
+        if cursor is not None:
+            created, _, after = cursor.partition("-")
+            if not created.isdigit() or not after:
+                raise ValueError("cursor")
+            top = created
+        rows: list[tuple[str, float]] = []
+        offset = 0
+        while len(rows) <= limit:
+            page = await cast(
+                Awaitable[list[tuple[str, float]]],
+                self.redis.zrange(
+                    index,
+                    cast(Any, top),
+                    cast(Any, "-inf"),
+                    desc=True,
+                    byscore=True,
+                    withscores=True,
+                    offset=offset,
+                    num=limit + 1,
+                ),
+            )
+            if not page:
+                break
+            offset += len(page)
+            # Tasks of one millisecond come in falling order of id; skip what the last page showed.
+            rows += [(i, s) for i, s in page if not (after and s == float(top) and i >= after)]
+        shown, more = rows[:limit], len(rows) > limit
+        tasks = [task for task in await self._get_many([i for i, _ in shown], index) if task]
+        return tasks, f"{int(shown[-1][1])}-{shown[-1][0]}" if more else None
+
+    async def counts(self, lane: str) -> dict[str, int]:
+        """How many tasks are `ready`, `suspects` and `leased`, and every counter of `stats`."""
+        pipe = self.redis.pipeline(transaction=False)
+        for name in ("ready", "suspects", "leased"):
+            pipe.zcard(self._key(f"{name}:{lane}"))
+        pipe.hgetall(self._key(f"stats:{lane}"))
+        ready, suspects, leased, stats = await pipe.execute()
+        return {"ready": ready, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
+
+    async def ping(self) -> None:
+        """Raises redis.RedisError when the store is out of reach."""
+        await cast(Awaitable[bool], self.redis.ping())
+
+    def channel(self, name: str) -> str:
+        """The pub/sub channel `done`, `stop` or `wake:{lane}`."""
+        return self._key(name)
+
+    # Plumbing
+
+    @property
+    def _retention(self) -> int:
+        return _ms(self.limits.retention_s)
+
+    def _key(self, name: str) -> str:
+        return self.prefix + name
+
+    async def _now(self) -> float:
+        seconds, micros = await cast(Awaitable[tuple[int, int]], self.redis.time())
+        return int(seconds) + int(micros) / 1e6
+
+    async def _lane_of(self, task_id: str) -> str | None:
+        return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "lane"))
+
+    async def _run(self, name: str, lane: str, args: Sequence[Any]) -> Any:
+        script = self._scripts.get(name)
+        if script is None:
+            script = self._scripts[name] = self.redis.register_script(scripts.source(name))
+        return await script(keys=[], args=[self.prefix, lane, *args])
+
+    async def _get_many(self, ids: Sequence[str], index: str) -> list[Task | None]:
+        pipe = self.redis.pipeline(transaction=False)
+        for task_id in ids:
+            pipe.hgetall(self._key(f"task:{task_id}"))
+        records = await pipe.execute() if ids else []
+        gone = [task_id for task_id, raw in zip(ids, records, strict=True) if not raw]
+        if gone:
+            await _int(self.redis.zrem(index, *gone))
+        return [_task(raw) if raw else None for raw in records]
+
+
+def _task(raw: Mapping[str, str]) -> Task:
+    def seconds(name: str) -> float | None:
+        return int(raw[name]) / 1000 if name in raw else None
+
+    def parsed(name: str) -> dict[str, Any] | None:
+        return json.loads(raw[name]) if name in raw else None
+
+    return Task(
+        id=raw["id"],
+        project=raw["project"],
+        lane=raw["lane"],
+        endpoint=raw["endpoint"],
+        status=Status(raw["status"]),
+        attempt=int(raw["attempt"]),
+        strikes=int(raw["strikes"]),
+        created=int(raw["created"]) / 1000,
+        started=seconds("started"),
+        finished=seconds("finished"),
+        progress=float(raw["progress"]) if "progress" in raw else None,
+        preview=parsed("preview"),
+        result=parsed("result"),
+        details=parsed("details"),
+        cost=int(raw["cost"]) if "cost" in raw else None,
+        job=parsed("job") or {},
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _flat(fields: Mapping[str, Any]) -> list[Any]:
+    return [part for pair in fields.items() for part in pair]
+
+
+async def _int(reply: Any) -> int:
+    return await reply

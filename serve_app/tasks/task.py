@@ -1,0 +1,94 @@
+"""A task: one accepted request on its way to exactly one outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """The contract's vocabulary. `NOT_FOUND` is an answer only, no task ever has it."""
+
+    PENDING = "Pending"
+    REASONING = "Reasoning"
+    GENERATING = "Generating"
+    READY = "Ready"
+    ERROR = "Error"
+    REQUEST_MODERATED = "Request Moderated"
+    CONTENT_MODERATED = "Content Moderated"
+    NOT_FOUND = "Task not found"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED})
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset({Status.REASONING, Status.GENERATING}) | TERMINAL,
+    Status.REASONING: frozenset({Status.PENDING, Status.GENERATING}) | TERMINAL,
+    Status.GENERATING: frozenset({Status.PENDING}) | TERMINAL,
+    **dict.fromkeys(TERMINAL, frozenset[Status]()),
+}
+"""Which status may follow which. The way back to `Pending` is a lost worker: the next lease counts a new attempt.
+`Pending` may end at once: by moderation, cancellation, a deadline, or a result that came after the lease was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What submission writes. Money in milli-credits, `work` in compute units (megapixel-steps), times in ms."""
+
+    id: str
+    project: str
+    lane: str
+    endpoint: str
+    job: str
+    """JSON of what the dispatcher needs to do the work; opaque to the store."""
+    work: float
+    reply: str
+    """JSON of the submission's answer, repeated to a client that repeats its request."""
+    price: int = 0
+    key_id: str = ""
+    user: str = ""
+    webhook_url: str = ""
+    webhook_secret: str = ""
+    input_count: int = 0
+    idempotency_key: str = ""
+    body_hash: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One attempt at a task, held by one dispatcher until its lease runs out."""
+
+    id: str
+    attempt: int
+    isolated: bool
+    created: float
+    """Epoch seconds of the submission."""
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as stored. Times in epoch seconds, None when not reached; `cost` in milli-credits once settled."""
+
+    id: str
+    project: str
+    lane: str
+    endpoint: str
+    status: Status
+    attempt: int
+    strikes: int
+    created: float
+    started: float | None = None
+    finished: float | None = None
+    progress: float | None = None
+    preview: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
+    cost: int | None = None
+    job: dict[str, Any] = field(default_factory=dict)

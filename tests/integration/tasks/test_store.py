@@ -1,0 +1,372 @@
+"""The task store's steps, one by one, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+from task_making import LANE, new_task
+
+from serve_app.tasks.store import IdempotencyMismatch, Limits, QueueFull, TaskStore, TooManyActive
+from serve_app.tasks.task import Lease, Status
+
+
+async def lease_one(store: TaskStore, owner: str = "d1") -> Lease:
+    (lease,) = await store.lease(LANE, owner, 1, 100)
+    return lease
+
+
+async def status_of(store: TaskStore, task_id: str) -> Status:
+    task = await store.get(task_id)
+    assert task is not None
+    return task.status
+
+
+def limited(store: TaskStore, **limits: float) -> TaskStore:
+    return TaskStore(store.redis, store.prefix, Limits(**limits))  # type: ignore[arg-type]
+
+
+async def due(store: TaskStore, index: str) -> None:
+    """Makes every entry of a time index due, in place of waiting."""
+    key = store.prefix + index
+    for member in await store.redis.zrange(key, 0, -1):
+        await store.redis.zadd(key, {member: 1})
+
+
+async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
+    for index in ("ready", "suspects", "leased", "deadlines"):
+        assert await store.redis.zscore(f"{store.prefix}{index}:{LANE}", task_id) is None, index
+    assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None
+    assert not await store.redis.sismember(f"{store.prefix}isolated:{LANE}", task_id)  # type: ignore[misc]
+    assert await store.redis.zscore(f"{store.prefix}expiring", task_id) is not None
+
+
+async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
+    task = new_task(job='{"steps": 4}', price=900)
+    assert await store.submit(task) == (True, task.reply)
+    assert await status_of(store, task.id) is Status.PENDING
+
+    lease = await lease_one(store)
+    assert (lease.id, lease.attempt, lease.isolated, lease.job) == (task.id, 1, False, task.job)
+    assert await store.advance(LANE, task.id, 1, Status.REASONING)
+    assert await status_of(store, task.id) is Status.REASONING
+    assert await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.5)
+    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"}, cost=900)
+
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert (stored.status, stored.result, stored.cost, stored.attempt) == (Status.READY, {"key": "k"}, 900, 1)
+    assert stored.started is not None
+    assert stored.finished is not None
+    assert stored.created <= stored.started <= stored.finished
+    await assert_gone_from_indexes(store, task.id)
+    assert await store.redis.ttl(f"{store.prefix}task:{task.id}") > store.limits.retention_s
+
+
+async def test_submitting_the_same_task_again_is_harmless(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    assert await store.submit(task) == (True, task.reply)
+    assert (await store.counts(LANE))["ready"] == 1
+
+
+async def test_only_terminal_statuses_are_outcomes(store: TaskStore) -> None:
+    with pytest.raises(ValueError, match="no outcome"):
+        await store.complete(LANE, "x", 1, Status.GENERATING)
+
+
+async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store, "d1")
+    assert await store.release(LANE, task.id, 1, strike=False) == 1
+    await lease_one(store, "d2")
+
+    assert not await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.9)
+    assert not await store.complete(LANE, task.id, 1, Status.READY, result={"key": "zombie"})
+    assert await store.release(LANE, task.id, 1, strike=True) == 0
+    assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
+    assert await store.heartbeat(LANE, [(task.id, 2)]) == []
+    assert await store.complete(LANE, task.id, 2, Status.READY, result={"key": "right"})
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert stored.result == {"key": "right"}
+    assert stored.strikes == 0
+
+
+async def test_completing_twice_publishes_once(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "a"})
+    assert await store.complete(LANE, task.id, 1, Status.ERROR, details={"error": "late"})
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert (stored.status, stored.details) == (Status.READY, None)
+    assert (await store.counts(LANE))["Ready"] == 1
+
+
+async def test_progress_never_falls_and_phases_never_go_back(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.6)
+    await store.advance(LANE, task.id, 1, Status.REASONING, progress=0.2)
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert (stored.status, stored.progress) == (Status.GENERATING, 0.6)
+
+    await store.release(LANE, task.id, 1, strike=True)
+    await lease_one(store)
+    await store.advance(LANE, task.id, 2, Status.GENERATING, progress=0.1)
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert stored.progress == 0.6
+
+
+async def test_a_result_that_comes_after_the_reaper_still_counts(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    await due(store, f"leased:{LANE}")
+    assert await store.reap(LANE) == 1
+    assert await status_of(store, task.id) is Status.PENDING
+    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
+    assert await store.lease(LANE, "d2", 1, 100) == []
+    await assert_gone_from_indexes(store, task.id)
+
+
+async def test_a_heartbeat_keeps_a_lease_from_the_reaper(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    await due(store, f"leased:{LANE}")
+    assert await store.heartbeat(LANE, [(task.id, 1)]) == []
+    assert await store.reap(LANE) == 0
+
+
+async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
+    for _ in range(5):
+        await store.submit(new_task())
+    assert len(await store.lease(LANE, "d1", 2, 3)) == 2
+    assert len(await store.lease(LANE, "d2", 4, 3)) == 1
+    assert await store.lease(LANE, "d1", 1, 3) == []
+
+
+async def test_two_strikes_make_a_suspect_that_runs_alone(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    for attempt in (1, 2):
+        assert not (await lease_one(store)).isolated
+        assert await store.release(LANE, task.id, attempt, strike=True) == 1
+    other = new_task()
+    await store.submit(other)
+
+    leases = await store.lease(LANE, "d1", 5, 100)
+    assert {lease.id: lease.isolated for lease in leases} == {task.id: True, other.id: False}
+
+
+async def test_suspects_are_in_flight_one_at_a_time(store: TaskStore) -> None:
+    suspects = [new_task() for _ in range(3)]
+    for task in suspects:
+        await store.submit(task)
+    for attempt in (1, 2):
+        for lease in await store.lease(LANE, "d1", 3, 100) if attempt == 1 else await store.lease(LANE, "d1", 3, 100):
+            await store.release(LANE, lease.id, attempt, strike=True)
+    (first,) = await store.lease(LANE, "d1", 3, 100)
+    assert await store.lease(LANE, "d2", 3, 100) == []
+    await store.complete(LANE, first.id, first.attempt, Status.READY, result={})
+    assert len(await store.lease(LANE, "d2", 3, 100)) == 1
+
+
+async def test_a_shared_crash_never_ends_a_task(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    for attempt in range(1, store.limits.max_losses):
+        await lease_one(store)
+        assert await store.release(LANE, task.id, attempt, strike=True, alone=False) == 1
+    # A bound all the same: nothing is tried for ever.
+    await lease_one(store)
+    assert await store.release(LANE, task.id, store.limits.max_losses, strike=True, alone=False) == 2
+    assert await status_of(store, task.id) is Status.ERROR
+
+
+async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    for attempt in (1, 2):
+        await lease_one(store)
+        await store.release(LANE, task.id, attempt, strike=True)
+    await lease_one(store)
+    assert await store.release(LANE, task.id, 3, strike=True, alone=True) == 2
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert stored.status is Status.ERROR
+    assert stored.details is not None
+    assert "worker" in stored.details["error"]
+    await assert_gone_from_indexes(store, task.id)
+
+
+async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    for attempt in range(1, 20):
+        assert (await lease_one(store)).attempt == attempt
+        assert await store.release(LANE, task.id, attempt, strike=False) == 1
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert stored.strikes == 0
+
+
+async def test_cancel_ends_a_waiting_task(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    assert await store.cancel(task.id, "someone else") == 0
+    assert await store.cancel(task.id, "p") == 1
+    assert await store.cancel(task.id, "p") == 2
+    assert await store.cancel("unknown", "p") == 0
+    assert await store.lease(LANE, "d1", 1, 100) == []
+    await assert_gone_from_indexes(store, task.id)
+
+
+async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    async with store.redis.pubsub() as pubsub:
+        await pubsub.subscribe(store.channel("stop"))
+        await pubsub.get_message(timeout=1)
+        await store.cancel(task.id, "p")
+        message = await pubsub.get_message(timeout=2)
+    assert message is not None
+    assert message["data"] == task.id
+    assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
+    assert not await store.complete(LANE, task.id, 1, Status.READY, result={})
+    assert await status_of(store, task.id) is Status.ERROR
+
+
+async def test_a_task_expires_in_the_queue_and_at_work(store: TaskStore) -> None:
+    waiting, working = new_task(), new_task()
+    await store.submit(working)
+    await lease_one(store)
+    await store.advance(LANE, working.id, 1, Status.GENERATING)
+    await store.submit(waiting)
+    assert await store.expire(LANE) == 0
+    await due(store, f"deadlines:{LANE}")
+    assert await store.expire(LANE) == 2
+    for task in (waiting, working):
+        assert await status_of(store, task.id) is Status.ERROR
+        await assert_gone_from_indexes(store, task.id)
+
+
+async def test_the_run_deadline_counts_from_the_first_start_of_work(store: TaskStore) -> None:
+    store = limited(store, queue_s=1000, run_s=50)
+    task = new_task()
+    await store.submit(task)
+
+    async def deadline() -> float:
+        score = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task.id)
+        assert score is not None
+        return score / 1000
+
+    in_queue = await deadline()
+    await lease_one(store)
+    assert await deadline() == in_queue, "a lease is not yet a start"
+    await store.advance(LANE, task.id, 1, Status.GENERATING)
+    started = await deadline()
+    assert 900 < in_queue - started < 1000
+    await store.release(LANE, task.id, 1, strike=True)
+    await lease_one(store)
+    await store.advance(LANE, task.id, 2, Status.GENERATING)
+    assert await deadline() == started
+
+
+async def test_a_full_queue_refuses_and_writes_nothing(store: TaskStore) -> None:
+    store = limited(store, max_ready=2)
+    for _ in range(2):
+        await store.submit(new_task())
+    refused = new_task(idempotency_key="k")
+    with pytest.raises(QueueFull):
+        await store.submit(refused)
+    assert await store.get(refused.id) is None
+    assert not [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency*")]
+
+
+async def test_a_project_may_have_so_many_active_tasks(store: TaskStore) -> None:
+    store = limited(store, max_active=2)
+    first = new_task()
+    await store.submit(first)
+    await store.submit(new_task())
+    with pytest.raises(TooManyActive) as refusal:
+        await store.submit(new_task())
+    assert refusal.value.limit == 2
+    await store.submit(new_task(project="other"))
+    await store.cancel(first.id, "p")
+    await store.submit(new_task())
+
+
+async def test_an_idempotency_key_makes_one_task(store: TaskStore) -> None:
+    tasks = [new_task(idempotency_key="k", body_hash="b") for _ in range(20)]
+    outcomes = await asyncio.gather(*(store.submit(task) for task in tasks))
+    assert sum(created for created, _ in outcomes) == 1
+    assert len({reply for _, reply in outcomes}) == 1
+    assert (await store.counts(LANE))["ready"] == 1
+    with pytest.raises(IdempotencyMismatch):
+        await store.submit(new_task(idempotency_key="k", body_hash="another"))
+    created, _ = await store.submit(new_task(project="q", idempotency_key="k", body_hash="another"))
+    assert created, "keys of different projects don't meet"
+
+
+async def test_retention_removes_record_index_and_names_the_objects(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    await lease_one(store)
+    await store.complete(LANE, task.id, 1, Status.READY, result={})
+    assert await store.sweep() == []
+    await due(store, "expiring")
+    assert await store.sweep() == [task.id]
+    assert await store.sweep() == [], "claimed: nobody else deletes the same objects"
+    assert await store.sweep([task.id]) == []
+    assert await store.get(task.id) is None
+    assert await store.list_tasks("p", limit=10) == ([], None)
+    assert not [key async for key in store.redis.scan_iter(f"{store.prefix}task:*")]
+
+
+async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
+    await store.reserve("lost")
+    kept = new_task()
+    await store.reserve(kept.id)
+    await store.submit(kept)
+    await due(store, "expiring")
+    assert await store.sweep() == ["lost"]
+
+
+async def test_lists_page_through_everything_once(store: TaskStore) -> None:
+    store = limited(store, max_active=100)
+    tasks = [new_task() for _ in range(25)]
+    for task in tasks:
+        await store.submit(task)
+    await store.cancel(tasks[3].id, "p")
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await store.list_tasks("p", limit=7, cursor=cursor)
+        seen += [task.id for task in page]
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(task.id for task in tasks)
+    active, _ = await store.list_tasks("p", limit=100, active=True)
+    assert tasks[3].id not in {task.id for task in active}
+    assert len(active) == 24
+    with pytest.raises(ValueError, match="cursor"):
+        await store.list_tasks("p", limit=7, cursor="nonsense")
+
+
+async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redis: Redis) -> None:
+    silent, loud = new_task(), new_task(webhook_url="https://example.com")
+    for task in (silent, loud):
+        await store.submit(task)
+    for lease in await store.lease(LANE, "d1", 2, 100):
+        await store.complete(LANE, lease.id, 1, Status.READY, result={})
+    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [loud.id]

@@ -1,0 +1,150 @@
+"""Any sequence of steps, by any number of workers, living and dead, keeps the store's invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from task_making import LANE, new_task
+
+from serve_app import redis_client
+from serve_app.tasks.store import Limits, TaskStore, TooManyActive
+from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
+
+LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5)
+
+
+def machine(redis_url: str) -> type[RuleBasedStateMachine]:
+    class TaskMachine(RuleBasedStateMachine):
+        leases = Bundle("leases")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.new_event_loop()
+            self.redis = redis_client.connect(redis_url)
+            self.store = TaskStore(self.redis, f"machine-{uuid.uuid4().hex}:", LIMITS)
+            self.ids: list[str] = []
+            self.seen: dict[str, Task] = {}
+            self.published: dict[str, int] = {}
+
+        def do(self, step: Coroutine[Any, Any, Any]) -> Any:
+            return self.loop.run_until_complete(step)
+
+        def teardown(self) -> None:
+            self.do(self.redis.aclose())
+            self.loop.close()
+
+        @rule(project=st.sampled_from("ab"), work=st.sampled_from((0.1, 1.0, 7.0)))
+        def submit(self, project: str, work: float) -> None:
+            task = new_task(project=project, work=work)
+            try:
+                self.do(self.store.submit(task))
+            except TooManyActive:
+                active = sum(t.project == project and not t.status.terminal for t in self.seen.values())
+                assert active == LIMITS.max_active
+                return
+            self.ids.append(task.id)
+
+        @rule(target=leases, n=st.integers(1, 3), window=st.integers(1, 6))
+        def lease(self, n: int, window: int) -> Any:
+            return multiple(*self.do(self.store.lease(LANE, "d", n, window)))
+
+        @rule(lease=leases)
+        def heartbeat(self, lease: Lease) -> None:
+            self.do(self.store.heartbeat(LANE, [(lease.id, lease.attempt)]))
+
+        @rule(lease=leases, progress=st.floats(0, 1), phase=st.sampled_from((Status.REASONING, Status.GENERATING)))
+        def advance(self, lease: Lease, progress: float, phase: Status) -> None:
+            self.do(self.store.advance(LANE, lease.id, lease.attempt, phase, progress=progress))
+
+        @rule(lease=leases, outcome=st.sampled_from((Status.READY, Status.ERROR, Status.CONTENT_MODERATED)))
+        def complete(self, lease: Lease, outcome: Status) -> None:
+            before = self.seen[lease.id].status.terminal
+            published = self.do(
+                self.store.complete(LANE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
+            )
+            if published and not before:
+                assert lease.id not in self.published
+                self.published[lease.id] = lease.attempt
+            elif published:
+                assert self.published.get(lease.id) == lease.attempt
+
+        @rule(lease=consumes(leases), strike=st.booleans())
+        def release(self, lease: Lease, strike: bool) -> None:
+            self.do(self.store.release(LANE, lease.id, lease.attempt, strike=strike, alone=lease.isolated))
+
+        @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
+        def cancel(self, pick: int, project: str) -> None:
+            if self.ids:
+                task_id = self.ids[pick % len(self.ids)]
+                outcome = self.do(self.store.cancel(task_id, project))
+                assert (outcome == 0) == (self.seen[task_id].project != project)
+
+        @rule()
+        def dispatchers_die_and_are_reaped(self) -> None:
+            key = f"{self.store.prefix}leased:{LANE}"
+            for member in self.do(self.redis.zrange(key, 0, -1)):
+                self.do(self.redis.zadd(key, {member: 1}))
+            self.do(self.store.reap(LANE))
+
+        @rule()
+        def the_oldest_deadline_passes(self) -> None:
+            key = f"{self.store.prefix}deadlines:{LANE}"
+            for member in self.do(self.redis.zrange(key, 0, 0)):
+                self.do(self.redis.zadd(key, {member: 1}))
+            self.do(self.store.expire(LANE))
+
+        @invariant()
+        def every_change_was_legal(self) -> None:
+            for task_id in self.ids:
+                task = self.do(self.store.get(task_id))
+                assert task is not None
+                before = self.seen.get(task_id)
+                if before is not None:
+                    assert task.status is before.status or reachable(before.status, task.status)
+                    assert task.attempt >= before.attempt
+                    assert (task.progress or 0) >= (before.progress or 0)
+                    if before.status.terminal:
+                        assert task == before
+                self.seen[task_id] = task
+
+        @invariant()
+        def indexes_agree_with_statuses(self) -> None:
+            members: dict[str, set[str]] = {
+                name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{LANE}", 0, -1)))
+                for name in ("ready", "suspects", "leased", "deadlines")
+            }
+            expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}expiring", 0, -1)))
+            isolated = self.do(self.redis.smembers(f"{self.store.prefix}isolated:{LANE}"))
+            alive = {i for i, task in self.seen.items() if not task.status.terminal}
+            assert members["deadlines"] == alive
+            assert expiring == set(self.seen) - alive
+            assert isolated <= members["leased"]
+            places = [members["ready"], members["suspects"], members["leased"]]
+            assert set().union(*places) == alive
+            assert sum(map(len, places)) == len(alive), "a task waits in two places"
+            for project in "ab":
+                active = set(self.do(self.redis.zrange(f"{self.store.prefix}active:{project}", 0, -1)))
+                assert active == {i for i in alive if self.seen[i].project == project}
+
+    return TaskMachine
+
+
+def reachable(before: Status, after: Status) -> bool:
+    """Whether one rule can take a task from `before` to `after`; one rule takes one step."""
+    return after in TRANSITIONS[before]
+
+
+@pytest.mark.slow
+def test_task_machine(redis_url: str) -> None:
+    case = machine(redis_url).TestCase
+    case.settings = settings(
+        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case("runTest").runTest()

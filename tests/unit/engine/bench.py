@@ -1,0 +1,57 @@
+"""An engine on a virtual clock, and what its jobs were told."""
+
+from __future__ import annotations
+
+from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+
+from deployments.contract.events import Done, Event, Failed
+from deployments.contract.job import GenerationJob
+from deployments.engine.loop import Engine
+from deployments.engine.ticket import Ticket
+
+
+class Bench:
+    """An engine on a virtual clock, and what its jobs were told."""
+
+    def __init__(
+        self,
+        backend: SimulatedBackend,
+        *,
+        max_running: int = 16,
+        max_batch: int = 8,
+        preview_every: float | None = None,
+    ) -> None:
+        self.backend = backend
+        self.heard: dict[str, Listener] = {}
+        self.tickets: dict[str, Ticket] = {}
+        self.engine: Engine[SimulatedState] = Engine(
+            backend,
+            max_running=max_running,
+            max_batch=max_batch,
+            preview_every=preview_every,
+            clock=backend.clock,
+            wall_clock=backend.clock,
+        )
+
+    def submit(self, *jobs: GenerationJob) -> None:
+        for job in jobs:
+            self.heard[job.id] = Listener()
+            self.tickets[job.id] = self.engine.submit(job, self.heard[job.id])
+
+    def run(self, *jobs: GenerationJob) -> None:
+        self.submit(*jobs)
+        self.engine.run_until_idle()
+        assert (self.engine.running, self.engine.waiting, self.engine.busy_since) == (0, 0, None)
+
+    def learn(self, size: int = 64, steps: int = 40) -> None:
+        """Lets the batch limit of `size` grow to where it stays, and forgets the calls that took."""
+        self.run(*(make_job(f"learn-{n}", size=size, steps=steps) for n in range(8)))
+        self.backend.calls.clear()
+        self.heard.clear()
+
+    def last(self, name: str) -> Event:
+        assert sum(isinstance(event, Done | Failed) for event in self.heard[name].events) == 1
+        return self.heard[name].events[-1]
+
+    def done(self) -> set[str]:
+        return {name for name in self.heard if isinstance(self.last(name), Done)}

@@ -1,0 +1,126 @@
+"""A backend of clockwork: calls cost virtual seconds instead of work, and fail on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.contract.events import Event, Preview
+from deployments.contract.job import GenerationJob, Output
+from deployments.engine.backend import JobError, OutOfMemory
+
+
+class VirtualClock:
+    """Seconds that pass only when someone spends them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_job(name: str, *, size: int = 64, steps: int = 4, **fields: Any) -> GenerationJob:
+    defaults: dict[str, Any] = {
+        "id": name,
+        "attempt": 1,
+        "prompt": name,
+        "width": size,
+        "height": size,
+        "steps": steps,
+        "seed": 0,
+        "output_format": "png",
+        "output_prefix": f"results/{name}/1",
+    }
+    return GenerationJob(**defaults | fields)
+
+
+@dataclass
+class SimulatedState:
+    job: GenerationJob
+    key: Hashable
+    total_steps: int
+    done_steps: int = 0
+
+
+def by_size(job: GenerationJob) -> Hashable:
+    return job.width, job.height
+
+
+def paying_step(key: Hashable, batch: int) -> float:
+    """Seconds; a batch of 8 costs 2.75 times a single picture."""
+    return 0.009 + 0.003 * batch
+
+
+@dataclass
+class SimulatedBackend:
+    """Jobs named in `errors` make the call named there raise: `("encode" | "step" | "finish", job id)`."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    key: Callable[[GenerationJob], Hashable] = by_size
+    step_seconds: Callable[[Hashable, int], float] = paying_step
+    encode_seconds: Callable[[int], float] = lambda batch: 0.004 + 0.001 * batch
+    finish_seconds: float = 0.0
+    errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
+    room: dict[str, int] = field(default_factory=dict)
+    """The largest batch a call takes before it runs out of memory, by the name of the call."""
+    before: Callable[[str, list[str]], None] = lambda call, names: None
+    """Called at the beginning of each call, with its name and the ids of its jobs."""
+    calls: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
+        self._begin("encode", jobs, refused=JobError)
+        self.clock.now += self.encode_seconds(len(jobs))
+        return [self._encoded(job) for job in jobs]
+
+    def step(self, states: Sequence[SimulatedState]) -> None:
+        assert len({state.key for state in states}) == 1
+        self._begin("step", [state.job for state in states])
+        self.clock.now += self.step_seconds(states[0].key, len(states))
+        for state in states:
+            assert state.done_steps < state.total_steps
+            state.done_steps += 1
+
+    def finish(self, state: SimulatedState) -> Output:
+        assert state.done_steps == state.total_steps
+        self._begin("finish", [state.job])
+        self.clock.now += self.finish_seconds
+        return Output(f"{state.job.output_prefix}/picture.png", "image/png", state.job.width, state.job.height, 1)
+
+    def preview(self, state: SimulatedState) -> Preview | None:
+        self._begin("preview", [state.job])
+        return Preview(f"{state.job.output_prefix}/preview", state.done_steps, state.total_steps)
+
+    def named(self, call: str) -> list[list[str]]:
+        """The ids of the jobs of every `call`, in order."""
+        return [names for name, names in self.calls if name == call]
+
+    def _encoded(self, job: GenerationJob) -> SimulatedState | JobError:
+        error = self.errors.get(("encode", job.id))
+        return error if isinstance(error, JobError) else SimulatedState(job, self.key(job), job.steps)
+
+    def _begin(self, call: str, jobs: Sequence[GenerationJob], refused: type[Exception] | None = None) -> None:
+        names = [job.id for job in jobs]
+        self.calls.append((call, names))
+        self.before(call, names)
+        if len(names) > self.room.get(call, len(names)):
+            raise OutOfMemory
+        for name in names:
+            error = self.errors.get((call, name))
+            if error is not None and not (refused and isinstance(error, refused)):
+                raise error
+
+
+class Listener:
+    """Collects the events of one job."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]

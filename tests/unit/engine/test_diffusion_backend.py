@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from deployments import checkpoints
+from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Backend, JobError
+from deployments.engine.diffusion_backend import DiffusionBackend
+from deployments.engine.state import State
+from deployments.families.base import Commission, Family
+
+JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return checkpoints.load("bundled/flux3", device="cpu")
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    store = ObjectStore("memory:///")
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64), "teal").save(buffer, "PNG")
+    store.put_blocking("inputs/a", buffer.getvalue(), "image/png")
+    store.put_blocking("inputs/text", b"hello", "image/png")
+    return store
+
+
+def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
+    backend: Backend[State] = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, references=("inputs/a",))])
+    assert isinstance(state, State)
+    assert backend.preview(state) is None
+    backend.step([state])
+    preview = backend.preview(state)
+    assert preview is not None
+    assert (preview.key, preview.step, preview.steps) == ("results/job/1/preview-1.jpeg", 1, 2)
+    backend.step([state])
+    output = backend.finish(state)
+    assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.size == (70, 50)
+
+
+def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
+    gone = replace(JOB, references=("inputs/a", "inputs/gone"))
+    broken = replace(JOB, references=("inputs/text",))
+    results = DiffusionBackend(family, store).encode([gone, JOB, broken])
+    assert [type(result) for result in results] == [JobError, State, JobError]
+    assert str(results[0]) == "an input picture is no longer available"
+    assert str(results[2]) == "an input picture cannot be read"
+
+
+def test_no_jobs_give_no_states(family: Family, store: ObjectStore) -> None:
+    assert DiffusionBackend(family, store).encode([]) == []
+
+
+def test_jobs_that_do_not_fit_together_are_encoded_singly(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = family.encode
+
+    def small(commissions: Sequence[Commission]) -> list[State | JobError]:
+        if len(commissions) > 1 or commissions[0].job.id == "huge":
+            raise torch.OutOfMemoryError("too much")
+        return encode(commissions)
+
+    monkeypatch.setattr(family, "encode", small)
+    results = DiffusionBackend(family, store).encode([JOB, replace(JOB, id="huge"), JOB])
+    assert [type(result) for result in results] == [State, JobError, State]
+
+
+def test_a_picture_that_does_not_fit_at_the_end_fails_its_job(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+
+    def exhausted(state: State) -> None:
+        raise torch.OutOfMemoryError("too much")
+
+    monkeypatch.setattr(family, "finish", exhausted)
+    with pytest.raises(JobError, match="memory"):
+        backend.finish(state)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+
+from deployments.contract.events import Done, Event, Failed
+from deployments.engine.loop import Engine
+from deployments.engine.ticket import Ticket
+
+WAIT = 10.0
+"""Seconds after which a threaded test gives up; none waits that long."""
+
+
+def threaded(backend: SimulatedBackend) -> Engine[SimulatedState]:
+    engine = Engine(backend, max_running=16, max_batch=8)
+    engine.start()
+    return engine
+
+
+def test_threads_end_every_job_exactly_once() -> None:
+    names = [str(n) for n in range(200)]
+    poisoned = set(random.Random(1).sample(names, 10))
+    cancelled = set(random.Random(2).sample(names, 40))
+    backend = SimulatedBackend(errors={("step", name): ValueError() for name in poisoned})
+    engine = threaded(backend)
+    heard = {name: Listener() for name in names}
+    after_cancel: dict[str, int] = {}
+    open_jobs = threading.Semaphore(0)
+
+    def listen(name: str) -> Callable[[Event], None]:
+        def emit(event: Event) -> None:
+            heard[name](event)
+            if isinstance(event, Done | Failed):
+                open_jobs.release()
+
+        return emit
+
+    def client(share: list[str], seed: int) -> None:
+        rng = random.Random(seed)
+        tickets: dict[str, Ticket] = {}
+        for name in share:
+            steps = 500 if name in cancelled else rng.randint(1, 6)
+            job = make_job(name, size=rng.choice([64, 128]), steps=steps, isolated=rng.random() < 0.02)
+            tickets[name] = engine.submit(job, listen(name))
+            # Some while the job waits, some in whatever call it is by then.
+            victim = rng.choice(list(tickets))
+            if victim in cancelled and victim not in after_cancel:
+                cancel(victim, tickets[victim])
+        for name in sorted(cancelled & set(tickets) - set(after_cancel)):
+            cancel(name, tickets[name])
+
+    def cancel(name: str, ticket: Ticket) -> None:
+        engine.cancel(ticket)
+        after_cancel[name] = len(heard[name].events)
+
+    clients = [threading.Thread(target=client, args=(names[n::8], n)) for n in range(8)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join(WAIT)
+    for name in names:
+        if name not in cancelled:
+            assert open_jobs.acquire(timeout=WAIT), f"an event is missing at the turn of {name}"
+    assert engine.stop(WAIT)
+    for name in names:
+        kinds = heard[name].kinds
+        if name in cancelled:
+            assert len(kinds) == after_cancel[name], "an event came after the cancellation"
+        else:
+            assert kinds[0] == "Started"
+            assert kinds[-1] == ("Failed" if name in poisoned else "Done")
+        assert sum(kind in ("Done", "Failed") for kind in kinds) <= 1
+        assert kinds.count("Started") <= 1
+    assert (engine.running, engine.waiting) == (0, 0)
+
+
+def test_finishing_overlaps_with_steps() -> None:
+    stepped, overlapped = threading.Event(), threading.Event()
+
+    def before(call: str, names: list[str]) -> None:
+        if call == "finish" and names == ["a"]:
+            # Returns only when a step of the other job began meanwhile.
+            assert stepped.wait(WAIT)
+            overlapped.set()
+        elif call == "step" and names == ["b"] and ("finish", ["a"]) in backend.calls:
+            stepped.set()
+
+    backend = SimulatedBackend(before=before)
+    engine = threaded(backend)
+    done = threading.Event()
+    engine.submit(make_job("a", steps=1), lambda event: None)
+    engine.submit(make_job("b", steps=10_000), lambda event: done.set() if isinstance(event, Done) else None)
+    assert overlapped.wait(WAIT)
+    assert done.wait(WAIT)
+    assert engine.stop(WAIT)
+
+
+def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def hang(call: str, names: list[str]) -> None:
+        entered.set()
+        release.wait(WAIT)
+
+    engine = threaded(SimulatedBackend(before=hang))
+    listener = Listener()
+    engine.submit(make_job("a"), listener)
+    assert entered.wait(WAIT)
+    assert engine.busy_since is not None
+    assert engine.stop(timeout=0.0) is False
+    release.set()
+    assert engine.stop(WAIT)
+    assert listener.kinds == ["Started"]
+    with pytest.raises(RuntimeError, match="stopped"):
+        engine.submit(make_job("b"), listener)
+
+
+def test_the_loop_outlives_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    # An unhashable key breaks the engine's own bookkeeping, outside every backend call.
+    engine = threaded(SimulatedBackend(key=lambda job: [] if job.id == "bad" else "good"))  # type: ignore[arg-type]
+    ended = {name: threading.Event() for name in ("bad", "good")}
+    for name in ended:
+        engine.submit(make_job(name), lambda event, name=name: ended[name].set() if _last(event) else None)
+        assert ended[name].wait(WAIT)
+    assert engine.stop(WAIT)
+    assert "the engine's loop failed" in caplog.text
+
+
+def _last(event: Event) -> bool:
+    return isinstance(event, Done | Failed)
+
+
+def test_threads_and_single_rounds_do_not_mix() -> None:
+    engine = threaded(SimulatedBackend())
+    with pytest.raises(RuntimeError, match="threads"):
+        engine.step_once()
+    with pytest.raises(RuntimeError, match="once"):
+        engine.start()
+    assert engine.stop(WAIT)

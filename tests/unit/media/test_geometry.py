@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.media.geometry import (
+    AUTO,
+    GRID,
+    MAX_AREA,
+    MAX_SIDE,
+    MEGAPIXEL,
+    MIN_SIDE,
+    RATIOS,
+    TIERS,
+    PictureSize,
+    Size,
+    billed_megapixels,
+    fit,
+    megapixels,
+    nearest_ratio,
+    nearest_tier,
+    picture_size,
+    scale_to,
+    size_for,
+)
+from serve_app.requests.fields import AspectRatio, Resolution
+
+SIDES = st.integers(1, 20_000)
+ALL = [(name, tier) for name in RATIOS for tier in TIERS]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "tier", "expected"),
+    [
+        ("1:1", "768sq", (768, 768)),
+        ("1:1", "1k", (1024, 1024)),
+        ("1:1", "4k", (4096, 4096)),
+        ("16:9", "1k", (1360, 768)),
+        ("9:16", "1k", (768, 1360)),
+        ("21:9", "4k", (6256, 2688)),
+        ("9:21", "4k", (2688, 6256)),
+        ("4:3", "4k", (4736, 3552)),
+    ],
+)
+def test_named_sizes(ratio: str, tier: str, expected: tuple[int, int]) -> None:
+    assert size_for(RATIOS[ratio], TIERS[tier]) == expected
+
+
+def test_published_limits_are_those_of_the_largest_tier() -> None:
+    sizes = [size_for(RATIOS[ratio], TIERS[tier]) for ratio, tier in ALL]
+    assert max(max(size) for size in sizes) == MAX_SIDE
+    assert max(size.area for size in sizes) == MAX_AREA == 4736 * 3552
+
+
+@pytest.mark.parametrize(("ratio", "tier"), ALL)
+def test_every_named_size_is_on_the_grid_near_its_area_and_ratio(ratio: str, tier: str) -> None:
+    width, height = size_for(RATIOS[ratio], TIERS[tier])
+    assert width % GRID == height % GRID == 0
+    assert abs(width - sqrt(TIERS[tier] * RATIOS[ratio])) <= GRID / 2
+    assert abs(height - sqrt(TIERS[tier] / RATIOS[ratio])) <= GRID / 2
+    assert width * height == pytest.approx(TIERS[tier], rel=0.025)
+    assert width / height == pytest.approx(float(RATIOS[ratio]), rel=0.03)
+
+
+@given(st.fractions(Fraction(1, 4), Fraction(4)), st.integers(256**2, MAX_AREA))
+def test_size_for_any_ratio_and_area(ratio: Fraction, area: int) -> None:
+    width, height = size_for(ratio, area)
+    assert width % GRID == height % GRID == 0
+    assert abs(width - sqrt(area * ratio)) <= GRID / 2 + 1e-6
+    assert abs(height - sqrt(area / ratio)) <= GRID / 2 + 1e-6
+
+
+def test_names_are_those_of_the_request_fields() -> None:
+    assert get_args(AspectRatio) == (AUTO, *RATIOS)
+    assert get_args(Resolution) == tuple(TIERS)
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_a_ratio_is_nearest_to_itself(name: str) -> None:
+    assert nearest_ratio(RATIOS[name]) == name
+
+
+@pytest.mark.parametrize(
+    ("ratio", "name"), [(Fraction(16, 10), "3:2"), (Fraction(100), "21:9"), (Fraction(1, 100), "9:21")]
+)
+def test_other_ratios_map_to_the_nearest(ratio: Fraction, name: str) -> None:
+    assert nearest_ratio(ratio) == name
+
+
+@pytest.mark.parametrize(
+    ("size", "tier"),
+    [((1, 1), "768sq"), ((886, 886), "768sq"), ((887, 887), "1k"), ((1920, 1080), "1.5k"), ((9000, 9000), "4k")],
+)
+def test_nearest_tier(size: tuple[int, int], tier: str) -> None:
+    assert nearest_tier(*size) == tier
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((64, 64), (64, 64)),
+        ((63, 63), (64, 64)),
+        ((32, 64), (64, 128)),
+        ((6256, 2688), (6256, 2688)),
+        ((6257, 100), (6256, 99)),
+        ((12_512, 400), (6256, 200)),
+        ((8192, 8192), (4101, 4101)),
+        ((1, 1), (64, 64)),
+        ((20_000, 1), (6256, 64)),
+        ((1, 20_000), (64, 6256)),
+    ],
+)
+def test_fit(given: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert fit(*given) == expected
+
+
+@given(SIDES, SIDES)
+def test_fit_holds_all_limits_and_keeps_what_is_within(width: int, height: int) -> None:
+    fitted = fit(width, height)
+    assert MIN_SIDE <= min(fitted) <= max(fitted) <= MAX_SIDE
+    assert fitted.area <= MAX_AREA
+    if min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE and width * height <= MAX_AREA:
+        assert fitted == (width, height)
+    assert fit(*fitted) == fitted
+
+
+@given(SIDES, SIDES)
+def test_fit_keeps_the_ratio_to_the_pixel(width: int, height: int) -> None:
+    if max(width, height) * MIN_SIDE <= min(width, height) * MAX_SIDE:
+        fitted = fit(width, height)
+        assert abs(fitted.width - fitted.height * width / height) <= max(1.0, width / height) + 1e-6
+
+
+@given(st.integers(100, 6000), st.integers(100, 6000), st.sampled_from(sorted(TIERS.values())))
+def test_scale_to_reaches_the_area_within_the_limits(width: int, height: int, area: int) -> None:
+    scaled = scale_to(width, height, area)
+    assert scaled.area <= MAX_AREA
+    assert max(scaled) <= MAX_SIDE
+    if max(scaled) < MAX_SIDE and min(scaled) > MIN_SIDE:
+        assert scaled.area == pytest.approx(area, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("area", "reported", "billed"),
+    [
+        (0, 0.0, 0),
+        (1, 0.0, 1),
+        (256 * 256, 0.06, 1),
+        (1024 * 768, 0.75, 1),
+        (MEGAPIXEL, 1.0, 1),
+        (MEGAPIXEL + 1, 1.0, 2),
+        (1920 * 1080, 1.98, 2),
+    ],
+)
+def test_megapixels(area: int, reported: float, billed: int) -> None:
+    assert megapixels(area) == reported
+    assert billed_megapixels(area) == billed
+
+
+def test_exact_size_wins() -> None:
+    decided = picture_size(width=640, height=480, aspect_ratio="1:1", resolution="4k", reference=(9, 9))
+    assert decided == PictureSize(640 * 480, Size(640, 480))
+
+
+def test_text_to_image_with_auto_leaves_the_ratio_open() -> None:
+    decided = picture_size()
+    assert decided == PictureSize(TIERS["1k"], None)
+    assert decided.at(RATIOS["16:9"]) == (1360, 768)
+    assert picture_size(resolution="2k") == PictureSize(TIERS["2k"], None)
+
+
+def test_text_to_image_with_a_ratio() -> None:
+    decided = picture_size(aspect_ratio="21:9")
+    assert decided == PictureSize(TIERS["1k"], size_for(RATIOS["21:9"], TIERS["1k"]))
+    assert decided.at(RATIOS["1:1"]) == decided.size
+
+
+def test_edit_with_auto_keeps_the_size_of_the_reference() -> None:
+    assert picture_size(reference=(1001, 667)) == PictureSize(1001 * 667, Size(1001, 667))
+
+
+def test_edit_with_auto_and_a_tier_keeps_the_exact_ratio() -> None:
+    decided = picture_size(reference=(500, 250), resolution="1k")
+    assert decided.area == TIERS["1k"]
+    assert decided.size is not None
+    assert abs(decided.size.width - 2 * decided.size.height) <= 2
+
+
+def test_edit_with_a_ratio_takes_the_nearest_tier_of_the_reference() -> None:
+    assert picture_size(reference=(2000, 2000), aspect_ratio="1:1").size == (2048, 2048)
+    assert picture_size(reference=(2000, 2000), aspect_ratio="1:1", resolution="1k").size == (1024, 1024)
+
+
+@pytest.mark.parametrize("unknown", [{"aspect_ratio": "10:1"}, {"resolution": "8k"}])
+def test_unknown_names(unknown: dict[str, str]) -> None:
+    with pytest.raises(KeyError):
+        picture_size(**unknown)  # pyright: ignore[reportArgumentType]

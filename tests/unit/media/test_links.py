@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from serve_app.media.links import PREFIX, LinkSigner
+
+NOW = 1_790_000_000.0
+SIGNER = LinkSigner(b"a secret of some length")
+KEY = "results/task/1/picture.jpeg"
+
+
+def _parts(link: str) -> tuple[str, str, str]:
+    """Key, expiry and signature of a link."""
+    url = urlsplit(link)
+    query = parse_qs(url.query, strict_parsing=True)
+    return unquote(url.path.removeprefix(PREFIX)), query["se"][0], query["sig"][0]
+
+
+def test_a_link_opens_its_object() -> None:
+    link = SIGNER.sign(KEY, 600, NOW)
+    assert link.startswith(f"/v1/results/{KEY}?se=")
+    assert SIGNER.verify(*_parts(link), NOW)
+
+
+@given(st.floats(0.5, 1e6), st.floats(1, 4e9))
+def test_life_is_kept_and_bounded(life: float, now: float) -> None:
+    key, se, sig = _parts(SIGNER.sign(KEY, life, now))
+    assert now + life <= int(se) <= now + 1.5 * life + 3
+    assert SIGNER.verify(key, se, sig, now + life * 0.999)
+    assert not SIGNER.verify(key, se, sig, int(se))
+
+
+def test_polls_within_half_a_life_get_the_same_link() -> None:
+    start = NOW - NOW % 300 + 1
+    assert len({SIGNER.sign(KEY, 600, start + second) for second in range(0, 299, 10)}) == 1
+    assert SIGNER.sign(KEY, 600, start) != SIGNER.sign(KEY, 600, start + 300)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40))
+def test_any_key_survives_the_way_through_a_url(key: str) -> None:
+    assume("\r" not in key and "\n" not in key and "\t" not in key)
+    link = SIGNER.sign(key, 600, NOW)
+    assert link.isascii()
+    assert _parts(link)[0] == key
+    assert SIGNER.verify(*_parts(link), NOW)
+
+
+@given(st.text(max_size=60), st.text(max_size=14), st.text(max_size=60))
+def test_tampering_is_noticed(key: str, se: str, sig: str) -> None:
+    good = _parts(SIGNER.sign(KEY, 600, NOW))
+    for forged in ((key, *good[1:]), (good[0], se, good[2]), (*good[:2], sig)):
+        if forged != good:
+            assert not SIGNER.verify(*forged, NOW)
+
+
+@given(st.integers(0, 42), st.sampled_from("AZaz09-_"))
+def test_one_changed_letter_is_noticed(place: int, letter: str) -> None:
+    key, se, sig = _parts(SIGNER.sign(KEY, 600, NOW))
+    assume(sig[place] != letter)
+    assert not SIGNER.verify(key, se, sig[:place] + letter + sig[place + 1 :], NOW)
+
+
+@pytest.mark.parametrize("se", ["", "-1", "1e9", " 1790000600", "0x10", "\u0661\u0662", "9" * 13])
+def test_malformed_expiry(se: str) -> None:
+    assert not SIGNER.verify(KEY, se, "x", NOW)
+
+
+def test_the_expiry_cannot_be_moved() -> None:
+    key, se, sig = _parts(SIGNER.sign(KEY, 600, NOW))
+    assert not SIGNER.verify(key, str(int(se) + 300), sig, NOW)
+    assert not SIGNER.verify(key, "0" + se, sig, NOW)
+
+
+def test_another_secret_opens_nothing() -> None:
+    assert not LinkSigner(b"another secret of length").verify(*_parts(SIGNER.sign(KEY, 600, NOW)), NOW)
+
+
+def test_short_secrets_are_refused() -> None:
+    LinkSigner(b"x" * 16)
+    with pytest.raises(ValueError, match="at least 16 bytes"):
+        LinkSigner(b"x" * 15)
+
+
+@pytest.mark.parametrize("life", [0, -1])
+def test_a_life_must_be_positive(life: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        SIGNER.sign(KEY, life, NOW)

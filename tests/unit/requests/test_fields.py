@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from serve_app.requests import GenerationRequest
+from serve_app.requests.fields import (
+    MAX_PROMPT_CHARS,
+    MAX_SEED,
+    MAX_URL_CHARS,
+    AspectRatio,
+    ImageInput,
+    NullIsUnset,
+    OutputFormat,
+    Prompt,
+    Seed,
+    User,
+    WebhookSecret,
+    WebhookUrl,
+    located_error,
+    random_seed,
+)
+from serve_app.requests.plan import Plan
+
+
+class _Request(GenerationRequest):
+    image_fields: ClassVar[tuple[str, ...]] = ("images", "image")
+    images: list[ImageInput] | None = Field(default=None, repr=False)
+    image: ImageInput | None = Field(default=None, repr=False)
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        return Plan("", 1, 0, "png", 0)
+
+
+def _url(length: int) -> str:
+    return "https://example.com/".ljust(length, "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Prompt, "x"),
+        (Prompt, "x" * MAX_PROMPT_CHARS),
+        (Seed, 0),
+        (Seed, MAX_SEED),
+        (Seed, 7.0),
+        (WebhookUrl, _url(MAX_URL_CHARS)),
+        (WebhookUrl, "http://localhost:8000/hook?x=1#y"),
+        (WebhookUrl, "HTTPS://EXAMPLE.com"),
+        (User, "x"),
+        (User, "x" * 256),
+        (OutputFormat, "webp"),
+        (AspectRatio, "auto"),
+        (ImageInput, "x"),
+    ],
+)
+def test_accepted_values(field: Any, value: Any) -> None:
+    assert TypeAdapter(field).validate_python(value) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Prompt, ""),
+        (Prompt, "x" * (MAX_PROMPT_CHARS + 1)),
+        (Prompt, None),
+        (Prompt, 1),
+        (Seed, -1),
+        (Seed, MAX_SEED + 1),
+        (Seed, 1.5),
+        (Seed, True),
+        (Seed, "1"),
+        (Seed, float("nan")),
+        (Seed, float("inf")),
+        (WebhookUrl, ""),
+        (WebhookUrl, _url(MAX_URL_CHARS + 1)),
+        (WebhookUrl, "ftp://example.com"),
+        (WebhookUrl, "example.com/hook"),
+        (WebhookUrl, "https://"),
+        (WebhookUrl, "https://user:word@example.com/"),
+        (WebhookSecret, ""),
+        (WebhookSecret, "x" * 513),
+        (User, ""),
+        (User, "x" * 257),
+        (OutputFormat, "gif"),
+        (AspectRatio, "16:10"),
+        (ImageInput, ""),
+        (ImageInput, 3),
+    ],
+)
+def test_refused_values(field: Any, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(field).validate_python(value)
+
+
+@pytest.mark.parametrize("secret", ["x", "any text \u00e9", "whsec", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+def test_webhook_secrets(secret: str) -> None:
+    assert TypeAdapter(WebhookSecret).validate_python(secret).get_secret_value() == secret
+
+
+@pytest.mark.parametrize(
+    "secret", ["whsec_", "whsec_!!!!", "whsec_abc", "whsec_QU JD", "whsec_\u00e9\u00e9\u00e9\u00e9"]
+)
+def test_webhook_secrets_with_a_prefix_must_be_base64(secret: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(WebhookSecret).validate_python(secret)
+    assert "base64" in refused.value.errors()[0]["msg"]
+
+
+def test_the_schema_tells_the_limits() -> None:
+    assert TypeAdapter(Seed).json_schema() == {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
+    url = TypeAdapter(WebhookUrl).json_schema()
+    assert (url["type"], url["format"], url["minLength"], url["maxLength"]) == ("string", "uri", 1, 2083)
+
+
+def test_nulls_mean_not_set() -> None:
+    class Body(BaseModel):
+        steps: Annotated[int, Field(ge=1), NullIsUnset()] = 16
+
+    assert Body.model_validate({"steps": None}).steps == 16
+    assert Body.model_validate({"steps": 2}).steps == 2
+    with pytest.raises(ValidationError):
+        Body.model_validate({"steps": 0})
+    kinds = [choice["type"] for choice in Body.model_json_schema()["properties"]["steps"]["anyOf"]]
+    assert kinds == ["integer", "null"]
+
+
+def test_common_fields_are_optional_and_nullable() -> None:
+    nulls = dict.fromkeys(GenerationRequest.model_fields)
+    assert _Request.model_validate(nulls) == _Request()
+
+
+def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
+    request = _Request.model_validate({"webhook_secret": "hush", "image": "hush", "images": ["hush"]})
+    assert "hush" not in f"{request!r} {request} {request.model_dump_json(exclude={'image', 'images'})}"
+    with pytest.raises(ValidationError) as refused:
+        _Request.model_validate({"webhook_secret": "whsec_hush!", "image": ["hush"]})
+    assert "hush" not in str(refused.value)
+
+
+def test_image_inputs_come_in_order_with_their_location() -> None:
+    request = _Request(images=["a", "b"], image="c")
+    assert request.image_inputs() == [(("images", "0"), "a"), (("images", "1"), "b"), (("image",), "c")]
+    assert _Request().image_inputs() == []
+
+
+def test_the_base_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        GenerationRequest()  # pyright: ignore[reportAbstractUsage]
+
+
+def test_located_errors() -> None:
+    error = located_error("height", "too_much", "at most {most}", most=3).errors()[0]
+    assert (error["loc"], error["type"], error["msg"]) == (("height",), "too_much", "at most 3")
+
+
+def test_random_seeds_are_in_range() -> None:
+    seeds = {random_seed() for _ in range(50)}
+    assert len(seeds) > 1
+    assert all(0 <= seed <= MAX_SEED for seed in seeds)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.contract.job import LayoutRow
+from serve_app.requests.layout import LayoutError, caption, parse_layout
+
+BOX = [10, 20, 300, 400]
+GENERATE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}
+EDIT: dict[str, Any] = {"id": "cat_1", "from": "ref_image_0", "src_bbox": BOX, "tgt_bbox": BOX, "desc": "a cat"}
+
+
+def _prompt(*rows: Any, text: str = "A room with <cat_1> ") -> str:
+    return text + json.dumps(rows)
+
+
+def test_rows_that_generate() -> None:
+    rows = parse_layout(_prompt(GENERATE, {**GENERATE, "id": "dog_1", "bbox": [0, 0, 1000, 1000]}))
+    assert rows == (
+        LayoutRow("cat_1", (10, 20, 300, 400), "a cat"),
+        LayoutRow("dog_1", (0, 0, 1000, 1000), "a cat"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        ({}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat", "ref_image_0", (10, 20, 300, 400))),
+        (
+            {"tgt_bbox": [0, 0, 1, 1]},
+            LayoutRow("cat_1", (0, 0, 1, 1), "a cat", "ref_image_0", (10, 20, 300, 400)),
+        ),
+        ({"tgt_bbox": None}, LayoutRow("cat_1", None, "a cat", "ref_image_0", (10, 20, 300, 400))),
+        ({"from": None, "src_bbox": None}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat")),
+        ({"desc": ""}, LayoutRow("cat_1", (10, 20, 300, 400), "", "ref_image_0", (10, 20, 300, 400))),
+    ],
+)
+def test_rows_that_edit(change: dict[str, Any], row: LayoutRow) -> None:
+    assert parse_layout(_prompt({**EDIT, **change})) == (row,)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "a cat",
+        "a clock showing [3]",
+        "the matrix [[1, 2], [3, 4]]",
+        'words ["a", "b"]',
+        "nothing []",
+        'mixed [{"id": 1}, 3]',
+        'broken [{"id": 1]',
+        'broken [{"id": NaN}]',
+        "[{]",
+        f"{_prompt(GENERATE)} and more text",
+        "[" * 5000 + "]",
+        '[{"a":' * 3000 + "]",
+    ],
+)
+def test_plain_text(prompt: str) -> None:
+    assert parse_layout(prompt) == ()
+    assert caption(prompt) == prompt
+
+
+def test_only_the_array_at_the_end_counts() -> None:
+    prompt = 'A sign "[{" by <cat_1>, [1], [{"x": 1}] ' + json.dumps([GENERATE], indent=2) + " \n"
+    assert [row.name for row in parse_layout(prompt)] == ["cat_1"]
+    assert caption(prompt) == 'A sign "[{" by <cat_1>, [1], [{"x": 1}]'
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        [10, 20, 10, 400],
+        [11, 20, 10, 400],
+        [10, 400, 300, 400],
+        [-1, 20, 300, 400],
+        [10, 20, 300, 1001],
+        [10, 20, 300],
+        [10, 20, 300, 400, 5],
+        [10, 20, 300, 400.0],
+        [False, 20, 300, 400],
+        ["10", 20, 300, 400],
+        "10,20,300,400",
+        {},
+    ],
+)
+def test_bad_boxes(box: Any) -> None:
+    for row in ({**GENERATE, "bbox": box}, {**EDIT, "src_bbox": box}, {**EDIT, "tgt_bbox": box}):
+        with pytest.raises(LayoutError, match="bbox of layout row 0"):
+            parse_layout(_prompt(row))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"a": 1}], "exactly the keys"),
+        ([{}], "exactly the keys"),
+        ([{**GENERATE, "color": "red"}], "exactly the keys"),
+        ([{"id": "cat_1", "bbox": BOX}], "exactly the keys"),
+        ([GENERATE, {**EDIT, "id": "dog_1"}], "layout row 1 must have exactly the keys"),
+        ([EDIT, {**GENERATE, "id": "dog_1"}], "layout row 1 must have exactly the keys"),
+        ([GENERATE, GENERATE], "'cat_1' occurs more than once"),
+        ([{**GENERATE, "id": ""}], "id of layout row 0"),
+        ([{**GENERATE, "id": 1}], "id of layout row 0"),
+        ([{**GENERATE, "desc": None}], "desc of layout row 0"),
+        ([{**GENERATE, "bbox": None}], "bbox of layout row 0"),
+        ([{**EDIT, "from": 0}], "from of layout row 0"),
+        ([{**EDIT, "from": None, "tgt_bbox": None}], "nothing to do"),
+    ],
+)
+def test_arrays_that_break_the_rules(rows: list[Any], problem: str) -> None:
+    prompt = _prompt(*rows)
+    with pytest.raises(LayoutError, match=problem):
+        parse_layout(prompt)
+    assert caption(prompt) == "A room with <cat_1>"
+
+
+def _boxes() -> st.SearchStrategy[list[int]]:
+    side = st.tuples(st.integers(0, 999), st.integers(1, 1000)).filter(lambda pair: pair[0] < pair[1])
+    return st.tuples(side, side).map(lambda sides: [sides[0][0], sides[1][0], sides[0][1], sides[1][1]])
+
+
+NAMES = st.text(min_size=1, max_size=12)
+TEXT = st.text(max_size=60)
+
+
+@given(TEXT, st.dictionaries(NAMES, st.tuples(_boxes(), TEXT), min_size=1, max_size=6), st.booleans())
+def test_what_is_written_is_what_is_read(text: str, rows: dict[str, tuple[list[int], str]], ascii_only: bool) -> None:
+    written = [{"id": name, "bbox": box, "desc": description} for name, (box, description) in rows.items()]
+    prompt = f"{text.replace('[', '(')} {json.dumps(written, ensure_ascii=ascii_only)}"
+    read = [{"id": row.name, "bbox": list(row.target or ()), "desc": row.description} for row in parse_layout(prompt)]
+    assert read == written
+
+
+@given(st.text(alphabet='[]{}",: 1aidbox', max_size=80))
+def test_any_text_is_a_layout_plain_text_or_a_named_error(prompt: str) -> None:
+    try:
+        rows = parse_layout(prompt)
+    except LayoutError:
+        return
+    assert bool(rows) == (caption(prompt) != prompt)
+
+
+@pytest.mark.parametrize("piece", ["[{", '[{"a":1},', '[{"a":[', '[{"'])
+def test_hostile_text_takes_little_time(piece: str) -> None:
+    prompt = piece * (32_000 // len(piece)) + "]"
+    start = time.process_time()
+    parse_layout(prompt)
+    assert time.process_time() - start < 0.5

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deployments.contract.job import GenerationJob, OutputFormat
+from deployments.contract.objects import ObjectStore
+from deployments.families.pictures import Pixels
+from deployments.outputs import Outputs, encode_picture
+
+
+def a_gradient(width: int = 50, height: int = 30) -> Pixels:
+    """Red grows to the right, blue to the bottom."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[..., 0] = np.linspace(0, 255, width, dtype=np.uint8)
+    pixels[..., 2] = np.linspace(0, 255, height, dtype=np.uint8)[:, None]
+    return pixels
+
+
+def a_job(output_format: OutputFormat) -> GenerationJob:
+    return GenerationJob(
+        id="job",
+        attempt=2,
+        prompt="",
+        width=50,
+        height=30,
+        steps=4,
+        seed=0,
+        output_format=output_format,
+        output_prefix="results/job/2",
+    )
+
+
+@pytest.mark.parametrize(("output_format", "tolerance"), [("png", 0), ("jpeg", 40), ("webp", 40)])
+def test_every_format_keeps_size_and_colours(output_format: OutputFormat, tolerance: int) -> None:
+    pixels = a_gradient()
+    data, content_type, extension = encode_picture(pixels, output_format)
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.format == output_format.upper()
+        assert picture.size == (50, 30)
+        assert np.abs(np.asarray(picture.convert("RGB")).astype(int) - pixels).max() <= tolerance
+    assert content_type == f"image/{output_format}"
+    assert extension == output_format
+
+
+@pytest.mark.parametrize("output_format", ["png", "jpeg", "webp"])
+def test_a_picture_is_stored_below_the_jobs_prefix(output_format: OutputFormat) -> None:
+    store = ObjectStore("memory:///")
+    output = Outputs(store).store_picture(a_job(output_format), a_gradient())
+    assert output.key == f"results/job/2/picture.{output_format}"
+    assert (output.width, output.height) == (50, 30)
+    assert output.content_type == f"image/{output_format}"
+    data = store.get_blocking(output.key)
+    assert output.size == len(data)
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.size == (50, 30)
+
+
+def test_previews_are_numbered_by_step() -> None:
+    store = ObjectStore("memory:///")
+    preview = Outputs(store).store_preview(a_job("png"), a_gradient(), step=3)
+    assert (preview.key, preview.step, preview.steps) == ("results/job/2/preview-3.jpeg", 3, 4)
+    with Image.open(io.BytesIO(store.get_blocking(preview.key))) as picture:
+        assert picture.format == "JPEG"
