@@ -1,4 +1,4 @@
-"""The Ray Serve deployment that holds one image model and its step engine."""
+"""The deployment that holds one image model and its step engine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
-
-from ray import serve
 
 from deployments.contract.events import Alive, Done, Event, Failed, Started
 from deployments.contract.job import GenerationJob
@@ -22,7 +20,6 @@ _FAULTS = 20
 """So many jobs in a row that failed in a way nobody expected: the device is broken, not the jobs."""
 
 
-@serve.deployment
 class ImageModel:
     """Streams the events of a job; the picture itself goes straight to the object store.
 
@@ -41,7 +38,11 @@ class ImageModel:
         """Ends after `Done` or `Failed`. Cancelling the call takes the job out of the batch before its next step."""
         events: asyncio.Queue[Event] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        ticket = self._engine.submit(job, lambda event: loop.call_soon_threadsafe(events.put_nowait, event))
+
+        def emit(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        ticket = self._engine.submit(job, emit)
         started = False
         try:
             while True:
@@ -75,7 +76,7 @@ class ImageModel:
         return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
 
 
-def _engine(spec: ModelSpec):  # noqa: ANN202 - Engine of the backend's state
+def _engine(spec: ModelSpec):
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
     import torch
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 from ray.serve.deployment import Application
@@ -9,7 +11,7 @@ from ray.serve.deployment import Application
 from deployments.contract.model import ModelSpec
 from deployments.image_model import ImageModel
 from serve_app import catalog as catalogs
-from serve_app.catalog import Catalog, Model
+from serve_app.catalog import Model
 from serve_app.dispatcher import Dispatcher
 from serve_app.ingress import app_builder
 from serve_app.settings import ModelSettings, Settings
@@ -24,7 +26,8 @@ def build(settings: Settings) -> Application:
         name: _model(name, model, settings.models.get(name, ModelSettings()), settings)
         for name, model in catalog.models.items()
     }
-    dispatcher = Dispatcher.options(
+    dispatcher = _deployment(
+        Dispatcher,
         name="Dispatcher",
         num_replicas=settings.dispatcher.replicas,
         ray_actor_options={"num_cpus": 0},
@@ -32,12 +35,8 @@ def build(settings: Settings) -> Application:
         health_check_timeout_s=3,
         graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
     ).bind(settings, models)
-    return _ingress(settings, catalog).bind(dispatcher)
-
-
-def _ingress(settings: Settings, catalog: Catalog) -> serve.Deployment:
-    # The dispatcher is an argument only so that it belongs to the application; the two meet in Redis.
-    return serve.deployment(serve.ingress(app_builder(settings, catalog))()).options(
+    ingress = _deployment(
+        serve.ingress(app_builder(settings, catalog))(),
         name="Ingress",
         num_replicas=settings.service.ingress_replicas,
         max_ongoing_requests=settings.service.max_ongoing_requests,
@@ -46,6 +45,12 @@ def _ingress(settings: Settings, catalog: Catalog) -> serve.Deployment:
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=35,
     )
+    # The dispatcher is an argument only so that it belongs to the application; the two meet in Redis.
+    return ingress.bind(dispatcher)
+
+
+def _deployment(target: type, **options: Any) -> serve.Deployment:
+    return cast(serve.Deployment, serve.deployment(**options)(target))
 
 
 def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Application:
@@ -70,7 +75,8 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
             }
         ),
     )
-    return ImageModel.options(
+    return _deployment(
+        ImageModel,
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,

@@ -1,22 +1,18 @@
 """The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
 
-Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: as long as a
-dispatcher lives it prolongs its leases, and when it does not, the reaper of any other takes the tasks back.
+Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: a living
+dispatcher prolongs its leases, and when one is dead the reaper of any other takes the tasks back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ray import serve
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 from ray.serve.handle import DeploymentHandle
 from redis.exceptions import RedisError
 
@@ -30,7 +26,6 @@ from serve_app.upkeep import Upkeep
 logger = logging.getLogger(__name__)
 
 
-@serve.deployment
 class Dispatcher:
     def __init__(self, settings: Settings, models: dict[str, DeploymentHandle]) -> None:
         redis = redis_client.connect(settings.redis_url)

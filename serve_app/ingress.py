@@ -21,8 +21,8 @@ from serve_app.catalog import Catalog
 from serve_app.routes import generate, health, results, tasks
 from serve_app.settings import Settings
 
-DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at once,
-fetch the result with `GET /v1/get_result`."""
+DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
+once, fetch the result with `GET /v1/get_result`."""
 
 
 def create_app(settings: Settings, catalog: Catalog) -> FastAPI:

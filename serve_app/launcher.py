@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import logging
 import os
 import signal
@@ -74,7 +76,7 @@ class Launcher:
             self._started.callback(self._server.stop)
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
-        asyncio.run(_ensure_key(settings, self.key_file))
+        _ensure_key(settings, self.key_file)
         self._start_ray()
 
     def _start_ray(self) -> None:
@@ -95,7 +97,7 @@ class Launcher:
             object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
             include_dashboard=False if own else None,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
         )
         self._started.callback(ray.shutdown)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -112,21 +114,28 @@ class Launcher:
         # A second Ctrl-C must not leave processes behind.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        self._started.close()
+        # Ray talks about its own going down as if something were wrong.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            self._started.close()
 
 
-async def _ensure_key(settings: Settings, path: Path) -> None:
+def _ensure_key(settings: Settings, path: Path) -> None:
     """Makes the local key at first start, and makes it valid again on a new or emptied Redis."""
-    redis = redis_client.connect(settings.redis_url)
-    try:
-        keys = KeyStore(redis, settings.redis.prefix)
-        secret = path.read_text().strip() if path.exists() else None
-        if secret and await keys.authenticate(secret):
-            return
-        _, made = await keys.create("local", secret=secret)
+    secret = path.read_text().strip() if path.exists() else None
+    made = asyncio.run(_valid_key(settings, secret))
+    if made != secret:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(made + "\n")
+
+
+async def _valid_key(settings: Settings, secret: str | None) -> str:
+    redis = redis_client.connect(settings.redis_url)
+    try:
+        keys = KeyStore(redis, settings.redis.prefix)
+        if secret and await keys.authenticate(secret):
+            return secret
+        return (await keys.create("local", secret=secret))[1]
     finally:
         await redis.aclose()
 

@@ -7,13 +7,14 @@ typing error never passes as a default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from serve_app.tasks.store import Limits
+from deployments.contract.model import Precision
+from serve_app.tasks.limits import Limits
 
 
 class Section(BaseModel):
@@ -84,7 +85,7 @@ class AutoscalingSettings(Section):
 class ModelSettings(Section):
     checkpoint: str | None = None
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Precision = "auto"
     attention: list[str] = ["native"]
     compile: bool = False
     threads: int | None = Field(default=None, ge=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class ModelSpec:
     objects_url: str
     revision: str | None = None
     device: str = "auto"
-    dtype: str = "auto"
+    dtype: Precision = "auto"
     attention: tuple[str, ...] = ("native",)
     compile: bool = False
     threads: int | None = None

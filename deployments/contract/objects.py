@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlparse
 
 import obstore
-from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.store import LocalStore, MemoryStore, S3Store, from_url
 
 
 class ObjectStore:
@@ -30,7 +30,7 @@ class ObjectStore:
             self.root.mkdir(parents=True, exist_ok=True)
             self._store = LocalStore(prefix=self.root)
         else:
-            self._store = from_url(url, **(options or {}))
+            self._store = from_url(url, **cast(Any, options or {}))
 
     @property
     def can_sign(self) -> bool:
@@ -78,7 +78,7 @@ class ObjectStore:
 
     async def sign(self, key: str, life: timedelta) -> str:
         """A link that opens `key` without further credentials, for stores that can sign."""
-        return await obstore.sign_async(self._store, "GET", key, life)  # type: ignore[call-overload]
+        return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)
 
 
 def _remove_empty(root: Path, folder: Path) -> None:

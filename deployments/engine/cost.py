@@ -96,8 +96,6 @@ class _Curve:
         self._fallback = 0
         if batch < self._max_batch and (self._doubling or self._full >= PATIENCE):
             larger = min(2 * batch if self._doubling else batch + 1, self._max_batch)
-            # An earlier verdict on that size must not decide this one.
-            self._seconds.pop(larger, None)
             self._settle(larger, fallback=batch)
 
     def predict(self, batch: int) -> float | None:

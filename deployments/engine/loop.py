@@ -92,7 +92,7 @@ class Engine(Generic[S]):
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Drops the job if it has not ended, from any thread: once this returns, no event and no new step follow."""
+        """Drops the job unless it has ended, from any thread. No event follows the return, the next batch lacks it."""
         ticket.end()
         self._roster.drop_ended()
 

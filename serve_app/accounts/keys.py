@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -46,7 +46,13 @@ class KeyStore:
         secret = secret or f"gen_{secrets.token_urlsafe(32)}"
         key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time())
         digest = _digest(secret)
-        fields = {"id": key.id, "name": name, "project": project, "hint": key.hint, "created": key.created}
+        fields: dict[Any, Any] = {
+            "id": key.id,
+            "name": name,
+            "project": project,
+            "hint": key.hint,
+            "created": key.created,
+        }
         pipe = self._redis.pipeline(transaction=True)
         pipe.hset(f"{self._prefix}key:{digest}", mapping=fields)
         pipe.hset(f"{self._prefix}keys", key.id, digest)

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:project:{id}` | hash | `weight` (share of the queue against other projects, default 1), `statuses` (`full` or `basic`) |
+| `gen:project:{id}` | hash | `weight`: share of the queue against other projects, `statuses`: `full` or `basic` |
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
 
@@ -50,6 +50,6 @@ class ProjectStore:
         """Raises ValueError for a weight that is not above 0."""
         if not project.weight > 0:
             raise ValueError("weight must be above 0")
-        mapping = {"weight": project.weight, "statuses": project.statuses}
+        mapping: dict[Any, Any] = {"weight": project.weight, "statuses": project.statuses}
         await cast(Awaitable[int], self._redis.hset(f"{self._prefix}project:{project.id}", mapping=mapping))
         self._cache.pop(project.id, None)

@@ -20,15 +20,15 @@ from serve_app.accounts.keys import ApiKey
 from serve_app.auth import Caller
 from serve_app.catalog import Catalog, Endpoint
 from serve_app.errors import Invalid
+from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlRefused
 from serve_app.media.inputs import BadImage, InputImage, load_image
-from serve_app.media.geometry import megapixels
 from serve_app.origin import public_base
 from serve_app.requests import GenerationRequest
 from serve_app.requests.plan import Plan
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
-from serve_app.tasks.store import IdempotencyMismatch, QueueFull, TooManyActive
+from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
 from serve_app.tasks.task import NewTask
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]

@@ -43,7 +43,7 @@ async def get_result(
     task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the task to end")] = 0,
 ) -> Response:
-    """A task's status and, once it is `Ready`, its result with a freshly signed link. Needs no key: the id is enough."""
+    """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task = await _ended_or_waited(services, task_id, wait)
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)

@@ -40,7 +40,7 @@ async def cancel_task(services: Deps, caller: Caller, task_id: Annotated[str, Pa
         raise HTTPException(404, "Task not found")
     if outcome == 2:
         raise HTTPException(409, f"The task has ended already: {task.status.value}")
-    return TaskResult(id=task.id, status=Status.ERROR, details=task.details, progress=task.progress)
+    return TaskResult(id=task.id, status=Status.ERROR, details=task.details, progress=task.progress, cost=None)
 
 
 def _summary(task: Task) -> TaskSummary:

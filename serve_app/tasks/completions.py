@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -23,7 +24,7 @@ class Completions:
         self._listener: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def expect(self, task_id: str):  # noqa: ANN201 - a context manager of asyncio.Event
+    def expect(self, task_id: str) -> Iterator[asyncio.Event]:
         """An event that is set when the task ends. Enter first, then look at the task, then wait."""
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())

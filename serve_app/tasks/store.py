@@ -4,7 +4,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for a model deploy
 
 | key | kind | holds |
 |---|---|---|
-| `gen:task:{id}` | hash | the task: identity (`id lane project endpoint key_id user`), state (`status attempt strikes losses owner published_by`), order (`vt share`), times in ms (`created started finished`), work (`job`, JSON), outcome (`progress preview result details cost`, JSON or milli-credits), `price`, `webhook_url webhook_secret` |
+| `gen:task:{id}` | hash | the task, field by field below |
 | `gen:ready:{lane}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
 | `gen:suspects:{lane}` | zset | waiting tasks that lost two workers; leased few at a time and run alone |
 | `gen:isolated:{lane}` | set | suspects that are leased now |
@@ -12,13 +12,18 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for a model deploy
 | `gen:deadlines:{lane}` | zset | every task that has not ended, by its present deadline, ms |
 | `gen:clock:{lane}` | string | virtual time: the largest start time leased so far |
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
-| `gen:stats:{lane}` | hash | counters since the beginning: `accepted`, each terminal status, `put_back strikes reaped refused cancelled` |
+| `gen:stats:{lane}` | hash | counters: `accepted`, each outcome, `put_back strikes reaped refused cancelled` |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
 | `gen:expiring` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:outbox` | zset | ended tasks that have a webhook, by next delivery, ms |
-| `gen:wake:{lane}`, `gen:done`, `gen:stop` | pub/sub | work is there; a task ended; a task's work must stop. Lossy: everyone also polls |
+| `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
+
+A task's hash: who and what (`id lane project endpoint key_id user job price input_count`), where it stands (`status
+attempt strikes losses owner published_by`), its turn (`vt share`, in virtual time), times in ms (`created started
+finished`), what came of it (`progress preview result details cost`), whom to tell (`webhook_url webhook_secret`).
+`job`, `preview`, `result` and `details` are JSON; money is in milli-credits.
 
 Invariants, each held by every script:
 1. A task that has not ended is in `deadlines` and in exactly one of `ready`, `suspects`, `leased`; one that ended is in
@@ -36,55 +41,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from serve_app.tasks import scripts
-from serve_app.tasks.task import Lease, NewTask, Status, Task
+from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
+from serve_app.tasks.task import Lease, NewTask, Status, Task, from_record
 
 RESERVATION_S = 3600
 """How long inputs may wait in the object store for their submission before they are swept."""
-
-
-class QueueFull(Exception):
-    """The lane holds as many waiting tasks as it may."""
-
-
-class TooManyActive(Exception):
-    """The project has as many unfinished tasks as it may."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
-
-
-class IdempotencyMismatch(Exception):
-    """The idempotency key was used before, with another body."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the store enforces. Times in seconds."""
-
-    max_ready: int = 10_000
-    """Waiting tasks per lane."""
-    max_active: int = 24
-    """Unfinished tasks per project."""
-    queue_s: float = 24 * 3600
-    """From submission to start of work."""
-    run_s: float = 15 * 60
-    """From the first start of work to the end, all attempts together."""
-    retention_s: float = 24 * 3600
-    """How long an ended task and its objects are kept."""
-    idempotency_s: float = 24 * 3600
-    lease_s: float = 10.0
-    max_strikes: int = 3
-    max_losses: int = 8
-    max_isolated: int = 1
-    """Suspects in flight per lane."""
 
 
 class TaskStore:
@@ -237,7 +204,7 @@ class TaskStore:
 
     async def get(self, task_id: str) -> Task | None:
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"task:{task_id}")))
-        return _task(raw) if raw else None
+        return from_record(raw) if raw else None
 
     async def list_tasks(
         self, project: str, *, limit: int, cursor: str | None = None, active: bool = False
@@ -322,34 +289,7 @@ class TaskStore:
         gone = [task_id for task_id, raw in zip(ids, records, strict=True) if not raw]
         if gone:
             await _int(self.redis.zrem(index, *gone))
-        return [_task(raw) if raw else None for raw in records]
-
-
-def _task(raw: Mapping[str, str]) -> Task:
-    def seconds(name: str) -> float | None:
-        return int(raw[name]) / 1000 if name in raw else None
-
-    def parsed(name: str) -> dict[str, Any] | None:
-        return json.loads(raw[name]) if name in raw else None
-
-    return Task(
-        id=raw["id"],
-        project=raw["project"],
-        lane=raw["lane"],
-        endpoint=raw["endpoint"],
-        status=Status(raw["status"]),
-        attempt=int(raw["attempt"]),
-        strikes=int(raw["strikes"]),
-        created=int(raw["created"]) / 1000,
-        started=seconds("started"),
-        finished=seconds("finished"),
-        progress=float(raw["progress"]) if "progress" in raw else None,
-        preview=parsed("preview"),
-        result=parsed("result"),
-        details=parsed("details"),
-        cost=int(raw["cost"]) if "cost" in raw else None,
-        job=parsed("job") or {},
-    )
+        return [from_record(raw) if raw else None for raw in records]
 
 
 def _ms(seconds: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -92,3 +94,32 @@ class Task:
     details: dict[str, Any] | None = None
     cost: int | None = None
     job: dict[str, Any] = field(default_factory=dict)
+
+
+def from_record(raw: Mapping[str, str]) -> Task:
+    """A task's hash, as a task."""
+
+    def seconds(name: str) -> float | None:
+        return int(raw[name]) / 1000 if name in raw else None
+
+    def parsed(name: str) -> dict[str, Any] | None:
+        return json.loads(raw[name]) if name in raw else None
+
+    return Task(
+        id=raw["id"],
+        project=raw["project"],
+        lane=raw["lane"],
+        endpoint=raw["endpoint"],
+        status=Status(raw["status"]),
+        attempt=int(raw["attempt"]),
+        strikes=int(raw["strikes"]),
+        created=int(raw["created"]) / 1000,
+        started=seconds("started"),
+        finished=seconds("finished"),
+        progress=float(raw["progress"]) if "progress" in raw else None,
+        preview=parsed("preview"),
+        result=parsed("result"),
+        details=parsed("details"),
+        cost=int(raw["cost"]) if "cost" in raw else None,
+        job=parsed("job") or {},
+    )

@@ -8,7 +8,8 @@ from collections import Counter
 from redis.asyncio import Redis
 from task_making import LANE, new_task
 
-from serve_app.tasks.store import Limits, TaskStore
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
 PRODUCERS = CONSUMERS = 20

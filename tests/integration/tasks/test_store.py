@@ -8,7 +8,8 @@ import pytest
 from redis.asyncio import Redis
 from task_making import LANE, new_task
 
-from serve_app.tasks.store import IdempotencyMismatch, Limits, QueueFull, TaskStore, TooManyActive
+from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
+from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
 
@@ -31,7 +32,7 @@ async def due(store: TaskStore, index: str) -> None:
     """Makes every entry of a time index due, in place of waiting."""
     key = store.prefix + index
     for member in await store.redis.zrange(key, 0, -1):
-        await store.redis.zadd(key, {member: 1})
+        await store.redis.zadd(key, {str(member): 1})
 
 
 async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
@@ -172,7 +173,7 @@ async def test_suspects_are_in_flight_one_at_a_time(store: TaskStore) -> None:
     for task in suspects:
         await store.submit(task)
     for attempt in (1, 2):
-        for lease in await store.lease(LANE, "d1", 3, 100) if attempt == 1 else await store.lease(LANE, "d1", 3, 100):
+        for lease in await store.lease(LANE, "d1", 3, 100):
             await store.release(LANE, lease.id, attempt, strike=True)
     (first,) = await store.lease(LANE, "d1", 3, 100)
     assert await store.lease(LANE, "d2", 3, 100) == []

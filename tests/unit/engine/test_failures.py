@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from bench import Bench
+from engine_bench import Bench
 from simulated_backend import SimulatedBackend, make_job
 
 from deployments.contract.events import Done, Event, Failed, Progress

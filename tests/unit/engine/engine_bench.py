@@ -1,4 +1,4 @@
-"""An engine on a virtual clock, and what its jobs were told."""
+"""What the engine tests share."""
 
 from __future__ import annotations
 
