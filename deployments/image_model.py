@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 
-from deployments.contract.events import Alive, Done, Event, Failed, Started
+from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
 from deployments.contract.objects import ObjectStore
@@ -35,7 +35,7 @@ class ImageModel:
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
 
     async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
-        """Ends after `Done` or `Failed`. Cancelling the call takes the job out of the batch before its next step."""
+        """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""
         events: asyncio.Queue[Event] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -55,7 +55,7 @@ class ImageModel:
                     continue
                 started = started or isinstance(event, Started)
                 yield event
-                if isinstance(event, (Done, Failed)):
+                if isinstance(event, LAST):
                     return
         finally:
             self._engine.cancel(ticket)

@@ -26,7 +26,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        keyless = "x-key" not in headers
+        keyless = not headers.get("x-key")
         limit = min(self.max_bytes, KEYLESS_BYTES) if keyless else self.max_bytes
         detail = f"Request body too large: at most {limit} bytes" + (" without an x-key header" if keyless else "")
 

@@ -40,6 +40,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
+        redirect_slashes=False,
     )
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.service.max_body_mb * 2**20)

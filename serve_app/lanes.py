@@ -12,7 +12,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 from redis.exceptions import RedisError
 
-from serve_app.lifecycle import Flight, NotStarted, Patience, Stale, WorkerLost, carry_out
+from serve_app.lifecycle import Broke, Flight, NotStarted, OutOfReach, Patience, Stale, WorkerLost, carry_out
 from serve_app.settings import DispatcherSettings, ModelSettings
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
@@ -23,7 +23,10 @@ _IDLE_POLL_S = 1.0
 """The net below the wake channel, which may lose messages."""
 _LOST = (RayActorError, RayTaskError, WorkerLost)
 """The worker died, hung, or broke in a way the engine did not account for."""
-_NOT_ITS_FAULT = (NotStarted, RequestCancelledError, BackPressureError, DeploymentUnavailableError)
+_NOT_ITS_FAULT = (NotStarted, RequestCancelledError)
+_PAUSE = (OutOfReach, BackPressureError, DeploymentUnavailableError)
+"""Trying again at once would most likely end the same way."""
+_PAUSE_S = 1.0
 
 
 class Lane:
@@ -107,11 +110,15 @@ class Lane:
         except Stale:
             logger.info("%s, attempt %d, belongs to someone else by now or has ended", *flight.held)
         except _NOT_ITS_FAULT as reason:
-            await self._give_back(flight, reason, strike=False)
-            if isinstance(reason, DeploymentUnavailableError):
-                await asyncio.sleep(1)
+            await self._give_back(flight, reason)
+        except _PAUSE as reason:
+            await asyncio.sleep(_PAUSE_S)
+            await self._give_back(flight, reason)
+        except Broke as reason:
+            # The engine made sure that nothing else was to blame, so it counts as a crash the task suffered alone.
+            await self._give_back(flight, reason, strike=True, alone=True, why=str(reason))
         except _LOST as reason:
-            await self._give_back(flight, reason, strike=True)
+            await self._give_back(flight, reason, strike=True, alone=flight.lease.isolated and flight.started)
         except Exception as reason:
             logger.exception("carrying out %s failed", flight.lease.id)
             await self._give_back(flight, reason, strike=True)
@@ -121,10 +128,11 @@ class Lane:
             del self._flights[flight.held]
             self.wake.set()
 
-    async def _give_back(self, flight: Flight, reason: Exception, *, strike: bool) -> None:
-        alone = flight.lease.isolated and flight.started
+    async def _give_back(
+        self, flight: Flight, reason: Exception, *, strike: bool = False, alone: bool = False, why: str = ""
+    ) -> None:
         try:
-            outcome = await self._store.release(self.name, *flight.held, strike=strike, alone=alone)
+            outcome = await self._store.release(self.name, *flight.held, strike=strike, alone=alone, reason=why)
         except RedisError:
             return  # the lease runs out, and the reaper does it
         if outcome:

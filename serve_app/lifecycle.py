@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
-from deployments.contract.events import Alive, Done, Event, Failed, Preview, Progress, Started
+from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
 from serve_app.media.geometry import RATIOS, size_for
 from serve_app.media.ratio_words import ratio_from_prompt
@@ -32,6 +32,14 @@ class WorkerLost(Exception):
 
 class NotStarted(Exception):
     """The model did not begin in time; nothing speaks against the task."""
+
+
+class Broke(Exception):
+    """The attempt ended without an outcome, and it may be the job's fault. Its text is fit for the client."""
+
+
+class OutOfReach(Exception):
+    """The attempt ended without an outcome, and it is not the job's fault."""
 
 
 class Stale(Exception):
@@ -79,7 +87,7 @@ async def carry_out(
 ) -> None:
     """Decide what is open, let the model work, publish what came of it.
 
-    Returns once the outcome is published. Raises WorkerLost, NotStarted or Stale, and whatever the stream raises; then
+    Returns once the outcome is published. Raises the exceptions above, and whatever the stream raises; then
     nothing was published, and the caller gives the task back.
     """
     work = _Work(flight, store)
@@ -103,6 +111,8 @@ async def carry_out(
             case Failed(reason):
                 await work.publish(Status.ERROR, details={"error": reason})
                 return
+            case Interrupted(reason, blame):
+                raise Broke(reason) if blame else OutOfReach(reason)
             case Alive():
                 pass
     raise WorkerLost("the stream ended without an outcome")

@@ -21,6 +21,8 @@ FLAGS = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+    # Waiting torch threads give their core away. Spinning ones slow a busy machine down several times.
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 

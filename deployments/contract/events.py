@@ -1,5 +1,6 @@
 """What a model streams back while it works on a job, in this order: `Started`, any number of `Alive`, `Progress` and
-`Preview`, then exactly one of `Done` and `Failed`. A stream that ends otherwise means the worker was lost."""
+`Preview`, then exactly one of `Done`, `Failed` and `Interrupted`. A stream that ends otherwise means the worker was
+lost."""
 
 from __future__ import annotations
 
@@ -47,4 +48,18 @@ class Failed:
     reason: str
 
 
-Event: TypeAlias = Started | Alive | Progress | Preview | Done | Failed
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """This attempt can't go on, but another may. `reason` is fit for the client's eyes.
+
+    `blame`: something broke over this job, which nobody foresaw. Otherwise something the job needs is out of reach.
+    """
+
+    reason: str
+    blame: bool
+
+
+LAST = (Done, Failed, Interrupted)
+"""Events that end a stream."""
+
+Event: TypeAlias = Started | Alive | Progress | Preview | Done | Failed | Interrupted

@@ -18,6 +18,10 @@ class JobError(Exception):
     """The job itself is at fault; its text is fit for the client. Ends that job alone."""
 
 
+class Unavailable(Exception):
+    """Something the job needs is out of reach: the object store, say. No fault of the job; another attempt may do."""
+
+
 class OutOfMemory(Exception):
     """The batch did not fit. Nothing was changed; the same states may be stepped in smaller batches."""
 
@@ -45,7 +49,7 @@ class Backend(Protocol[S]):
     def encode(self, jobs: Sequence[GenerationJob]) -> list[S | JobError]:
         """One state per job, in order; a job that cannot be done gets its JobError and the others go on.
 
-        Raises OutOfMemory, and is then called again with fewer jobs.
+        Raises OutOfMemory, and is then called again with fewer jobs; Unavailable, likewise.
         """
         ...
 
@@ -57,7 +61,10 @@ class Backend(Protocol[S]):
         ...
 
     def finish(self, state: S) -> Output:
-        """Decodes, encodes and stores the picture of a state whose steps are all done. Raises JobError, OutOfMemory."""
+        """Decodes, encodes and stores the picture of a state whose steps are all done.
+
+        Raises JobError, OutOfMemory, Unavailable.
+        """
         ...
 
     def preview(self, state: S) -> Preview | None:

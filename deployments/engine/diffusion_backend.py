@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from obstore.exceptions import BaseError
+
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, OutOfMemory
+from deployments.engine.backend import JobError, Unavailable
 from deployments.engine.state import State
 from deployments.engine.step import step, translated_out_of_memory
 from deployments.families.base import Commission, Family
@@ -17,14 +19,9 @@ from deployments.outputs import Outputs
 _FETCHERS = 8
 """Reference pictures fetched at a time: a store in the network answers slowly, but many at once."""
 
-_TOO_LARGE = "the picture does not fit into this model's memory"
-
 
 class DiffusionBackend:
-    """Implements engine.backend.Backend[State].
-
-    Errors of the store other than a missing object are passed on: they are no job's fault.
-    """
+    """Implements engine.backend.Backend[State]."""
 
     def __init__(self, family: Family, store: ObjectStore) -> None:
         self._family = family
@@ -33,7 +30,7 @@ class DiffusionBackend:
         self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="references")
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
-        """Fetches the references and encodes all jobs together; when that takes too much memory, one by one."""
+        """Fetches the references and encodes all jobs together."""
         fetched = self._fetched({key for job in jobs for key in job.references})
         results: dict[int, State | JobError] = {}
         ready: dict[int, Commission] = {}
@@ -43,34 +40,24 @@ class DiffusionBackend:
                 results[index] = JobError("an input picture is no longer available")
             else:
                 ready[index] = Commission(job, references)
-        results.update(zip(ready, self._encoded(list(ready.values())), strict=True))
+        with translated_out_of_memory():
+            results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
         return [results[index] for index in range(len(jobs))]
 
     def step(self, states: Sequence[State]) -> None:
         step(self._family, states)
 
     def finish(self, state: State) -> Output:
+        with translated_out_of_memory():
+            pixels = self._family.finish(state)
         try:
-            with translated_out_of_memory():
-                pixels = self._family.finish(state)
-        except OutOfMemory as error:
-            raise JobError(_TOO_LARGE) from error
-        return self._outputs.store_picture(state.job, pixels)
+            return self._outputs.store_picture(state.job, pixels)
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error
 
     def preview(self, state: State) -> Preview | None:
         pixels = self._family.preview(state)
         return None if pixels is None else self._outputs.store_preview(state.job, pixels, state.done_steps)
-
-    def _encoded(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        if not commissions:
-            return []
-        try:
-            with translated_out_of_memory():
-                return self._family.encode(commissions)
-        except OutOfMemory:
-            if len(commissions) == 1:
-                return [JobError(_TOO_LARGE)]
-        return [result for commission in commissions for result in self._encoded([commission])]
 
     def _fetched(self, keys: set[str]) -> dict[str, bytes | None]:
         """Each object's bytes, None for one that is gone."""
@@ -82,3 +69,5 @@ class DiffusionBackend:
             return self._store.get_blocking(key)
         except FileNotFoundError:
             return None
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error

@@ -19,7 +19,7 @@ from typing import Generic
 
 from deployments.contract.events import Done, Event, Started
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import Backend, JobError, OutOfMemory, S
+from deployments.engine.backend import Backend, JobError, OutOfMemory, S, Unavailable
 from deployments.engine.cost import CostTable, MemoryLimit
 from deployments.engine.health import Health, Worker
 from deployments.engine.policy import BROKEN, TOO_LATE, hopeless, pick, preview_due, verdict
@@ -84,7 +84,7 @@ class Engine(Generic[S]):
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
 
         `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done` or `Failed`; a job whose deadline passes in the queue gets `Failed` alone. It must neither block nor
+        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone. It must neither block nor
         raise. Raises RuntimeError once the engine is stopped.
         """
         ticket = Ticket(job, emit, self._clock())
@@ -294,7 +294,7 @@ class Engine(Generic[S]):
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         """Ends the one job that `error` belongs to."""
-        if not isinstance(error, (JobError, OutOfMemory)):
+        if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
             self._health.fault()
             log.error("job %s failed", ticket.job.id, exc_info=error)
         ticket.end(verdict(error))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar
 
-from deployments.contract.events import Failed
+from deployments.contract.events import Failed, Interrupted
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory, StateLike
+from deployments.engine.backend import JobError, OutOfMemory, StateLike, Unavailable
 from deployments.engine.cost import CostTable
 
 OVERDUE = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
 
 NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
-BROKEN = Failed("the model could not process this request")
+BROKEN = Interrupted("the model could not process this request", blame=True)
+OUT_OF_REACH = Interrupted("the service's storage is out of reach", blame=False)
 TOO_LATE = Failed("the deadline passed before the picture was done")
 
 
@@ -92,11 +93,20 @@ def hopeless(job: GenerationJob, now: float) -> bool:
     return job.deadline is not None and job.deadline <= now
 
 
-def verdict(error: Exception) -> Failed:
-    """What the client reads about a job that failed alone with `error`."""
-    if isinstance(error, JobError):
-        return Failed(str(error))
-    return NO_MEMORY if isinstance(error, OutOfMemory) else BROKEN
+def verdict(error: Exception) -> Failed | Interrupted:
+    """How a job ends here that failed alone with `error`.
+
+    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides.
+    """
+    match error:
+        case JobError():
+            return Failed(str(error))
+        case OutOfMemory():
+            return NO_MEMORY
+        case Unavailable():
+            return OUT_OF_REACH
+        case _:
+            return BROKEN
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from deployments.contract.events import Done, Event, Failed, Progress
+from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
 
 PROGRESS_INTERVAL = 0.25
@@ -56,7 +56,7 @@ class Ticket:
             self._progressed, self._fraction = now, min(fraction, 1.0)
             self.send(Progress(self._fraction))
 
-    def end(self, event: Done | Failed | None = None) -> None:
+    def end(self, event: Done | Failed | Interrupted | None = None) -> None:
         """Sends the last event, or None to leave without one. Only the first call does anything."""
         with self._lock:
             if event is not None:

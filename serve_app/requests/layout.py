@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NoReturn
 
@@ -49,6 +49,15 @@ def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
         if names.count(name) > 1:
             raise LayoutError(f"the id {name!r} occurs more than once in the layout")
     return tuple(rows)
+
+
+def check_references(rows: Sequence[LayoutRow], count: int) -> None:
+    """Raises LayoutError when a row takes its element from a picture that is not one of the `count` sent."""
+    sent = {f"ref_image_{index}" for index in range(count)}
+    for index, row in enumerate(rows):
+        if row.source is not None and row.source not in sent:
+            names = {0: "none was", 1: "only ref_image_0 was"}.get(count, f"they are ref_image_0 to ref_image_{count - 1}")
+            raise LayoutError(f"from of layout row {index} must name a picture that was sent: {names}")
 
 
 def caption(prompt: str) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from serve_app import presentation
 from serve_app.origin import public_base
@@ -41,7 +42,7 @@ async def get_result(
     request: Request,
     services: Deps,
     task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
-    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the task to end")] = 0,
+    wait: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task = await _ended_or_waited(services, task_id, wait)
@@ -77,7 +78,21 @@ async def get_file(services: Deps, key: str, se: str = "", sig: str = "") -> Res
         raise HTTPException(404, "This result is no longer kept", _OPEN)
     media_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
-    return FileResponse(path, media_type=media_type, headers=headers)
+    return _ResultFile(path, media_type=media_type, headers=headers)
+
+
+class _ResultFile(FileResponse):
+    """Answers ranges it can't serve as the contract and RFC 9110 have it, where its base answers in plain text."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []  # as if none was asked for: the whole file
+        except RangeNotSatisfiable:
+            headers = _OPEN | {"Content-Range": f"bytes */{file_size}"}
+            raise HTTPException(416, f"No such range: the file has {file_size} bytes", headers) from None
 
 
 @router.options("/v1/results/{key:path}", include_in_schema=False)

@@ -31,7 +31,7 @@ async def list_tasks(
     return TaskPage(tasks=[_summary(task) for task in tasks], next=following)
 
 
-@router.delete("/{task_id}", responses=errors(403, 404, 409, 503))
+@router.delete("/{task_id}", responses=errors(403, 404, 409, 503), response_model_exclude_unset=True)
 async def cancel_task(services: Deps, caller: Caller, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
     """Cancels a task of the key's project: it ends as `Error` and costs nothing; its work stops at the next step."""
     outcome = await services.tasks.cancel(task_id, caller.project)

@@ -39,7 +39,7 @@ end
 -- Takes a task back from a worker. strike: the worker died with it. alone: it had a worker to itself.
 -- A shared crash can make a task a suspect but never end it; only a crash it suffered alone does, or too many losses.
 -- Returns 1 when it waits again, 2 when it ended.
-local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms)
+local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms, details)
   local key = task_key(id)
   local h = redis.call('HMGET', key, 'strikes', 'losses', 'vt')
   local strikes, losses = tonumber(h[1] or 0), tonumber(h[2] or 0)
@@ -51,7 +51,7 @@ local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms
   end
   redis.call('HSET', key, 'strikes', strikes, 'losses', losses)
   if strikes >= max_strikes or losses >= max_losses then
-    redis.call('HSET', key, 'details', '{"error":"The task lost its worker too many times and was given up"}')
+    redis.call('HSET', key, 'details', details)
     finish(id, 'Error', retention_ms)
     return 2
   end

@@ -50,6 +50,8 @@ from serve_app.tasks import scripts
 from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
 from serve_app.tasks.task import Lease, NewTask, Status, Task, from_record
 
+_GIVEN_UP = "The task lost its worker too many times and was given up"
+
 RESERVATION_S = 3600
 """How long inputs may wait in the object store for their submission before they are swept."""
 
@@ -179,10 +181,17 @@ class TaskStore:
         args = [task_id, attempt, status.value, self._retention, *_flat(fields)]
         return await self._run("complete", lane, args) in (1, 2)
 
-    async def release(self, lane: str, task_id: str, attempt: int, *, strike: bool, alone: bool = False) -> int:
-        """Gives the task back. Returns 1 when it waits again, 2 when this ended it, 0 for a stale attempt."""
+    async def release(
+        self, lane: str, task_id: str, attempt: int, *, strike: bool, alone: bool = False, reason: str = ""
+    ) -> int:
+        """Gives the task back; `reason` is what the client reads if that ends it.
+
+        Returns 1 when it waits again, 2 when this ended it, 0 for a stale attempt.
+        """
         limits = self.limits
-        args = [task_id, attempt, int(strike), int(alone), limits.max_strikes, limits.max_losses, self._retention]
+        details = json.dumps({"error": reason or _GIVEN_UP})
+        bounds = [limits.max_strikes, limits.max_losses, self._retention, details]
+        args = [task_id, attempt, int(strike), int(alone), *bounds]
         return await self._run("release", lane, args)
 
     # Upkeep
@@ -190,7 +199,8 @@ class TaskStore:
     async def reap(self, lane: str, limit: int = 100) -> int:
         """Takes back tasks whose lease ran out. Returns how many."""
         limits = self.limits
-        return await self._run("reap", lane, [limit, limits.max_strikes, limits.max_losses, self._retention])
+        details = json.dumps({"error": _GIVEN_UP})
+        return await self._run("reap", lane, [limit, limits.max_strikes, limits.max_losses, self._retention, details])
 
     async def expire(self, lane: str, limit: int = 100) -> int:
         """Ends tasks past their deadline. Returns how many."""

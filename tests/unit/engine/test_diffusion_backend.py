@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,10 +10,10 @@ from PIL import Image
 from deployments import checkpoints
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Backend, JobError
+from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.engine.diffusion_backend import DiffusionBackend
 from deployments.engine.state import State
-from deployments.families.base import Commission, Family
+from deployments.families.base import Family
 
 JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")
 
@@ -63,22 +62,26 @@ def test_no_jobs_give_no_states(family: Family, store: ObjectStore) -> None:
     assert DiffusionBackend(family, store).encode([]) == []
 
 
-def test_jobs_that_do_not_fit_together_are_encoded_singly(
+def exhausted(*_: object) -> None:
+    raise torch.OutOfMemoryError("too much")
+
+
+def test_running_out_of_memory_is_left_to_the_engine(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = family.encode
+    backend = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+    monkeypatch.setattr(family, "finish", exhausted)
+    monkeypatch.setattr(family, "encode", exhausted)
+    with pytest.raises(OutOfMemory):
+        backend.finish(state)
+    with pytest.raises(OutOfMemory):
+        backend.encode([JOB, JOB])
 
-    def small(commissions: Sequence[Commission]) -> list[State | JobError]:
-        if len(commissions) > 1 or commissions[0].job.id == "huge":
-            raise torch.OutOfMemoryError("too much")
-        return encode(commissions)
 
-    monkeypatch.setattr(family, "encode", small)
-    results = DiffusionBackend(family, store).encode([JOB, replace(JOB, id="huge"), JOB])
-    assert [type(result) for result in results] == [State, JobError, State]
-
-
-def test_a_picture_that_does_not_fit_at_the_end_fails_its_job(
+def test_a_store_out_of_reach_is_no_fault_of_the_job(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
@@ -86,9 +89,12 @@ def test_a_picture_that_does_not_fit_at_the_end_fails_its_job(
     assert isinstance(state, State)
     backend.step([state])
 
-    def exhausted(state: State) -> None:
-        raise torch.OutOfMemoryError("too much")
+    def down(*_: object) -> None:
+        raise PermissionError("/srv/objects")
 
-    monkeypatch.setattr(family, "finish", exhausted)
-    with pytest.raises(JobError, match="memory"):
+    monkeypatch.setattr(store, "put_blocking", down)
+    monkeypatch.setattr(store, "get_blocking", down)
+    with pytest.raises(Unavailable):
         backend.finish(state)
+    with pytest.raises(Unavailable):
+        backend.encode([replace(JOB, references=("inputs/x/0.png",))])

@@ -8,9 +8,19 @@ from simulated_backend import SimulatedState, make_job
 
 from deployments.contract.events import Failed
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory
+from deployments.engine.backend import JobError, OutOfMemory, Unavailable
 from deployments.engine.cost import CostTable
-from deployments.engine.policy import BROKEN, NO_MEMORY, OVERDUE, admit, hopeless, pick, preview_due, verdict
+from deployments.engine.policy import (
+    BROKEN,
+    NO_MEMORY,
+    OUT_OF_REACH,
+    OVERDUE,
+    admit,
+    hopeless,
+    pick,
+    preview_due,
+    verdict,
+)
 
 
 @dataclass(eq=False)
@@ -137,6 +147,7 @@ def test_previews_are_spread_over_the_steps(total: int, every: float, expected: 
 def test_verdicts_show_the_client_nothing_internal() -> None:
     assert verdict(JobError("the mask is empty")) == Failed("the mask is empty")
     assert verdict(OutOfMemory("tried to allocate")) is NO_MEMORY
+    assert verdict(Unavailable("s3://bucket")) is OUT_OF_REACH
     assert verdict(RuntimeError("/srv/secret/path")) is BROKEN
 
 

@@ -1,0 +1,63 @@
+"""One running service for the session; tests are kept apart by projects of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from picture_web import PictureWeb, serving
+from running_service import Client, Service, Worker, running
+
+from serve_app.settings import TaskSettings
+
+StartService: TypeAlias = Callable[..., Service]
+
+MANY = 1_000_000
+
+
+@pytest.fixture(scope="session")
+def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    # No dispatcher runs, so a lease that ran out would not come back: let none run out.
+    tasks = TaskSettings(max_ready=MANY, lease_s=3600)
+    with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks) as service:
+        yield service
+
+
+@pytest.fixture
+def start_service(redis_url: str, repository: Path, tmp_path: Path) -> Iterator[StartService]:
+    """Starts further services with settings of their own; they end with the test."""
+    with ExitStack() as stack:
+
+        def start(**changes: Any) -> Service:
+            url = changes.pop("redis_url", redis_url)
+            return stack.enter_context(running(tmp_path / "data", url, repository, **changes))
+
+        yield start
+
+
+@pytest.fixture
+def worker(service: Service) -> Worker:
+    return service.worker
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """Holds a key of a project that no other test uses."""
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def other_client(service: Service) -> Iterator[Client]:
+    """Someone else: another key of another project."""
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def web() -> Iterator[PictureWeb]:
+    with serving() as web:
+        yield web

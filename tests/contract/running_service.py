@@ -1,0 +1,240 @@
+"""The service's HTTP interface on a real socket, and a stand-in for the dispatcher behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import uvicorn
+from fastapi import FastAPI
+from redis import Redis as RawRedis
+
+from deployments.contract.objects import ObjectStore
+from serve_app import catalog, redis_client
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.ingress import create_app
+from serve_app.media.guard import UrlGuard
+from serve_app.settings import RedisSettings, Settings
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, Status
+
+T = TypeVar("T")
+
+LANE = "flux3-klein"
+ENDPOINT = "/v1/gen-3-image-klein"
+PICTURE_HOST = "pictures.test"
+"""Resolves to loopback and is on the allow-list; loopback itself is not."""
+HOOK_HOST = "hooks.test"
+"""Resolves to a public address, which nothing here ever connects to."""
+HOOK = f"https://{HOOK_HOST}/done"
+
+_NAMES = {PICTURE_HOST: ["127.0.0.1"], HOOK_HOST: ["93.184.215.14"]}
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """A name service of its own, so that no test asks the network."""
+    if host in _NAMES:
+        return _NAMES[host]
+    try:
+        return [str(ip_address(host))]
+    except ValueError:
+        raise OSError(f"unknown host {host}") from None
+
+
+class Worker:
+    """Plays the dispatcher and its model: takes tasks, moves them on, stores results and publishes outcomes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._redis = redis_client.connect(settings.redis_url)
+        prefix = settings.redis.prefix
+        self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits())
+        self.keys = KeyStore(self._redis, prefix)
+        self.projects = ProjectStore(self._redis, prefix)
+        self.objects = ObjectStore(settings.objects_url)
+        self._held: dict[str, Lease] = {}
+
+    def run(self, step: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(step)
+
+    def close(self) -> None:
+        self.run(self._redis.aclose())
+        self._runner.close()
+
+    def new_key(self, project: str) -> str:
+        return self.run(self.keys.create("contract", project))[1]
+
+    def set_project(self, project: Project) -> None:
+        self.run(self.projects.put(project))
+
+    def take(self, task_id: str) -> Lease:
+        """The lease of this very task; all that wait before it are leased, too."""
+        if task_id not in self._held:
+            for lease in self.run(self.tasks.lease(LANE, "worker", 10_000, 100_000)):
+                self._held[lease.id] = lease
+        return self._held[task_id]
+
+    def advance(self, task_id: str, status: Status, **fields: Any) -> None:
+        attempt = self.take(task_id).attempt
+        assert self.run(self.tasks.advance(LANE, task_id, attempt, status, **fields))
+
+    def end(self, task_id: str, status: Status, **outcome: Any) -> None:
+        attempt = self.take(task_id).attempt
+        assert self.run(self.tasks.complete(LANE, task_id, attempt, status, **outcome))
+
+    def show_preview(self, task_id: str, data: bytes, step: int, steps: int) -> None:
+        key = f"previews/{task_id}/{step}.jpeg"
+        self.run(self.objects.put(key, data, "image/jpeg"))
+        preview = {"key": key, "step": step, "steps": steps}
+        self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
+
+    def deliver(self, task_id: str, data: bytes, extension: str = "jpeg") -> str:
+        """Stores the picture and publishes it as the dispatcher does. Returns its key."""
+        lease = self.take(task_id)
+        job = json.loads(lease.job)
+        key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
+        self.run(self.objects.put(key, data, f"image/{extension}"))
+        result = {
+            "key": key,
+            "prompt": job["prompt"],
+            "seed": job["seed"],
+            "start_time": 1_700_000_000.5,
+            "end_time": 1_700_000_002.0,
+            "duration": 1.5,
+        }
+        self.end(task_id, Status.READY, result=result, cost=job["price"])
+        return key
+
+    def job(self, task_id: str) -> dict[str, Any]:
+        """What submission decided the task is."""
+        task = self.run(self.tasks.get(task_id))
+        assert task is not None
+        return task.job
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up; its thread is not the main one, so it leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.up.set()
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    base_url: str
+    settings: Settings
+    app: FastAPI
+    worker: Worker
+
+    @property
+    def address(self) -> tuple[str, int]:
+        url = httpx2.URL(self.base_url)
+        assert url.port is not None
+        return url.host, url.port
+
+    @contextmanager
+    def client(self, project: str | None = None, headers: Mapping[str, str] | None = None) -> Iterator[Client]:
+        """A client with a key of `project`, or of a project of its own."""
+        project = project or f"project-{uuid.uuid4().hex}"
+        secret = self.worker.new_key(project)
+        with Client(self.base_url, project, secret, headers) as client:
+            yield client
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
+        before = self._snapshot()
+        yield
+        assert self._snapshot() == before
+
+    def _snapshot(self) -> tuple[dict[bytes, bytes], set[str]]:
+        """Everything the service keeps: each Redis key with its value, and each object."""
+        redis = RawRedis.from_url(self.settings.redis_url)
+        try:
+            found: Any = redis.scan_iter(f"{self.settings.redis.prefix}*")
+            values: dict[bytes, Any] = {key: redis.dump(key) for key in found}
+        finally:
+            redis.close()
+        return values, set(self.worker.run(self.worker.objects.keys("")))
+
+
+class Client(httpx2.Client):
+    """An HTTP client of the service that holds a key."""
+
+    def __init__(self, base_url: str, project: str, secret: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(base_url=base_url, headers={"x-key": secret, **(headers or {})}, timeout=60, trust_env=False)
+        self.project = project
+        self.secret = secret
+
+    def submit(self, **body: Any) -> httpx2.Response:
+        """Submits a picture; the prompt has a default."""
+        return self.post(ENDPOINT, json={"prompt": "a cat", **body})
+
+    def accepted(self, **body: Any) -> str:
+        """The id of a task that was accepted."""
+        response = self.submit(**body)
+        assert response.status_code == 200, response.text
+        return response.json()["id"]
+
+    def poll(self, task_id: str, **query: Any) -> httpx2.Response:
+        return self.get("/v1/get_result", params={"id": task_id, **query})
+
+
+def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
+    """Location and type of every entry of a 422, whose form is checked on the way."""
+    assert response.status_code == 422, response.text
+    assert response.headers["content-type"] == "application/json"
+    entries = response.json()["detail"]
+    assert entries
+    for entry in entries:
+        assert {"type", "loc", "msg"} <= set(entry) <= {"type", "loc", "msg", "ctx"}
+        assert all(isinstance(part, str) for part in entry["loc"])
+    return [(entry["loc"], entry["type"]) for entry in entries]
+
+
+@contextmanager
+def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Service]:
+    """The service with the shipped catalog; `changes` are settings."""
+    settings = Settings(
+        data_dir=folder,
+        catalog=repository / "configs/catalog.yaml",
+        redis=RedisSettings(url=redis_url, prefix=f"contract-{uuid.uuid4().hex}:"),
+        **changes,
+    )
+    app = create_app(settings, catalog.load(settings))
+    # Forwarding headers are the app's own business.
+    server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        server.up.wait()
+        try:
+            assert server.started, "the service did not start"
+            guard = UrlGuard([*settings.network.allow, PICTURE_HOST], resolve)
+            app.state.services = dataclasses.replace(app.state.services, guard=guard)
+            worker = Worker(settings)
+            try:
+                yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)
+            finally:
+                worker.close()
+        finally:
+            server.should_exit = True
+            thread.join()

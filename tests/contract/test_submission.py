@@ -1,0 +1,124 @@
+"""What an accepted submission answers."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from picture_web import encoded, picture
+from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+
+from serve_app.tasks.task import Status
+
+PLAIN_KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
+
+
+def test_the_reply_has_exactly_the_keys_of_the_contract(client: Client) -> None:
+    reply = client.submit(resolution="1k", aspect_ratio="1:1").json()
+    assert set(reply) == PLAIN_KEYS
+    assert uuid.UUID(reply["id"]).version == 4
+    assert str(uuid.UUID(reply["id"])) == reply["id"]
+    for name in ("cost", "input_mp", "output_mp"):
+        assert isinstance(reply[name], float | int), name
+
+
+def test_the_polling_url_is_absolute_on_the_origin_that_was_used_and_works(client: Client, service: Service) -> None:
+    reply = client.submit().json()
+    assert reply["polling_url"] == f"{service.base_url}/v1/get_result?id={reply['id']}"
+    polled = client.get(reply["polling_url"])
+    assert (polled.status_code, polled.json()["status"]) == (200, "Pending")
+
+
+def test_every_submission_is_a_task_of_its_own(client: Client) -> None:
+    assert client.accepted() != client.accepted()
+
+
+@pytest.mark.parametrize(
+    ("body", "cost", "output_mp"),
+    [
+        ({}, 0.9, 1.0),
+        ({"resolution": "768sq"}, 0.9, 0.56),
+        ({"resolution": "1k", "aspect_ratio": "21:9"}, 0.9, 1.0),
+        ({"resolution": "1.5k"}, 0.9 + 2 * 0.18, 2.25),
+        ({"resolution": "2k"}, 0.9 + 3 * 0.18, 4.0),
+        ({"resolution": "4k"}, 0.9 + 15 * 0.18, 16.0),
+        ({"width": 64, "height": 64}, 0.9, 0.0),
+        ({"width": 1024, "height": 1024}, 0.9, 1.0),
+        ({"width": 1025, "height": 1024}, 0.9 + 0.18, 1.0),
+        ({"width": 1280, "height": 720}, 0.9, 0.88),
+        ({"width": 4736, "height": 3552}, 0.9 + 16 * 0.18, 16.04),
+        # An exact size wins over tier and ratio, in the price as well.
+        ({"width": 512, "height": 512, "resolution": "4k", "aspect_ratio": "1:1"}, 0.9, 0.25),
+    ],
+)
+def test_text_to_image_is_priced_by_output_megapixels(
+    client: Client, body: dict[str, Any], cost: float, output_mp: float
+) -> None:
+    reply = client.submit(**body).json()
+    assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), 0, output_mp)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "body", "cost", "input_mp", "output_mp"),
+    [
+        ([(512, 512)], {}, 0.9 + 0.1, 0.25, 0.25),
+        ([(1024, 1024)], {}, 0.9 + 0.1, 1.0, 1.0),
+        ([(1040, 1024)], {}, 0.9 + 0.18 + 2 * 0.1, 1.02, 1.02),
+        ([(512, 512)] * 4, {}, 0.9 + 0.1, 1.0, 0.25),
+        ([(512, 512)] * 5, {}, 0.9 + 2 * 0.1, 1.25, 0.25),
+        ([(512, 512)], {"resolution": "2k"}, 0.9 + 3 * 0.18 + 0.1, 0.25, 4.0),
+        ([(700, 700)], {"aspect_ratio": "16:9"}, 0.9 + 0.1, 0.47, 0.56),
+        ([(512, 512)], {"width": 2048, "height": 1024}, 0.9 + 0.18 + 0.1, 0.25, 2.0),
+    ],
+)
+def test_edits_are_priced_by_input_and_output_megapixels(
+    client: Client,
+    sizes: list[tuple[int, int]],
+    body: dict[str, Any],
+    cost: float,
+    input_mp: float,
+    output_mp: float,
+) -> None:
+    images = [encoded(picture(*size)) for size in sizes]
+    reply = client.submit(images=images, **body).json()
+    assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), input_mp, output_mp)
+
+
+def test_with_a_webhook_the_reply_says_status_and_url_as_well(client: Client) -> None:
+    reply = client.submit(webhook_url=HOOK, webhook_secret="whsec_c2VjcmV0").json()
+    assert set(reply) == PLAIN_KEYS | {"status", "webhook_url"}
+    assert (reply["status"], reply["webhook_url"]) == ("Pending", HOOK)
+
+
+def test_a_null_webhook_is_none(client: Client) -> None:
+    assert set(client.submit(webhook_url=None, webhook_secret=None).json()) == PLAIN_KEYS
+
+
+@pytest.mark.parametrize("length", [1, 256])
+def test_the_end_users_id_is_kept_and_shown_to_no_one(client: Client, worker: Worker, length: int) -> None:
+    user = "\N{GREEK SMALL LETTER OMEGA}" * length
+    response = client.submit(user=user)
+    task_id = response.json()["id"]
+    worker.end(task_id, Status.ERROR, details={"error": "over"})
+    listed = client.get("/v1/tasks")
+    assert user not in response.text + client.poll(task_id).text + listed.text
+
+
+def test_a_task_costs_nothing_until_it_is_settled_at_the_price_quoted(client: Client, worker: Worker) -> None:
+    reply = client.submit(resolution="2k").json()
+    assert "cost" not in client.poll(reply["id"]).json()
+    worker.deliver(reply["id"], picture(form="JPEG"))
+    assert client.poll(reply["id"]).json()["cost"] == reply["cost"]
+
+
+def test_the_endpoint_has_no_other_name(client: Client) -> None:
+    for path in ("/v1/gen-3-image-klei", f"{ENDPOINT}/", f"{ENDPOINT}/x", ENDPOINT.removeprefix("/v1")):
+        response = client.post(path, json={"prompt": "a cat"})
+        assert (response.status_code, response.json()) == (404, {"detail": "Not Found"}), path
+
+
+def test_a_refused_webhook_is_named(client: Client, service: Service) -> None:
+    for url in ("http://127.0.0.1/hook", "http://[::1]/", "http://169.254.169.254/latest", "http://nowhere.test/"):
+        with service.unchanged():
+            assert problems(client.submit(webhook_url=url)) == [(["body", "webhook_url"], "value_error")], url

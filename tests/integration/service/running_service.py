@@ -1,0 +1,110 @@
+"""The whole service as a user runs it: `gen-serve up` in a process of its own, on its own data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from serve_app.client import Client
+
+START_S = 120
+STOP_S = 60
+
+
+class RunningService:
+    def __init__(self, folder: Path, repository: Path, **overrides: Any) -> None:
+        """`overrides` replace settings of `configs/local.yaml`, section by section."""
+        self.folder = folder
+        self.repository = repository
+        self.port = _free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.config = folder / "config.yaml"
+        self.config.write_text(yaml.safe_dump(self._settings(overrides)))
+        self.log = folder / "service.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once the service takes requests."""
+        began = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "gen-serve"), "up", "--config", str(self.config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # Inherited by everything the service starts, which is how `processes` knows its own.
+                env=os.environ | {"GEN_CONFIG": str(self.config)},
+            )
+        give_up = time.monotonic() + START_S
+        while b"ready after" not in self.log.read_bytes()[began:]:
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"the service did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Ctrl-C, and waits for the end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(STOP_S) == 0
+        self._process = None
+
+    def kill(self) -> None:
+        """`kill -9` of the launcher; everything it started must follow by itself."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_S)
+        self._process = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.stop()
+
+    def client(self) -> Client:
+        return Client(self.base_url, (self.folder / "data" / "key").read_text().strip())
+
+    def processes(self, name: str = "") -> list[psutil.Process]:
+        """The service's living processes whose title or command contains `name`."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and self._owns(process) and name in " ".join(process.cmdline()):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def kill_one(self, name: str) -> int:
+        """`kill -9` of one process, by its title. Returns its pid."""
+        victim = self.processes(name)[0]
+        os.kill(victim.pid, signal.SIGKILL)
+        return victim.pid
+
+    def _owns(self, process: psutil.Process) -> bool:
+        # The Redis server overwrites its environment, but not its working folder.
+        mark = f"GEN_CONFIG={self.config}"
+        return process.cwd().startswith(str(self.folder)) or mark in (f"{k}={v}" for k, v in process.environ().items())
+
+    def _settings(self, overrides: dict[str, Any]) -> dict[str, Any]:
+        settings = yaml.safe_load((self.repository / "configs" / "local.yaml").read_text())
+        settings["data_dir"] = str(self.folder / "data")
+        settings["catalog"] = str(self.repository / settings["catalog"])
+        settings["service"]["port"] = self.port
+        for section, values in overrides.items():
+            settings[section] = settings[section] | values
+        return settings
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,82 @@
+"""`kill -9` of each process while twenty tasks are under way: every accepted task becomes `Ready`, once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import httpx2
+import pytest
+from running_service import RunningService
+
+from serve_app.client import Client
+
+TASKS = 20
+BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
+PATIENCE_S = 120
+
+
+def submit_all(client: Client) -> list[str]:
+    return [client.submit("gen-3-image-klein", BODY | {"seed": seed})["id"] for seed in range(TASKS)]
+
+
+def poll(client: Client, task_id: str) -> dict[str, object]:
+    """One answer, however often the way there breaks down meanwhile."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return client.poll(task_id, wait=1)
+        except Exception:
+            if time.monotonic() > give_up:
+                raise
+
+
+def wait_until_under_way(client: Client, ids: list[str]) -> None:
+    """Until the first task is ready, so that others are being worked on and some still wait."""
+    assert poll_until(client, ids[0], lambda task: task["status"] == "Ready")["status"] == "Ready"
+
+
+def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+    give_up = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up:
+        task = poll(client, task_id)
+        if reached(task):
+            return task
+    raise AssertionError(f"task {task_id} got no further than {task}")
+
+
+def events(service: RunningService) -> dict[str, int]:
+    """The service's own counters."""
+    text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
+    return {name: int(n) for name, n in re.findall(r'gen_task_events_total\{.*event="(\w+)"\} (\d+)', text)}
+
+
+def assert_each_ready_once(service: RunningService, ids: list[str], before: dict[str, int]) -> None:
+    statuses: dict[str, list[object]] = {task_id: [] for task_id in ids}
+    with service.client() as client:
+        for task_id in ids:
+            task = poll_until(client, task_id, lambda task: task["status"] in ("Ready", "Error"))
+            assert task["status"] == "Ready", task
+            result = task["result"]
+            assert isinstance(result, dict)
+            assert client.fetch(result["sample"])[:2] == b"\xff\xd8", "a JPEG file"
+            statuses[task_id].append(task["status"])
+    after = events(service)
+    assert after["accepted"] - before.get("accepted", 0) == TASKS
+    assert after["ready"] - before.get("ready", 0) == TASKS
+    assert after.get("error", 0) == before.get("error", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "victim",
+    ["ServeReplica:gen:flux3-klein", "ServeReplica:gen:Dispatcher", "ServeReplica:gen:Ingress", "valkey-server"],
+)
+def test_a_killed_process_loses_and_doubles_nothing(service: RunningService, client: Client, victim: str) -> None:
+    before = events(service)
+    ids = submit_all(client)
+    wait_until_under_way(client, ids)
+    pid = service.kill_one(victim)
+    assert_each_ready_once(service, ids, before)
+    assert pid not in {process.pid for process in service.processes(victim)}
