@@ -33,9 +33,7 @@ check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
-	$(BIN)/python -m benchmarks.ingress
-	$(BIN)/python -m benchmarks.load --start
-	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks
 
 openapi: $(VENV)/.dev  ## Write openapi.json anew
 	$(BIN)/gen-serve openapi > openapi.json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from redis.asyncio import Redis
 from serve_app import redis_client
 from serve_app.embedded_redis import EmbeddedRedis
 from serve_app.tasks.store import TaskStore
+
+# Tests run beside each other and beside whole services; torch threads that spin while they wait would slow all down.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")

@@ -84,8 +84,8 @@ class Engine(Generic[S]):
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
 
         `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone. It must neither block nor
-        raise. Raises RuntimeError once the engine is stopped.
+        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone. It must neither
+        block nor raise. Raises RuntimeError once the engine is stopped.
         """
         ticket = Ticket(job, emit, self._clock())
         self._roster.add(ticket)

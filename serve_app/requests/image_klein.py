@@ -22,7 +22,7 @@ from serve_app.requests.fields import (
     located_error,
     random_seed,
 )
-from serve_app.requests.layout import LayoutError, parse_layout
+from serve_app.requests.layout import LayoutError, check_references, parse_layout
 from serve_app.requests.plan import Plan
 
 MAX_REFERENCES: Final = 10
@@ -128,6 +128,14 @@ class ImageKleinRequest(GenerationRequest):
         except LayoutError as error:
             raise PydanticCustomError("layout", "{reason}", {"reason": str(error)}) from None
         return prompt
+
+    @model_validator(mode="after")
+    def _layout_takes_from_pictures_sent(self) -> Self:
+        try:
+            check_references(parse_layout(self.prompt), len(self.images or ()))
+        except LayoutError as error:
+            raise located_error("prompt", "layout", "{reason}", reason=str(error)) from None
+        return self
 
     @model_validator(mode="after")
     def _exact_size_is_valid(self) -> Self:

@@ -56,8 +56,8 @@ def check_references(rows: Sequence[LayoutRow], count: int) -> None:
     sent = {f"ref_image_{index}" for index in range(count)}
     for index, row in enumerate(rows):
         if row.source is not None and row.source not in sent:
-            names = {0: "none was", 1: "only ref_image_0 was"}.get(count, f"they are ref_image_0 to ref_image_{count - 1}")
-            raise LayoutError(f"from of layout row {index} must name a picture that was sent: {names}")
+            names = ", ".join(sorted(sent)) or "there is none"
+            raise LayoutError(f"from of layout row {index} must name a reference picture that was sent: {names}")
 
 
 def caption(prompt: str) -> str:

@@ -10,7 +10,7 @@ from serve_app.auth import Caller
 from serve_app.errors import Invalid
 from serve_app.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
 from serve_app.services import Deps
-from serve_app.tasks.task import Status, Task
+from serve_app.tasks.task import Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
@@ -40,7 +40,9 @@ async def cancel_task(services: Deps, caller: Caller, task_id: Annotated[str, Pa
         raise HTTPException(404, "Task not found")
     if outcome == 2:
         raise HTTPException(409, f"The task has ended already: {task.status.value}")
-    return TaskResult(id=task.id, status=Status.ERROR, details=task.details, progress=task.progress, cost=None)
+    return TaskResult(
+        id=task.id, status=task.status, result=None, progress=task.progress, details=task.details, preview=None
+    )
 
 
 def _summary(task: Task) -> TaskSummary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
 
-from deployments.contract.events import Done, Event, Failed
+from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
 from deployments.engine.ticket import Ticket
@@ -50,7 +50,7 @@ class Bench:
         self.heard.clear()
 
     def last(self, name: str) -> Event:
-        assert sum(isinstance(event, Done | Failed) for event in self.heard[name].events) == 1
+        assert sum(isinstance(event, LAST) for event in self.heard[name].events) == 1
         return self.heard[name].events[-1]
 
     def done(self) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
 
-from deployments.contract.events import Done, Event, Failed
+from deployments.contract.events import LAST, Done, Event
 from deployments.engine.loop import Engine
 from deployments.engine.ticket import Ticket
 
@@ -34,7 +34,7 @@ def test_threads_end_every_job_exactly_once() -> None:
     def listen(name: str) -> Callable[[Event], None]:
         def emit(event: Event) -> None:
             heard[name](event)
-            if isinstance(event, Done | Failed):
+            if isinstance(event, LAST):
                 open_jobs.release()
 
         return emit
@@ -72,8 +72,8 @@ def test_threads_end_every_job_exactly_once() -> None:
             assert len(kinds) == after_cancel[name], "an event came after the cancellation"
         else:
             assert kinds[0] == "Started"
-            assert kinds[-1] == ("Failed" if name in poisoned else "Done")
-        assert sum(kind in ("Done", "Failed") for kind in kinds) <= 1
+            assert kinds[-1] == ("Interrupted" if name in poisoned else "Done")
+        assert sum(kind in ("Done", "Interrupted") for kind in kinds) <= 1
         assert kinds.count("Started") <= 1
     assert (engine.running, engine.waiting) == (0, 0)
 
@@ -131,7 +131,7 @@ def test_the_loop_outlives_an_error_of_its_own(caplog: pytest.LogCaptureFixture)
 
 
 def _last(event: Event) -> bool:
-    return isinstance(event, Done | Failed)
+    return isinstance(event, LAST)
 
 
 def test_threads_and_single_rounds_do_not_mix() -> None:

@@ -1,0 +1,36 @@
+"""All benchmarks, in about five minutes: `python -m benchmarks`, which is `make bench`.
+
+One service serves four of them, one after the other; the ingress benchmark starts its own setups.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from benchmarks import handoff, ingress, load, machine, overhead, rest
+from benchmarks.open_loop import Load
+from benchmarks.report import RESULTS
+from benchmarks.service import ENDPOINT, UNLIMITED, Service
+
+
+def main() -> int:
+    console = Console()
+    facts = machine.facts()
+    console.print("starting a service")
+    with Service(UNLIMITED) as service:
+        reports = [rest.measure(service, facts, console), handoff.measure(service, 200, console)]
+        offered = Load(service.base_url, service.key, ENDPOINT, load.BODY, limit=120, poll_every=0.25)
+        reports.append(load.measure(offered, "poisson", 2.0, 30.0, 0, 5.0, console))
+        reports.append(overhead.measure(service, 3, 8, console))
+    report, table = ingress.measure(3, 2.0, console)
+    console.print(table)
+    reports.append(report)
+    codes = [report.finish(console) for report in reports]
+    console.print(f"figures and plots: {RESULTS.relative_to(RESULTS.parents[1])}")
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

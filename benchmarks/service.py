@@ -1,0 +1,141 @@
+"""A service of its own for a benchmark: `gen-serve up` on a free port, over a folder that is thrown away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from benchmarks.processes import Role, cpu_by_role, memory_by_role, tree
+from serve_app.client import Client
+
+PROJECT = Path(__file__).parents[1]
+CONFIG = PROJECT / "configs" / "local.yaml"
+MODEL = "flux3-klein"
+ENDPOINT = "gen-3-image-klein"
+
+_START_S = 180.0
+_STOP_S = 90.0
+
+UNLIMITED = {"GEN_TASKS__MAX_ACTIVE": "10000000", "GEN_TASKS__MAX_READY": "10000000"}
+"""For benchmarks that are not about being refused."""
+
+
+class Service:
+    """Use as a context manager; inside it the service is ready, its model loaded.
+
+    `environment` overrides settings (`GEN_…`) and Ray's switches. Settings from the surrounding environment don't
+    reach the service, so that a measurement never depends on them.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}"
+        self.ready_s = 0.0
+        """From the start of the process until it answered that it can take work, its model loaded."""
+        self._overrides = dict(environment or {})
+        self._opened = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path()
+
+    def __enter__(self) -> Self:
+        self._folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
+        self._opened.callback(self._stop)
+        try:
+            self._start()
+        except BaseException:
+            self._opened.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of the service's process. Another process that gets it shares the service's settings and data."""
+        return without_settings(os.environ) | {
+            "GEN_SERVICE__PORT": str(self.port),
+            "GEN_DATA_DIR": str(self._folder / "data"),
+            **self._overrides,
+        }
+
+    @property
+    def key(self) -> str:
+        return (self._folder / "data" / "key").read_text().strip()
+
+    @property
+    def redis_url(self) -> str:
+        return (self._folder / "data" / "redis" / "url").read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> Client:
+        return Client(self.base_url, self.key)
+
+    def cpu(self) -> dict[Role, float]:
+        return cpu_by_role(self.pid)
+
+    def memory(self) -> dict[Role, float]:
+        return memory_by_role(self.pid)
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("gen-serve")), "up", "--config", str(CONFIG)],
+                cwd=PROJECT,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        with Client(self.base_url) as client:
+            # The port answers before the model has loaded; the line comes after.
+            while not (b"ready after" in self._log.read_bytes() and client.ready()):
+                if self._process.poll() is not None or time.monotonic() - began > _START_S:
+                    raise RuntimeError(f"the service did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+                time.sleep(0.05)
+        self.ready_s = time.monotonic() - began
+
+    def _stop(self) -> None:
+        """In order; what is left of its processes after that is ended by force."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        family = tree(process.pid)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for straggler in psutil.wait_procs(family, timeout=5)[1]:
+            straggler.kill()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "service.log"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the service's and Ray's own variables."""
+    return {name: value for name, value in environment.items() if not name.startswith(("GEN_", "RAY_"))}

@@ -1,0 +1,65 @@
+"""Who may do what: the `x-key` header."""
+
+from __future__ import annotations
+
+import pytest
+from running_service import ENDPOINT, Client, Service
+
+MISSING = {"detail": "Not authenticated"}
+INVALID = {"detail": "Not authenticated - Invalid Authentication"}
+
+GUARDED = [("POST", ENDPOINT), ("GET", "/v1/tasks"), ("DELETE", "/v1/tasks/some-id")]
+OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json")]
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        (None, MISSING),
+        ("", MISSING),
+        ("gen_wrong", INVALID),
+        ("x" * 4000, INVALID),
+        ("cl\xe9".encode("latin-1"), INVALID),
+        ("null", INVALID),
+    ],
+    ids=["missing", "empty", "wrong", "long", "not-ascii", "null"],
+)
+def test_without_a_valid_key(
+    client: Client, service: Service, method: str, path: str, key: str | bytes | None, body: dict[str, str]
+) -> None:
+    del client.headers["x-key"]
+    headers = {} if key is None else {"x-key": key}
+    with service.unchanged():
+        response = client.request(method, path, json={"prompt": "x"}, headers=headers)  # type: ignore[arg-type]
+    assert (response.status_code, response.json()) == (403, body)
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+def test_a_revoked_key(client: Client, service: Service, method: str, path: str) -> None:
+    keys = service.worker.keys
+    key, secret = service.worker.run(keys.create("short-lived"))
+    assert service.worker.run(keys.revoke(key.id))
+    response = client.request(method, path, json={"prompt": "x"}, headers={"x-key": secret})
+    assert (response.status_code, response.json()) == (403, INVALID)
+
+
+def test_a_hash_of_a_key_is_no_key(client: Client, service: Service) -> None:
+    key, _ = service.worker.run(service.worker.keys.create("some"))
+    for guess in (key.id, key.hint):
+        assert client.get("/v1/tasks", headers={"x-key": guess}).json() == INVALID
+
+
+def test_the_name_of_the_header_has_no_case(client: Client) -> None:
+    assert client.get("/v1/tasks", headers={"X-KEY": client.secret}).status_code == 200
+
+
+@pytest.mark.parametrize(("method", "path"), OPEN)
+def test_open_to_everyone(client: Client, method: str, path: str) -> None:
+    del client.headers["x-key"]
+    assert client.request(method, path).status_code == 200
+
+
+def test_the_key_is_judged_before_the_body(client: Client) -> None:
+    response = client.post(ENDPOINT, json={"steps": "many"}, headers={"x-key": "gen_wrong"})
+    assert (response.status_code, response.json()) == (403, INVALID)

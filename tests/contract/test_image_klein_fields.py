@@ -1,0 +1,224 @@
+"""Every field of `POST /v1/gen-3-image-klein`: what is taken, what it means, what is refused and how."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from picture_web import encoded, picture
+from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+
+from serve_app.media.geometry import GRID, RATIOS, TIERS
+
+LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "x"},
+        {"prompt": "\N{CAT FACE} " * 1000},
+        {"prompt": "x" * 32_768},
+        {"aspect_ratio": "auto"},
+        *({"aspect_ratio": name} for name in RATIOS),
+        *({"resolution": name} for name in TIERS),
+        {"width": 64, "height": 64},
+        {"width": 6256, "height": 64},
+        {"width": 64, "height": 6256},
+        {"width": 6256, "height": 2688},
+        {"width": 4736, "height": 3552},
+        {"width": 1001, "height": 67},
+        {"width": 1000.0, "height": 64},
+        {"seed": 0},
+        {"seed": 4294967295},
+        {"safety_tolerance": 0},
+        {"safety_tolerance": 5},
+        {"output_format": "jpeg"},
+        {"output_format": "png"},
+        {"output_format": "webp"},
+        {"steps": 1},
+        {"steps": 16},
+        {"webhook_url": HOOK},
+        {"webhook_url": LONGEST_URL},
+        {"webhook_secret": "x"},
+        {"webhook_secret": "x" * 512},
+        {"webhook_url": HOOK, "webhook_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+        {"user": "u"},
+        {"user": "u" * 256},
+    ],
+    ids=lambda body: json.dumps(body)[:40],
+)
+def test_taken(client: Client, body: dict[str, Any]) -> None:
+    response = client.submit(**body)
+    assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "kind"),
+    [
+        ({"prompt": ""}, "prompt", "string_too_short"),
+        ({"prompt": "x" * 32_769}, "prompt", "string_too_long"),
+        ({"prompt": None}, "prompt", "string_type"),
+        ({"prompt": 3}, "prompt", "string_type"),
+        ({"prompt": ["x"]}, "prompt", "string_type"),
+        ({"images": []}, "images", "too_short"),
+        ({"images": ["x"] * 11}, "images", "too_long"),
+        ({"images": "x"}, "images", "list_type"),
+        ({"images": {}}, "images", "list_type"),
+        ({"aspect_ratio": "1:3"}, "aspect_ratio", "literal_error"),
+        ({"aspect_ratio": "16x9"}, "aspect_ratio", "literal_error"),
+        ({"aspect_ratio": 1}, "aspect_ratio", "literal_error"),
+        ({"resolution": "8k"}, "resolution", "literal_error"),
+        ({"resolution": "1K"}, "resolution", "literal_error"),
+        ({"width": 63, "height": 64}, "width", "greater_than_equal"),
+        ({"width": 64, "height": 63}, "height", "greater_than_equal"),
+        ({"width": 6257, "height": 64}, "width", "less_than_equal"),
+        ({"width": 64, "height": 6257}, "height", "less_than_equal"),
+        ({"width": 0, "height": 64}, "width", "greater_than_equal"),
+        ({"width": -64, "height": 64}, "width", "greater_than_equal"),
+        ({"width": 64.5, "height": 64}, "width", "int_from_float"),
+        ({"width": "64", "height": 64}, "width", "int_type"),
+        ({"width": True, "height": 64}, "width", "int_type"),
+        ({"width": 64}, "height", "missing"),
+        ({"height": 64}, "width", "missing"),
+        ({"width": 64, "height": None}, "height", "missing"),
+        ({"width": 6256, "height": 2689}, "height", "area_too_large"),
+        ({"width": 4736, "height": 3553}, "height", "area_too_large"),
+        ({"seed": -1}, "seed", "greater_than_equal"),
+        ({"seed": 4294967296}, "seed", "less_than_equal"),
+        ({"seed": 10**30}, "seed", "less_than_equal"),
+        ({"seed": 0.5}, "seed", "int_from_float"),
+        ({"seed": "7"}, "seed", "int_type"),
+        ({"seed": []}, "seed", "int_type"),
+        ({"safety_tolerance": -1}, "safety_tolerance", "greater_than_equal"),
+        ({"safety_tolerance": 8}, "safety_tolerance", "less_than_equal"),
+        ({"safety_tolerance": 1.5}, "safety_tolerance", "int_from_float"),
+        ({"output_format": "gif"}, "output_format", "literal_error"),
+        ({"output_format": "JPEG"}, "output_format", "literal_error"),
+        ({"steps": 0}, "steps", "greater_than_equal"),
+        ({"steps": 17}, "steps", "less_than_equal"),
+        ({"steps": 4.5}, "steps", "int_from_float"),
+        ({"steps": False}, "steps", "int_type"),
+        ({"webhook_url": ""}, "webhook_url", "string_too_short"),
+        ({"webhook_url": LONGEST_URL + "x"}, "webhook_url", "string_too_long"),
+        ({"webhook_url": "hooks.test/done"}, "webhook_url", "url_refused"),
+        ({"webhook_url": "ftp://hooks.test/done"}, "webhook_url", "url_refused"),
+        ({"webhook_url": "https://me:pass@hooks.test/"}, "webhook_url", "url_refused"),
+        ({"webhook_secret": ""}, "webhook_secret", "too_short"),
+        ({"webhook_secret": "x" * 513}, "webhook_secret", "too_long"),
+        ({"webhook_secret": "whsec_"}, "webhook_secret", "webhook_secret"),
+        ({"webhook_secret": "whsec_!"}, "webhook_secret", "webhook_secret"),
+        ({"user": ""}, "user", "string_too_short"),
+        ({"user": "u" * 257}, "user", "string_too_long"),
+        ({"negative_prompt": "x"}, "negative_prompt", "extra_forbidden"),
+        ({"input_image": "x"}, "input_image", "extra_forbidden"),
+        ({"guidance": None}, "guidance", "extra_forbidden"),
+    ],
+    ids=lambda value: json.dumps(value)[:40],
+)
+def test_refused(client: Client, service: Service, body: dict[str, Any], field: str, kind: str) -> None:
+    with service.unchanged():
+        assert problems(client.submit(**body)) == [(["body", field], kind)]
+
+
+def test_every_problem_is_named_at_once(client: Client) -> None:
+    response = client.submit(prompt="", steps=17, images=["", "x", 3], more=1)
+    assert problems(response) == [
+        (["body", "prompt"], "string_too_short"),
+        (["body", "images", "0"], "string_too_short"),
+        (["body", "images", "2"], "string_type"),
+        (["body", "steps"], "less_than_equal"),
+        (["body", "more"], "extra_forbidden"),
+    ]
+
+
+def test_a_prompt_is_required(client: Client) -> None:
+    assert problems(client.post(ENDPOINT, json={})) == [(["body", "prompt"], "missing")]
+
+
+def test_the_bound_that_was_broken_is_told(client: Client) -> None:
+    (entry,) = client.submit(steps=17).json()["detail"]
+    assert entry["ctx"] == {"le": 16}
+
+
+def test_defaults(client: Client, worker: Worker) -> None:
+    job = worker.job(client.accepted())
+    # Without a ratio it is chosen later, from the prompt.
+    assert (job["width"], job["height"], job["area"]) == (None, None, 1024**2)
+    assert (job["steps"], job["output_format"], job["safety_tolerance"], job["references"]) == (16, "jpeg", 2, [])
+    assert 0 <= job["seed"] <= 4294967295
+
+
+def test_null_means_not_sent(client: Client, worker: Worker) -> None:
+    names = ("images", "aspect_ratio", "resolution", "width", "height", "seed", "safety_tolerance", "output_format")
+    nulls = dict.fromkeys((*names, "steps", "webhook_url", "webhook_secret", "user"))
+    with_nulls, without = worker.job(client.accepted(**nulls)), worker.job(client.accepted())
+    assert with_nulls.pop("seed") != without.pop("seed"), "two random seeds"
+    assert with_nulls == without
+
+
+def test_what_is_sent_reaches_the_model(client: Client, worker: Worker) -> None:
+    job = worker.job(
+        client.accepted(prompt="a dog", width=640, height=320, seed=7, steps=4, output_format="webp")
+    )
+    sent = {"prompt": "a dog", "width": 640, "height": 320, "seed": 7, "steps": 4, "output_format": "webp"}
+    assert {name: job[name] for name in sent} == sent
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_ratio_has_about_the_same_area_at_a_tier(client: Client, worker: Worker, tier: str) -> None:
+    for name, ratio in RATIOS.items():
+        task_id = client.accepted(resolution=tier, aspect_ratio=name)
+        job = worker.job(task_id)
+        width, height = job["width"], job["height"]
+        assert (width % GRID, height % GRID) == (0, 0), name
+        assert width * height == pytest.approx(TIERS[tier], rel=0.04), name
+        assert width / height == pytest.approx(float(ratio), rel=0.04), name
+        assert job["area"] == TIERS[tier], "the price is the tier's"
+
+
+@pytest.mark.parametrize(
+    ("tier", "ratio", "size"),
+    [
+        ("1k", "1:1", (1024, 1024)),
+        ("1k", "16:9", (1360, 768)),
+        ("4k", "21:9", (6256, 2688)),
+        ("4k", "4:3", (4736, 3552)),
+        ("4k", "9:21", (2688, 6256)),
+        ("768sq", "1:1", (768, 768)),
+    ],
+)
+def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, size: tuple[int, int]) -> None:
+    job = worker.job(client.accepted(resolution=tier, aspect_ratio=ratio))
+    assert (job["width"], job["height"]) == size
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        ({}, (300, 200)),
+        ({"resolution": "1k"}, (1254, 836)),
+        ({"aspect_ratio": "1:1"}, (768, 768)),
+        ({"aspect_ratio": "1:1", "resolution": "1.5k"}, (1536, 1536)),
+        ({"width": 100, "height": 90, "aspect_ratio": "1:1", "resolution": "4k"}, (100, 90)),
+    ],
+)
+def test_the_first_reference_sets_the_size_of_an_edit(
+    client: Client, worker: Worker, body: dict[str, Any], size: tuple[int, int]
+) -> None:
+    images = [encoded(picture(300, 200)), encoded(picture(64, 640))]
+    job = worker.job(client.accepted(images=images, **body))
+    assert (job["width"], job["height"]) == size
+
+
+@pytest.mark.parametrize("level", [6, 7])
+def test_a_level_that_is_not_approved_is_refused_with_those_that_are(
+    client: Client, service: Service, level: int
+) -> None:
+    with service.unchanged():
+        response = client.submit(safety_tolerance=level)
+    assert problems(response) == [(["body", "safety_tolerance"], "safety_tolerance_not_approved")]
+    (entry,) = response.json()["detail"]
+    assert entry["ctx"] == {"approved": [0, 1, 2, 3, 4, 5]}
+    assert "[0, 1, 2, 3, 4, 5]" in entry["msg"]

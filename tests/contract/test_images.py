@@ -1,0 +1,189 @@
+"""Reference pictures: the forms they come in, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+
+import pytest
+from picture_web import PictureWeb, encoded, picture
+from PIL import Image
+from running_service import Client, Service, Worker, problems
+
+MB = 2**20
+
+
+def stored(worker: Worker, task_id: str) -> list[bytes]:
+    """The pictures that the model will read."""
+    keys = worker.job(task_id)["references"]
+    return [worker.run(worker.objects.get(key)) for key in keys]
+
+
+def size_of(data: bytes) -> tuple[int, int]:
+    with Image.open(io.BytesIO(data)) as image:
+        return image.size
+
+
+def padded(size: int) -> bytes:
+    """A valid picture in a file of exactly `size` bytes: PNG readers skip what follows the end."""
+    data = picture()
+    return data + bytes(size - len(data))
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        encoded,
+        lambda data: encoded(data).rstrip("="),
+        lambda data: base64.urlsafe_b64encode(data).decode(),
+        lambda data: base64.encodebytes(data).decode(),
+        lambda data: f"data:image/whatever;base64,{encoded(data)}",
+        lambda data: f"DATA:;base64,{encoded(data)}",
+        lambda data: f" {encoded(data)}\n",
+    ],
+    ids=["base64", "unpadded", "urlsafe", "lines", "data-uri", "bare-data-uri", "surrounded"],
+)
+def test_base64_in_every_spelling(client: Client, worker: Worker, form: str, written: Callable[[bytes], str]) -> None:
+    data = picture(form=form)
+    task_id = client.accepted(images=[written(data)])
+    assert stored(worker, task_id) == [data], "bytes that are fine are kept as they are"
+
+
+def test_a_url_is_fetched(client: Client, worker: Worker, web: PictureWeb) -> None:
+    data = picture(form="WEBP")
+    task_id = client.accepted(images=[web.put("/cat", data)])
+    assert stored(worker, task_id) == [data]
+
+
+def test_a_redirect_is_followed(client: Client, worker: Worker, web: PictureWeb) -> None:
+    web.put("/there.png", picture(100, 50))
+    task_id = client.accepted(images=[web.put("/here.png", status=302, Location="/there.png")])
+    assert [size_of(data) for data in stored(worker, task_id)] == [(100, 50)]
+
+
+def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: PictureWeb) -> None:
+    sizes = [(64 + n, 64) for n in range(10)]
+    files = [picture(*size) for size in sizes]
+    images = [web.put(f"/order/{n}", data) if n % 2 else encoded(data) for n, data in enumerate(files)]
+    assert [size_of(data) for data in stored(worker, client.accepted(images=images))] == sizes
+
+
+def test_the_camera_orientation_is_applied(client: Client, worker: Worker) -> None:
+    task_id = client.accepted(images=[encoded(picture(120, 80, "JPEG", orientation=6))])
+    assert [size_of(data) for data in stored(worker, task_id)] == [(80, 120)]
+    job = worker.job(task_id)
+    assert (job["width"], job["height"]) == (80, 120)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "L", "1", "P", "I;16"])
+def test_transparent_grey_palette_and_deep_pictures(client: Client, worker: Worker, mode: str) -> None:
+    (data,) = stored(worker, client.accepted(images=[encoded(picture(mode=mode))]))
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.mode in ("L", "RGB", "RGBA")
+        assert (image.mode == "RGBA") == mode.endswith("A")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "nonsense!",
+        "abcd",
+        "data:image/png,plain",
+        "data:image/png;base64,",
+        encoded(b"<svg/>"),
+        encoded(picture(form="GIF")),
+        encoded(picture(form="BMP")),
+        encoded(picture(form="TIFF")),
+        encoded(picture(form="PNG")[:-30]),
+        encoded(picture(400, 400, "JPEG")[:-500]),
+        encoded(picture(form="WEBP")[:-10]),
+        encoded(picture(5121, 4096)),
+        "file:///etc/passwd",
+        "ftp://pictures.test/cat.png",
+        "/etc/passwd",
+    ],
+    ids=lambda image: image[:24],
+)
+def test_what_is_no_good_picture_is_refused_by_its_place(client: Client, service: Service, image: str) -> None:
+    with service.unchanged():
+        response = client.submit(images=[encoded(picture()), image])
+    assert problems(response) == [(["body", "images", "1"], "image_invalid")]
+    assert image not in response.text
+    (entry,) = response.json()["detail"]
+    assert "JPEG, PNG or WebP" in entry["msg"], "what would be accepted is told"
+
+
+def test_the_first_bad_picture_is_named(client: Client) -> None:
+    response = client.submit(images=[encoded(picture()), "bad!", "worse!"])
+    assert problems(response) == [(["body", "images", "1"], "image_invalid")]
+
+
+def test_twenty_megapixels_are_taken(client: Client) -> None:
+    client.accepted(images=[encoded(picture(5120, 4096, mode="L"))])
+
+
+def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, service: Service) -> None:
+    client.accepted(images=[encoded(padded(20 * MB))])
+    with service.unchanged():
+        assert problems(client.submit(images=[encoded(padded(20 * MB + 1))])) == [
+            (["body", "images", "0"], "image_invalid")
+        ]
+
+
+@pytest.mark.parametrize("body", [padded(20 * MB + 1), b"<html>", b""], ids=["too-large", "html", "empty"])
+def test_a_url_with_no_good_picture_is_refused(
+    client: Client, service: Service, web: PictureWeb, body: bytes
+) -> None:
+    with service.unchanged():
+        response = client.submit(images=[web.put("/bad", body)])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+
+
+@pytest.mark.parametrize("status", [204, 401, 404, 500])
+def test_a_url_that_fails_is_refused(client: Client, service: Service, web: PictureWeb, status: int) -> None:
+    with service.unchanged():
+        response = client.submit(images=[web.put("/fails", status=status)])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+    assert f"HTTP status {status}" in response.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "unknown.test"])
+def test_a_url_to_the_inside_is_refused_and_not_called(
+    client: Client, service: Service, web: PictureWeb, host: str
+) -> None:
+    web.put("/inside.png", picture())
+    asked = len(web.asked)
+    with service.unchanged():
+        response = client.submit(images=[web.url("/inside.png", host)])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+    assert len(web.asked) == asked
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/secret", "http://10.0.0.1/", "file:///etc/passwd"])
+def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: PictureWeb, target: str) -> None:
+    web.put("/secret", picture())
+    asked = len(web.asked)
+    with service.unchanged():
+        url = web.put("/away", status=302, Location=target.format(port=web.port))
+        assert problems(client.submit(images=[url])) == [(["body", "images", "0"], "image_invalid")]
+    assert web.asked[asked:] == ["/away"]
+
+
+def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web: PictureWeb) -> None:
+    with service.unchanged():
+        response = client.submit(images=[web.put("/circle", status=307, Location="/circle")])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: PictureWeb) -> None:
+    response = client.submit(images=[web.url("/x", "me:hunter2@pictures.test")])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+    assert "hunter2" not in response.text
+
+
+def test_pictures_of_a_refused_webhook_are_not_kept(client: Client, service: Service) -> None:
+    with service.unchanged():
+        response = client.submit(images=[encoded(picture())], webhook_url="http://127.0.0.1/")
+        assert problems(response) == [(["body", "webhook_url"], "value_error")]

@@ -1,0 +1,109 @@
+"""Prompts that end with a table of elements."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from picture_web import encoded, picture
+from running_service import Client, Service, Worker, problems
+
+BOX = [10, 20, 300, 400]
+MADE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}
+EDITED: dict[str, Any] = {"id": "cat_1", "from": "ref_image_0", "src_bbox": BOX, "tgt_bbox": BOX, "desc": "a cat"}
+NEW: dict[str, Any] = {**EDITED, "from": None, "src_bbox": None}
+
+
+def prompt(*rows: object) -> str:
+    return f"<cat_1> in a room {json.dumps(rows)}"
+
+
+def references(count: int) -> dict[str, Any]:
+    return {"images": [encoded(picture())] * count} if count else {}
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        (prompt(MADE), 0),
+        (prompt(MADE, {**MADE, "id": "dog_1", "bbox": [0, 0, 1000, 1000]}), 0),
+        (prompt({**MADE, "desc": ""}), 0),
+        (prompt(EDITED), 1),
+        (prompt({**EDITED, "tgt_bbox": [0, 0, 1, 1]}), 1),
+        (prompt({**EDITED, "tgt_bbox": None}), 1),
+        (prompt(NEW), 1),
+        (prompt(NEW), 0),
+        (prompt({**EDITED, "from": "ref_image_1"}), 2),
+        (prompt({**EDITED, "from": "ref_image_9"}), 10),
+    ],
+)
+def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worker, text: str, images: int) -> None:
+    task_id = client.accepted(prompt=text, **references(images))
+    assert worker.job(task_id)["prompt"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a clock showing [3]",
+        'words ["a", "b"]',
+        "nothing []",
+        'broken [{"id": 1]',
+        '[{"id": NaN}]',
+        prompt(MADE) + " and more",
+        prompt({**MADE, "bbox": None}).replace("]}", "]"),
+    ],
+)
+def test_what_is_no_table_is_plain_text(client: Client, worker: Worker, text: str) -> None:
+    assert worker.job(client.accepted(prompt=text))["prompt"] == text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{**MADE, "bbox": [0, 0, 1001, 10]}],
+        [{**MADE, "bbox": [-1, 0, 10, 10]}],
+        [{**MADE, "bbox": [10, 0, 10, 10]}],
+        [{**MADE, "bbox": [0, 10, 10, 5]}],
+        [{**MADE, "bbox": [0, 0, 10]}],
+        [{**MADE, "bbox": [0, 0, 10, 10.5]}],
+        [{**MADE, "bbox": [0, 0, True, 10]}],
+        [{**MADE, "bbox": None}],
+        [{**MADE, "id": ""}],
+        [{**MADE, "id": 1}],
+        [{**MADE, "desc": None}],
+        [{**MADE, "colour": "red"}],
+        [{"id": "cat_1", "bbox": BOX}],
+        [MADE, MADE],
+        [MADE, EDITED],
+        [EDITED, {**MADE, "id": "dog_1"}],
+        [{**NEW, "tgt_bbox": None}],
+        [{**EDITED, "from": 0}],
+        [{"a": 1}],
+    ],
+    ids=json.dumps,
+)
+def test_a_table_that_breaks_the_rules_is_refused(client: Client, service: Service, rows: list[Any]) -> None:
+    with service.unchanged():
+        response = client.submit(prompt=prompt(*rows), **references(1))
+    assert problems(response) == [(["body", "prompt"], "layout")]
+
+
+@pytest.mark.parametrize(
+    ("source", "images"),
+    [("ref_image_0", 0), ("ref_image_1", 1), ("ref_image_5", 1), ("ref_image_10", 10), ("cat_1", 1), ("", 1)],
+)
+def test_an_element_comes_only_from_a_picture_that_was_sent(
+    client: Client, service: Service, source: str, images: int
+) -> None:
+    with service.unchanged():
+        response = client.submit(prompt=prompt({**EDITED, "from": source}), **references(images))
+    assert problems(response) == [(["body", "prompt"], "layout")]
+
+
+def test_the_refusal_names_row_and_choice(client: Client) -> None:
+    rows = (EDITED, {**EDITED, "id": "dog_1", "from": "ref_image_2"})
+    (entry,) = client.submit(prompt=prompt(*rows), **references(2)).json()["detail"]
+    assert "row 1" in entry["msg"]
+    assert "ref_image_0, ref_image_1" in entry["msg"]
