@@ -94,17 +94,25 @@ def _load(folder: Path, local_only: bool, device: str) -> Any:
     """As its makers load it, but for the prompt rewriter, which the service runs elsewhere."""
     import torch
     from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(dtype=torch.float32, local_files_only=local_only)
     if not hasattr(pipeline.tokenizer, "tokenizer"):
         pipeline.tokenizer.tokenizer = pipeline.tokenizer  # the stock block expects a processor around it
-    for block in pipeline.blocks.sub_blocks.values():
-        if hasattr(block, "set_progress_bar_config"):
-            block.set_progress_bar_config(disable=True)
+    _silence(pipeline.blocks)
     return pipeline.to(device)
+
+
+def _silence(block: Any) -> None:
+    """No progress bars, however deep the loop lies."""
+    if hasattr(block, "set_progress_bar_config"):
+        block.set_progress_bar_config(disable=True)
+    for inner in getattr(block, "sub_blocks", {}).values():
+        _silence(inner)
 
 
 if __name__ == "__main__":

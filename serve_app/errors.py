@@ -18,6 +18,9 @@ from serve_app.redis_client import UNREACHABLE
 
 logger = logging.getLogger(__name__)
 
+_IN_MESSAGE = {"error", "reason"}
+"""Context that repeats what the message says."""
+
 
 class Invalid(Exception):
     """A request that is well-formed but can't be done: one 422 entry."""
@@ -77,9 +80,11 @@ async def _internal(request: Request, problem: Exception) -> JSONResponse:
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays."""
+    """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
     entry = {"type": error["type"], "loc": [str(part) for part in error["loc"]], "msg": error["msg"]}
-    context = {k: v for k, v in error.get("ctx", {}).items() if isinstance(v, (int, float, str)) and k != "error"}
+    context = {
+        k: v for k, v in error.get("ctx", {}).items() if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
+    }
     if context:
         entry["ctx"] = context
     return entry

@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from serve_app.accounts.keys import DEFAULT_PROJECT, ApiKey, KeyStore
 from serve_app.cli.options import DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
+from serve_app.cli.table import show
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -40,11 +39,13 @@ def list_keys(config: Config = DEFAULT_CONFIG) -> None:
         async with connected(config) as (redis, prefix):
             return await KeyStore(redis, prefix).list()
 
-    table = Table("id", "key", "name", "project", "created", box=None)
-    for key in asyncio.run(read()):
-        created = datetime.fromtimestamp(key.created).strftime("%Y-%m-%d %H:%M")
-        table.add_row(key.id, f"{key.hint}…", key.name, key.project, created)
-    Console().print(table)
+    show(
+        ("id", "key", "name", "project", "created"),
+        (
+            (key.id, f"{key.hint}…", key.name, key.project, f"{datetime.fromtimestamp(key.created):%Y-%m-%d %H:%M}")
+            for key in asyncio.run(read())
+        ),
+    )
 
 
 @app.command()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
+from serve_app.cli.table import show
 from serve_app.client import Client, ServiceError
 
 app = typer.Typer(help="Tasks.", no_args_is_help=True)
@@ -29,18 +28,13 @@ def list_tasks(
     """List the tasks of the key's project, newest first."""
     with Client(base_url, key_or_local(key)) as client:
         page = client.tasks(limit=limit, cursor=cursor, active=active)
-    table = Table("id", "endpoint", "status", "attempt", "submitted", "took", box=None)
-    for task in page["tasks"]:
-        took = f"{task['finished'] - task['created']:.1f} s" if task["finished"] else ""
-        submitted = datetime.fromtimestamp(task["created"]).strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(task["id"], task["endpoint"], task["status"], str(task["attempt"]), submitted, took)
-    Console().print(table)
+    show(("id", "endpoint", "status", "attempt", "submitted", "took"), map(_row, page["tasks"]))
     if page["next"]:
         print(f"more: gen-serve tasks list --cursor {page['next']}")
 
 
-@app.command()
-def show(task_id: str, base_url: BaseUrl = DEFAULT_BASE_URL) -> None:
+@app.command("show")
+def show_task(task_id: str, base_url: BaseUrl = DEFAULT_BASE_URL) -> None:
     """Show a task as polling answers it."""
     with Client(base_url) as client:
         task = client.poll(task_id)
@@ -55,3 +49,9 @@ def cancel(task_id: str, base_url: BaseUrl = DEFAULT_BASE_URL, key: Key = "") ->
     with Client(base_url, key_or_local(key)) as client:
         client.cancel(task_id)
     print(f"cancelled {task_id}")
+
+
+def _row(task: dict[str, Any]) -> tuple[str, ...]:
+    submitted = f"{datetime.fromtimestamp(task['created']):%Y-%m-%d %H:%M:%S}"
+    took = f"{task['finished'] - task['created']:.1f} s" if task["finished"] else ""
+    return task["id"], task["endpoint"], task["status"], str(task["attempt"]), submitted, took

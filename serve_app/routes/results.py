@@ -42,7 +42,9 @@ async def get_result(
     request: Request,
     services: Deps,
     task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
-    wait: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")] = 0,
+    wait: Annotated[
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
+    ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
     task = await _ended_or_waited(services, task_id, wait)

@@ -224,7 +224,7 @@ class TaskStore:
         top, after = "+inf", ""
         if cursor is not None:
             created, _, after = cursor.partition("-")
-            if not created.isdigit() or not after:
+            if not (created.isascii() and created.isdigit()) or not after:
                 raise ValueError("cursor")
             top = created
         rows: list[tuple[str, float]] = []

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from picture_web import PictureWeb, serving
-from running_service import Client, Service, Worker, running
+from running_service import Client, Service, StartService, Worker, running
 
 from serve_app.settings import TaskSettings
-
-StartService: TypeAlias = Callable[..., Service]
 
 MANY = 1_000_000
 

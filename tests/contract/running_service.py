@@ -8,11 +8,11 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpx2
 import uvicorn
@@ -169,8 +169,11 @@ class Service:
         """Everything the service keeps: each Redis key with its value, and each object."""
         redis = RawRedis.from_url(self.settings.redis_url)
         try:
-            found: Any = redis.scan_iter(f"{self.settings.redis.prefix}*")
-            values: dict[bytes, Any] = {key: redis.dump(key) for key in found}
+            keys: Any = list(redis.scan_iter(f"{self.settings.redis.prefix}*", count=10_000))
+            pipe = redis.pipeline(transaction=False)
+            for key in keys:
+                pipe.dump(key)
+            values = dict(zip(keys, pipe.execute(), strict=True))
         finally:
             redis.close()
         return values, set(self.worker.run(self.worker.objects.keys("")))
@@ -208,6 +211,10 @@ def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
         assert {"type", "loc", "msg"} <= set(entry) <= {"type", "loc", "msg", "ctx"}
         assert all(isinstance(part, str) for part in entry["loc"])
     return [(entry["loc"], entry["type"]) for entry in entries]
+
+
+StartService: TypeAlias = Callable[..., Service]
+"""Takes settings, and `redis_url`."""
 
 
 @contextmanager

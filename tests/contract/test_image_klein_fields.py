@@ -159,9 +159,7 @@ def test_null_means_not_sent(client: Client, worker: Worker) -> None:
 
 
 def test_what_is_sent_reaches_the_model(client: Client, worker: Worker) -> None:
-    job = worker.job(
-        client.accepted(prompt="a dog", width=640, height=320, seed=7, steps=4, output_format="webp")
-    )
+    job = worker.job(client.accepted(prompt="a dog", width=640, height=320, seed=7, steps=4, output_format="webp"))
     sent = {"prompt": "a dog", "width": 640, "height": 320, "seed": 7, "steps": 4, "output_format": "webp"}
     assert {name: job[name] for name in sent} == sent
 

@@ -133,9 +133,7 @@ def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, servi
 
 
 @pytest.mark.parametrize("body", [padded(20 * MB + 1), b"<html>", b""], ids=["too-large", "html", "empty"])
-def test_a_url_with_no_good_picture_is_refused(
-    client: Client, service: Service, web: PictureWeb, body: bytes
-) -> None:
+def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: PictureWeb, body: bytes) -> None:
     with service.unchanged():
         response = client.submit(images=[web.put("/bad", body)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]

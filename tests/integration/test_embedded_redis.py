@@ -43,7 +43,11 @@ def test_it_listens_on_loopback_and_never_evicts(server: EmbeddedRedis) -> None:
         config = client.config_get("*")
     assert isinstance(config, dict)
     assert config["bind"] == "127.0.0.1"
-    assert (config["appendonly"], config["appendfsync"], config["maxmemory-policy"]) == ("yes", "everysec", "noeviction")
+    assert (config["appendonly"], config["appendfsync"], config["maxmemory-policy"]) == (
+        "yes",
+        "everysec",
+        "noeviction",
+    )
 
 
 def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) -> None:

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_service import RunningService
+from local_service import LocalService
 
 from serve_app.client import Client
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[RunningService]:
+def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     """One service for all tests that leave it whole."""
-    service = RunningService(tmp_path_factory.mktemp("service"), repository, tasks={"lease_s": 3, "max_active": 200})
+    service = LocalService(tmp_path_factory.mktemp("service"), repository, tasks={"lease_s": 3, "max_active": 200})
     try:
         service.start()
         yield service
@@ -21,6 +21,6 @@ def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Itera
 
 
 @pytest.fixture
-def client(service: RunningService) -> Iterator[Client]:
+def client(service: LocalService) -> Iterator[Client]:
     with service.client() as client:
         yield client

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import httpx2
 import pytest
-from running_service import RunningService
+from local_service import LocalService
 
 from serve_app.client import Client
 
@@ -46,13 +46,13 @@ def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object
         assert time.monotonic() < give_up, task
 
 
-def events(service: RunningService) -> dict[str, int]:
+def events(service: LocalService) -> dict[str, int]:
     """The service's own counters."""
     text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
     return {name: int(n) for name, n in re.findall(r'gen_task_events_total\{.*event="(\w+)"\} (\d+)', text)}
 
 
-def assert_each_ready_once(service: RunningService, ids: list[str], before: dict[str, int]) -> None:
+def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[str, int]) -> None:
     with service.client() as client:
         for task_id in ids:
             task = poll_until(client, task_id, lambda task: task["status"] in ("Ready", "Error"))
@@ -71,7 +71,7 @@ def assert_each_ready_once(service: RunningService, ids: list[str], before: dict
     "victim",
     ["ServeReplica:gen:flux3-klein", "ServeReplica:gen:Dispatcher", "ServeReplica:gen:Ingress", "valkey-server"],
 )
-def test_a_killed_process_loses_and_doubles_nothing(service: RunningService, client: Client, victim: str) -> None:
+def test_a_killed_process_loses_and_doubles_nothing(service: LocalService, client: Client, victim: str) -> None:
     before = events(service)
     ids = submit_all(client)
     wait_until_under_way(client, ids)

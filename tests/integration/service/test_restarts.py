@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_service import RunningService
+from local_service import LocalService
 from test_kills import assert_each_ready_once, events, submit_all, wait_until_under_way
 
 
 @pytest.fixture
-def own_service(tmp_path: Path, repository: Path) -> Iterator[RunningService]:
-    service = RunningService(tmp_path, repository, tasks={"lease_s": 3, "max_active": 200})
+def own_service(tmp_path: Path, repository: Path) -> Iterator[LocalService]:
+    service = LocalService(tmp_path, repository, tasks={"lease_s": 3, "max_active": 200})
     try:
         service.start()
         yield service
@@ -21,7 +21,7 @@ def own_service(tmp_path: Path, repository: Path) -> Iterator[RunningService]:
         service.close()
 
 
-def wait_until_gone(service: RunningService) -> None:
+def wait_until_gone(service: LocalService) -> None:
     give_up = time.monotonic() + 30
     while service.processes():
         assert time.monotonic() < give_up, [process.cmdline() for process in service.processes()]
@@ -29,7 +29,7 @@ def wait_until_gone(service: RunningService) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_kill_of_the_launcher(own_service: RunningService) -> None:
+def test_ctrl_c_and_kill_of_the_launcher(own_service: LocalService) -> None:
     service = own_service
     before = events(service)
     with service.client() as client:

@@ -20,7 +20,7 @@ START_S = 120
 STOP_S = 60
 
 
-class RunningService:
+class LocalService:
     def __init__(self, folder: Path, repository: Path, **overrides: Any) -> None:
         """`overrides` replace settings of `configs/local.yaml`, section by section."""
         self.folder = folder

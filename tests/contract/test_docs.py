@@ -1,0 +1,54 @@
+"""The description of the interface, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from running_service import Client
+
+from serve_app.cli.openapi import openapi
+
+
+def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
+    response = client.get("/docs")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "://" not in response.text, "nothing is loaded from another server"
+    named = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)""", response.text)
+    assert "/openapi.json" in named
+    assert {Path(path).suffix for path in named} >= {".js", ".css", ".png", ".json"}
+    for path in named:
+        asset = client.get(path)
+        assert asset.status_code == 200, path
+        assert asset.content, path
+
+
+def test_the_description_in_the_repository_is_current(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    openapi()
+    assert (repository / "openapi.json").read_text() == capsys.readouterr().out, "run `make openapi`"
+
+
+def test_the_running_service_describes_itself_so(client: Client, repository: Path) -> None:
+    assert client.get("/openapi.json").json() == json.loads((repository / "openapi.json").read_text())
+
+
+def test_every_error_of_an_operation_is_described(client: Client) -> None:
+    description = client.get("/openapi.json").json()
+    responses = description["paths"]["/v1/gen-3-image-klein"]["post"]["responses"]
+    assert set(responses) == {"200", "403", "413", "422", "429", "503"}
+    assert "HTTPValidationError" not in description["components"]["schemas"], "the framework's form is not ours"
+
+
+def test_the_fields_show_their_limits(client: Client) -> None:
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["ImageKleinRequest"]["properties"]
+    (seed, _) = fields["seed"]["anyOf"]
+    assert (seed["minimum"], seed["maximum"]) == (0, 4294967295)
+    (steps, _) = fields["steps"]["anyOf"]
+    assert (steps["minimum"], steps["maximum"], fields["steps"]["default"]) == (1, 16, 16)
+    (images, _) = fields["images"]["anyOf"]
+    assert (images["minItems"], images["maxItems"]) == (1, 10)

@@ -1,0 +1,279 @@
+"""Everything that goes wrong has one form, and tells nothing it should not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from picture_web import encoded, picture
+from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems
+
+from serve_app.embedded_redis import EmbeddedRedis
+from serve_app.settings import ServiceSettings, TaskSettings
+
+JSON = {"Content-Type": "application/json"}
+NOT_JSON = "json_invalid"
+MB = 2**20
+
+
+def refusal(response: httpx2.Response, status: int) -> str:
+    """The detail of an error that is no 422, whose form is checked on the way."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"detail"}
+    assert isinstance(response.json()["detail"], str)
+    return response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"prompt": }',
+        b'{"prompt": "x"',
+        b"prompt=x",
+        b'{"prompt": "\xff\xfe"}',
+        b"\x00",
+        b"[" * 100_000,
+        b'{"prompt": ' * 5000,
+        b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_bodies_that_are_no_json(client: Client, service: Service, body: bytes) -> None:
+    with service.unchanged():
+        ((loc, kind),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
+    assert (loc[0], kind) == ("body", NOT_JSON)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", (["body"], "missing")),
+        (b"null", (["body"], "model_attributes_type")),
+        (b"3", (["body"], "model_attributes_type")),
+        (b'"prompt"', (["body"], "model_attributes_type")),
+        (b'[{"prompt": "x"}]', (["body"], "model_attributes_type")),
+        (b'{"prompt": "x", "seed": NaN}', (["body", "seed"], "finite_number")),
+        (b'{"prompt": "x", "seed": 1e999}', (["body", "seed"], "finite_number")),
+        (b'{"prompt": "\\ud800"}', (["body", "prompt"], "string_unicode")),
+    ],
+)
+def test_json_of_another_kind(client: Client, body: bytes, problem: tuple[list[str], str]) -> None:
+    assert problems(client.post(ENDPOINT, content=body, headers=JSON)) == [problem]
+
+
+def test_a_name_that_is_no_unicode(client: Client) -> None:
+    body = b'{"prompt": "x", "\\ud800": 1}'
+    ((loc, kind),) = problems(client.post(ENDPOINT, content=body, headers=JSON))
+    assert (loc[0], kind) == ("body", "string_unicode")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_another_content_type(client: Client, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
+    assert [loc for loc, _ in problems(response)] == [["body"]]
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/problem+json", "APPLICATION/JSON"])
+def test_content_types_that_are_json(client: Client, kind: str) -> None:
+    response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers={"Content-Type": kind})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("GET", "/v1"),
+        ("POST", "/v1/gen-9"),
+        ("GET", "/v1/get_results"),
+        ("GET", "/v1/tasks/"),
+        ("GET", "/docs/static/none.js"),
+        ("GET", "/docs/static/../../ingress.py"),
+        ("GET", "/docs/static/%2e%2e/%2e%2e/core.py"),
+        ("GET", "/%ff"),
+    ],
+)
+def test_unknown_paths(client: Client, method: str, path: str) -> None:
+    assert refusal(client.request(method, path), 404) == "Not Found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", ENDPOINT, "POST"),
+        ("PUT", ENDPOINT, "POST"),
+        ("POST", "/v1/get_result", "GET"),
+        ("POST", "/v1/tasks", "GET"),
+        ("GET", "/v1/tasks/some-id", "DELETE"),
+        ("POST", "/healthz", "GET"),
+    ],
+)
+def test_wrong_methods(client: Client, method: str, path: str, allowed: str) -> None:
+    response = client.request(method, path)
+    assert refusal(response, 405) == "Method Not Allowed"
+    assert allowed in response.headers["allow"]
+
+
+def converse(service: Service, request: bytes) -> httpx2.Response:
+    """Sends exactly these bytes, then reads to the end: the service must answer and close by itself."""
+    with socket.create_connection(service.address) as wire:
+        wire.sendall(request)
+        raw = b"".join(iter(lambda: wire.recv(65536), b""))
+    head, _, body = raw.partition(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")
+    headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
+    return httpx2.Response(int(lines[0].split()[1]), headers=headers, content=body)
+
+
+def head(key: str | None, *headers: str) -> bytes:
+    lines = [f"POST {ENDPOINT} HTTP/1.1", "Host: x", *JSON_LINES, *headers]
+    return "\r\n".join([*lines, *([] if key is None else [f"x-key: {key}"]), "", ""]).encode()
+
+
+JSON_LINES = [f"{name}: {value}" for name, value in JSON.items()]
+
+
+@pytest.fixture
+def small_service(start_service: StartService) -> Service:
+    return start_service(service=ServiceSettings(max_body_mb=1))
+
+
+def test_a_body_that_is_declared_too_large_is_refused_unread(small_service: Service) -> None:
+    with small_service.client() as client:
+        request = head(client.secret, f"Content-Length: {MB + 1}")
+    assert refusal(converse(small_service, request), 413) == f"Request body too large: at most {MB} bytes"
+
+
+def test_a_body_that_grows_too_large_is_refused_before_its_end(small_service: Service) -> None:
+    with small_service.client() as client:
+        request = head(client.secret, "Transfer-Encoding: chunked")
+    # More than the limit, and no last chunk: an answer comes only if the service does not wait for the rest.
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    response = converse(small_service, request + chunk * 16 + b"1\r\n \r\n")
+    assert refusal(response, 413) == f"Request body too large: at most {MB} bytes"
+
+
+def test_a_body_of_just_the_limit_is_taken(small_service: Service) -> None:
+    body = b'{"prompt": "a cat"}'.ljust(MB)
+    with small_service.client() as client:
+        assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("key", [None, ""])
+@pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
+def test_without_a_key_bodies_are_small(service: Service, key: str | None, framing: str) -> None:
+    chunks = b"10000\r\n" + b" " * 0x10000 + b"\r\n1\r\n \r\n" if "chunked" in framing else b""
+    response = converse(service, head(key, framing) + chunks)
+    assert refusal(response, 413) == "Request body too large: at most 65536 bytes without an x-key header"
+
+
+def test_a_full_queue(start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(max_ready=2))
+    with service.client() as client, service.client() as other:
+        client.accepted()
+        other.accepted()
+        with service.unchanged():
+            response = client.submit(images=[encoded(picture())])
+        assert refusal(response, 429) == "The queue of gen-3-image-klein is full"
+        assert int(response.headers["retry-after"]) >= 1
+
+
+def test_too_many_active_tasks(start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(max_active=2))
+    with service.client() as client, service.client() as other:
+        first, _ = client.accepted(), client.accepted()
+        with service.unchanged():
+            response = client.submit(images=[encoded(picture())])
+        assert refusal(response, 429) == "Too many active tasks: this project may have 2 at a time"
+        assert int(response.headers["retry-after"]) >= 1
+        other.accepted()
+        client.delete(f"/v1/tasks/{first}")
+        client.accepted()
+
+
+@pytest.fixture
+def doomed_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_without_the_task_store(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
+    service = start_service(redis_url=doomed_redis.url)
+    with service.client() as client:
+        task_id = client.accepted()
+        doomed_redis.stop()
+        requests = [
+            ("POST", ENDPOINT),
+            ("GET", f"/v1/get_result?id={task_id}"),
+            ("GET", "/v1/tasks"),
+            ("DELETE", f"/v1/tasks/{task_id}"),
+            ("GET", "/readyz"),
+            ("GET", "/metrics"),
+        ]
+        body = {"prompt": "a cat", "images": [encoded(picture())]}
+        # Side by side: each insists for a while before it gives up.
+        with ThreadPoolExecutor() as pool:
+            answers = list(pool.map(lambda request: client.request(*request, json=body), requests))
+        for response in answers:
+            assert "nothing was charged" in refusal(response, 503)
+            assert int(response.headers["retry-after"]) >= 1
+        assert client.get("/healthz").status_code == 200
+        assert not [path for path in (service.settings.data_dir / "objects").rglob("*") if path.is_file()]
+
+
+def test_an_unforeseen_failure_tells_nothing(start_service: StartService, caplog: pytest.LogCaptureFixture) -> None:
+    service = start_service()
+    # A file where the folder of the object store was: nothing can be stored.
+    objects = service.settings.data_dir / "objects"
+    shutil.rmtree(objects)
+    objects.touch()
+    with service.client() as client:
+        response = client.submit(images=[encoded(picture())])
+        assert refusal(response, 500) == "Internal Server Error"
+        assert client.submit().status_code == 200, "the next one is served"
+    assert "unhandled error on POST" in caplog.text, "the operator is told"
+
+
+SECRET = "hunter2-hunter2"
+PICTURE = encoded(picture(90, 70))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"steps": 99},
+        {"webhook_secret": [SECRET]},
+        {"webhook_secret": SECRET * 100},
+        {"webhook_secret": f"whsec_{SECRET}!"},
+        {"webhook_secret": {"secret": SECRET}},
+        {"images": PICTURE},
+        {"images": [PICTURE] * 11},
+        {"images": [PICTURE, PICTURE[:-40]]},
+        {"images": [PICTURE, {"data": PICTURE}]},
+        {"safety_tolerance": 7},
+        {"width": 64},
+        {"more": SECRET},
+        {"webhook_url": f"https://{SECRET}@hooks.test/"},
+        {"webhook_url": f"http://127.0.0.1/?{SECRET}"},
+        {"user": ["user-4711"]},
+    ],
+    ids=lambda body: json.dumps(body)[:40],
+)
+def test_no_error_repeats_a_secret_or_a_picture(client: Client, body: dict[str, Any]) -> None:
+    sent = {"images": [PICTURE], "webhook_url": HOOK, "webhook_secret": SECRET, "user": "user-4711"}
+    response = client.submit(**(sent | body))
+    problems(response)
+    for value in (SECRET, PICTURE[:40], "user-4711"):
+        assert value not in response.text

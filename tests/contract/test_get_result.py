@@ -1,0 +1,311 @@
+"""Polling."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from picture_web import encoded, picture
+from running_service import Client, Service, StartService, Worker, problems
+
+from serve_app.accounts.projects import Project
+from serve_app.tasks.task import Status
+
+KEYS = {"id", "status", "result", "progress", "details", "preview"}
+REASONS = {"Moderation Reasons": ["Violence", "Sexual Content"]}
+AI_SDK = "ai-sdk/black-forest-labs/1.0 runtime/node.js/22"
+
+
+def test_a_new_task_is_pending(client: Client) -> None:
+    task_id = client.accepted()
+    response = client.poll(task_id)
+    assert response.status_code == 200
+    assert response.json() == {"id": task_id, "status": "Pending", **dict.fromkeys(KEYS - {"id", "status"})}
+    assert response.headers["content-type"] == "application/json"
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    seen: list[tuple[str, float | None]] = []
+
+    def look() -> None:
+        body = client.poll(task_id).json()
+        assert set(body) >= KEYS
+        seen.append((body["status"], body["progress"]))
+
+    look()
+    worker.advance(task_id, Status.REASONING)
+    look()
+    worker.advance(task_id, Status.GENERATING, progress=0.0)
+    look()
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    look()
+    worker.advance(task_id, Status.GENERATING, progress=0.25)
+    look()
+    worker.deliver(task_id, picture(form="JPEG"))
+    look()
+    assert seen == [
+        ("Pending", None),
+        ("Reasoning", None),
+        ("Generating", 0.0),
+        ("Generating", 0.5),
+        ("Generating", 0.5),
+        ("Ready", 1.0),
+    ]
+
+
+def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, service: Service) -> None:
+    submitted = client.submit(prompt="a dog", seed=7).json()
+    worker.deliver(submitted["id"], picture(form="JPEG"))
+    response = client.poll(submitted["id"])
+    body = response.json()
+    assert set(body) == KEYS | {"cost"}
+    assert (body["cost"], body["details"], body["preview"]) == (submitted["cost"], None, None)
+    sample = body["result"].pop("sample")
+    assert body["result"] == {
+        "prompt": "a dog",
+        "seed": 7,
+        "start_time": 1_700_000_000.5,
+        "end_time": 1_700_000_002.0,
+        "duration": 1.5,
+    }
+    assert sample.startswith(f"{service.base_url}/v1/results/")
+    assert "retry-after" not in response.headers
+
+
+def test_a_result_has_no_nulls(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    key = f"results/{task_id}/1/picture.png"
+    worker.end(task_id, Status.READY, result={"key": key, "prompt": "a cat", "seed": None, "duration": 1.0})
+    assert set(client.poll(task_id).json()["result"]) == {"sample", "prompt", "duration"}
+
+
+@pytest.mark.parametrize(
+    ("status", "details"),
+    [
+        (Status.REQUEST_MODERATED, REASONS),
+        (Status.CONTENT_MODERATED, REASONS),
+        (Status.ERROR, {"error": "The picture could not be made; try another seed"}),
+    ],
+)
+def test_the_other_ends(client: Client, worker: Worker, status: Status, details: dict[str, Any]) -> None:
+    task_id = client.accepted()
+    if status is not Status.REQUEST_MODERATED:
+        worker.advance(task_id, Status.GENERATING, progress=0.5)
+    worker.end(task_id, status, details=details)
+    response = client.poll(task_id)
+    body = response.json()
+    assert response.status_code == 200
+    assert set(body) == KEYS
+    assert (body["status"], body["details"], body["result"]) == (status.value, details, None)
+    assert "retry-after" not in response.headers
+
+
+def test_an_end_is_final(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.end(task_id, Status.CONTENT_MODERATED, details=REASONS)
+    before = client.poll(task_id).json()
+    assert worker.run(worker.tasks.cancel(task_id, client.project)) == 2
+    assert client.poll(task_id).json() == before
+
+
+def test_previews_are_shown_while_work_goes_on(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    for step in (4, 8):
+        data = picture(step * 10, 10, "JPEG")
+        worker.show_preview(task_id, data, step, 16)
+        body = client.poll(task_id).json()
+        preview = body["preview"]
+        assert (preview["step"], preview["steps"], body["progress"]) == (step, 16, step / 16)
+        assert client.get(preview["sample"]).content == data
+    worker.deliver(task_id, picture(form="JPEG"))
+    assert client.poll(task_id).json()["preview"] is None
+
+
+@pytest.mark.parametrize("key", [None, "", "gen_wrong"])
+def test_the_id_is_enough(client: Client, key: str | None) -> None:
+    task_id = client.accepted()
+    del client.headers["x-key"]
+    headers = {} if key is None else {"x-key": key}
+    assert client.get("/v1/get_result", params={"id": task_id}, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("task_id", [str(uuid.uuid4()), "", "x", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"])
+@pytest.mark.parametrize("wait", [0, 60])
+def test_an_unknown_id_is_answered_at_once_in_the_same_shape(client: Client, task_id: str, wait: int) -> None:
+    response = client.poll(task_id, wait=wait)
+    assert response.status_code == 404
+    others = dict.fromkeys(KEYS - {"id", "status"})
+    assert response.json() == {"id": task_id, "status": "Task not found", **others}
+    assert "retry-after" not in response.headers
+
+
+def test_an_id_that_is_no_text_is_unknown(client: Client) -> None:
+    assert client.get("/v1/get_result?id=%ff%fe").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "kind"),
+    [
+        ({}, "id", "missing"),
+        ({"id": "x" * 65}, "id", "string_too_long"),
+        ({"id": "x", "wait": "-1"}, "wait", "greater_than_equal"),
+        ({"id": "x", "wait": "60.5"}, "wait", "less_than_equal"),
+        ({"id": "x", "wait": "inf"}, "wait", "finite_number"),
+        ({"id": "x", "wait": "nan"}, "wait", "finite_number"),
+        ({"id": "x", "wait": "soon"}, "wait", "float_parsing"),
+        ({"id": "x", "wait": ""}, "wait", "float_parsing"),
+    ],
+)
+def test_queries_that_are_refused(client: Client, query: dict[str, str], field: str, kind: str) -> None:
+    assert problems(client.get("/v1/get_result", params=query)) == [(["query", field], kind)]
+
+
+@pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
+def test_waiting_ends_with_the_task(start_service: StartService, status: Status) -> None:
+    service = start_service()
+    worker = service.worker
+    with service.client() as client, ThreadPoolExecutor() as pool:
+        task_id = client.accepted()
+        polls = [pool.submit(client.poll, task_id, wait=60) for _ in range(3)]
+        await_listener(service)
+        assert not any(poll.done() for poll in polls)
+        if status is Status.READY:
+            worker.deliver(task_id, picture(form="JPEG"))
+        else:
+            worker.end(task_id, status)
+        # Were they answered only when their wait is over, this would take longer than the client waits.
+        assert {poll.result().json()["status"] for poll in polls} == {status.value}
+
+
+def await_listener(service: Service) -> None:
+    """Returns once the service listens for ends of tasks, which the first waiting poll makes it do."""
+    tasks = service.worker.tasks
+    channel = tasks.channel("done")
+
+    async def listeners() -> int:
+        ((_, count),) = await tasks.redis.pubsub_numsub(channel)
+        return count
+
+    while not service.worker.run(listeners()):
+        pass
+
+
+def test_waiting_ends_with_a_cancellation(start_service: StartService) -> None:
+    service = start_service()
+    with service.client() as client, ThreadPoolExecutor() as pool:
+        task_id = client.accepted()
+        poll = pool.submit(client.poll, task_id, wait=60)
+        await_listener(service)
+        assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
+        assert poll.result().json()["status"] == "Error"
+
+
+def test_a_wait_that_is_over_answers_with_what_there_is(client: Client) -> None:
+    response = client.poll(client.accepted(), wait=0.01)
+    assert (response.status_code, response.json()["status"]) == (200, "Pending")
+    assert "retry-after" in response.headers
+
+
+def test_an_ended_task_is_not_waited_for(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.end(task_id, Status.ERROR, details={"error": "x"})
+    assert client.poll(task_id, wait=60).json()["status"] == "Error"
+
+
+def test_a_waiting_poll_holds_up_no_other(client: Client, worker: Worker) -> None:
+    patient, quick = client.accepted(), client.accepted()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.poll, patient, wait=60)
+        worker.end(quick, Status.ERROR)
+        assert client.poll(quick, wait=60).json()["status"] == "Error"
+        worker.end(patient, Status.ERROR)
+        assert waiting.result().json()["status"] == "Error"
+
+
+def test_a_client_that_leaves_while_waiting_harms_nobody(client: Client, worker: Worker, service: Service) -> None:
+    task_id = client.accepted()
+    with socket.create_connection(service.address) as wire:
+        wire.sendall(f"GET /v1/get_result?id={task_id}&wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    with ThreadPoolExecutor() as pool:
+        poll = pool.submit(client.poll, task_id, wait=60)
+        worker.end(task_id, Status.ERROR)
+        assert poll.result().json()["status"] == "Error"
+
+
+def test_an_unchanged_answer_needs_no_body(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    first = client.poll(task_id)
+    tag = {"If-None-Match": first.headers["etag"]}
+    again = client.get("/v1/get_result", params={"id": task_id}, headers=tag)
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    assert "retry-after" in again.headers
+
+    several = {"If-None-Match": f'"other", {first.headers["etag"]}'}
+    assert client.get("/v1/get_result", params={"id": task_id}, headers=several).status_code == 304
+
+    worker.advance(task_id, Status.GENERATING, progress=0.1)
+    changed = client.get("/v1/get_result", params={"id": task_id}, headers=tag)
+    assert (changed.status_code, changed.json()["status"]) == (200, "Generating")
+    assert changed.headers["etag"] != first.headers["etag"]
+
+
+def test_answers_are_not_kept_by_caches_unasked(client: Client) -> None:
+    assert client.poll(client.accepted()).headers["cache-control"] == "private, no-cache"
+
+
+@pytest.mark.parametrize(
+    ("agent", "vocabulary"),
+    [
+        (AI_SDK, "basic"),
+        ("ComfyUI/0.3", "basic"),
+        ("blackforest-python", "basic"),
+        ("python-requests/2.32", "full"),
+        ("", "full"),
+    ],
+)
+def test_clients_that_know_few_words_are_told_few(client: Client, worker: Worker, agent: str, vocabulary: str) -> None:
+    task_id = client.accepted()
+    told: list[str] = []
+
+    def look() -> None:
+        response = client.get("/v1/get_result", params={"id": task_id}, headers={"User-Agent": agent})
+        assert "User-Agent" in response.headers["vary"]
+        told.append(response.json()["status"])
+
+    worker.advance(task_id, Status.REASONING)
+    look()
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    look()
+    worker.deliver(task_id, picture(form="JPEG"))
+    look()
+    phases = ["Pending", "Pending"] if vocabulary == "basic" else ["Reasoning", "Generating"]
+    assert told == [*phases, "Ready"]
+
+
+def test_a_project_may_ask_for_the_basic_words(client: Client, worker: Worker) -> None:
+    worker.set_project(Project(client.project, statuses="basic"))
+    task_id = client.accepted()
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    body = client.poll(task_id).json()
+    assert (body["status"], body["progress"]) == ("Pending", 0.5)
+
+
+def test_a_poll_for_another_word_list_has_another_tag(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    tag = client.poll(task_id).headers["etag"]
+    headers = {"User-Agent": AI_SDK, "If-None-Match": tag}
+    assert client.get("/v1/get_result", params={"id": task_id}, headers=headers).json()["status"] == "Pending"
+
+
+def test_inputs_and_secrets_are_never_shown(client: Client, worker: Worker) -> None:
+    body = {"webhook_url": "https://hooks.test/?token=hunter2", "webhook_secret": "hunter3", "user": "hunter4"}
+    task_id = client.accepted(images=[encoded(picture())], **body)
+    worker.deliver(task_id, picture(form="JPEG"))
+    assert "hunter" not in client.poll(task_id).text

@@ -1,0 +1,48 @@
+"""Liveness, readiness and figures."""
+
+from __future__ import annotations
+
+from picture_web import picture
+from prometheus_client.parser import text_string_to_metric_families
+from running_service import LANE, Client, Service, StartService
+
+from serve_app.tasks.task import Status
+
+
+def figures(client: Client) -> dict[tuple[str, str], float]:
+    """Value by name and event."""
+    response = client.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    found: dict[tuple[str, str], float] = {}
+    for family in text_string_to_metric_families(response.text):
+        assert family.documentation
+        for sample in family.samples:
+            assert sample.labels["lane"] == LANE
+            found[sample.name, sample.labels.get("event", "")] = sample.value
+    return found
+
+
+def test_alive(client: Client) -> None:
+    response = client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+def test_ready(client: Client) -> None:
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+
+
+def test_figures_follow_the_tasks(start_service: StartService) -> None:
+    service: Service = start_service()
+    worker = service.worker
+    with service.client() as client:
+        tasks = [client.accepted() for _ in range(3)]
+        assert figures(client)["gen_tasks_ready", ""] == 3
+        assert figures(client)["gen_task_events_total", "accepted"] == 3
+        worker.deliver(tasks[0], picture(form="JPEG"))
+        worker.end(tasks[1], Status.CONTENT_MODERATED)
+        seen = figures(client)
+    assert (seen["gen_tasks_ready", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
+    assert seen["gen_task_events_total", "ready"] == 1
+    assert seen["gen_task_events_total", "content_moderated"] == 1

@@ -1,0 +1,137 @@
+"""The `Idempotency-Key` header."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+from picture_web import PictureWeb, encoded, picture
+from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+
+from serve_app.tasks.task import Status
+
+REUSED = [(["header", "Idempotency-Key"], "idempotency_key_reused")]
+
+
+@pytest.fixture
+def key() -> str:
+    return str(uuid.uuid4())
+
+
+def submit(client: Client, key: str, **body: Any) -> httpx2.Response:
+    return client.post(ENDPOINT, json={"prompt": "a cat", **body}, headers={"Idempotency-Key": key})
+
+
+def count(client: Client) -> int:
+    return len(client.get("/v1/tasks", params={"limit": 100}).json()["tasks"])
+
+
+def test_a_repeat_gets_the_first_answer_again(client: Client, key: str) -> None:
+    first, second = submit(client, key), submit(client, key)
+    assert (second.status_code, second.json()) == (200, first.json())
+    assert count(client) == 1
+
+
+def test_also_when_the_task_has_ended(client: Client, worker: Worker, key: str) -> None:
+    first = submit(client, key, webhook_url=HOOK)
+    worker.end(first.json()["id"], Status.ERROR)
+    assert submit(client, key, webhook_url=HOOK).json() == first.json()
+
+
+@pytest.mark.parametrize("body", [{}, {"images": [encoded(picture())] * 2}], ids=["plain", "pictures"])
+def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, body: dict[str, Any]) -> None:
+    before = len(worker.run(worker.objects.keys("inputs")))
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda _: submit(client, key, **body), range(16)))
+    assert {reply.status_code for reply in replies} == {200}
+    (task_id,) = {reply.json()["id"] for reply in replies}
+    assert count(client) == 1
+    kept = worker.run(worker.objects.keys("inputs"))
+    assert set(worker.job(task_id)["references"]) <= set(kept)
+    assert len(kept) - before == len(body.get("images", ())), "only the pictures of the one task are kept"
+
+
+def test_a_repeat_leaves_no_second_set_of_pictures(client: Client, service: Service, key: str) -> None:
+    images = [encoded(picture())]
+    submit(client, key, images=images)
+    with service.unchanged():
+        assert submit(client, key, images=images).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "a dog"},
+        {"steps": 4},
+        {"seed": 1},
+        {"images": [encoded(picture())]},
+        {"webhook_url": HOOK},
+        {"webhook_secret": "x"},
+        {"user": "u"},
+    ],
+    ids=lambda body: "".join(body),
+)
+def test_another_body_is_refused(client: Client, service: Service, key: str, body: dict[str, Any]) -> None:
+    submit(client, key)
+    with service.unchanged():
+        assert problems(submit(client, key, **body)) == REUSED
+
+
+def test_another_secret_is_another_body(client: Client, key: str) -> None:
+    submit(client, key, webhook_secret="hunter2")
+    response = submit(client, key, webhook_secret="hunter3")
+    assert problems(response) == REUSED
+    assert "hunter" not in response.text
+
+
+def test_the_order_of_the_fields_does_not_matter(client: Client, key: str) -> None:
+    fields = [("prompt", "a cat"), ("steps", 4), ("seed", 7)]
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+    answers = [
+        client.post(ENDPOINT, content=json.dumps(dict(order), indent=indent), headers=headers).json()
+        for order, indent in ((fields, None), (fields[::-1], 4))
+    ]
+    assert answers[0] == answers[1]
+    assert count(client) == 1
+
+
+def test_projects_do_not_share_keys(client: Client, other_client: Client, key: str) -> None:
+    first, other = submit(client, key), submit(other_client, key, steps=4)
+    assert (first.status_code, other.status_code) == (200, 200)
+    assert first.json()["id"] != other.json()["id"]
+
+
+def test_the_keys_of_one_project_share(client: Client, service: Service, key: str) -> None:
+    with service.client(client.project) as colleague:
+        assert submit(client, key).json() == submit(colleague, key).json()
+
+
+def test_a_refused_request_does_not_use_up_the_key(client: Client, key: str) -> None:
+    assert submit(client, key, steps=17).status_code == 422
+    assert submit(client, key).status_code == 200
+
+
+@pytest.mark.parametrize("length", [1, 255])
+def test_lengths_that_are_taken(client: Client, length: int) -> None:
+    assert submit(client, "k" * length).status_code == 200
+
+
+@pytest.mark.parametrize(("key", "kind"), [("", "string_too_short"), ("k" * 256, "string_too_long")])
+def test_lengths_that_are_refused(client: Client, key: str, kind: str) -> None:
+    assert problems(submit(client, key)) == [(["header", "Idempotency-Key"], kind)]
+
+
+def test_without_a_key_each_is_its_own(client: Client) -> None:
+    assert client.accepted() != client.accepted()
+
+
+@pytest.mark.xfail(reason="a repeat is recognised only after its pictures were fetched again")
+def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: PictureWeb, key: str) -> None:
+    url = web.put(f"/{key}", picture())
+    first = submit(client, key, images=[url])
+    del web.pages[f"/{key}"]
+    assert submit(client, key, images=[url]).json() == first.json()

@@ -1,0 +1,196 @@
+"""The files behind the signed links of a local object store."""
+
+from __future__ import annotations
+
+import socket
+import time
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+import httpx2
+import pytest
+from picture_web import picture
+from running_service import Client, Service, Worker
+
+from serve_app.media.links import LinkSigner
+
+
+@pytest.fixture
+def link(client: Client, worker: Worker) -> str:
+    """A signed link to a picture; it needs no key, so the client has none from here on."""
+    task_id = client.accepted()
+    worker.deliver(task_id, picture(form="JPEG"))
+    link = client.poll(task_id).json()["result"]["sample"]
+    del client.headers["x-key"]
+    return link
+
+
+@pytest.fixture
+def data() -> bytes:
+    return picture(form="JPEG")
+
+
+def assert_closed(response: httpx2.Response, status: int = 403) -> None:
+    assert response.status_code == status
+    assert set(response.json()) == {"detail"}
+    assert isinstance(response.json()["detail"], str)
+    assert response.headers["access-control-allow-origin"] == "*", "a page must be able to read why"
+
+
+@pytest.mark.parametrize("extension", ["jpeg", "png", "webp"])
+def test_a_file_is_served_as_what_it_is(client: Client, worker: Worker, extension: str) -> None:
+    data, task_id = picture(form=extension), client.accepted(output_format=extension)
+    worker.deliver(task_id, data, extension)
+    response = client.get(client.poll(task_id).json()["result"]["sample"])
+    assert (response.status_code, response.content) == (200, data)
+    assert response.headers["content-type"] == f"image/{extension}"
+    assert response.headers["content-length"] == str(len(data))
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["access-control-allow-origin"] == "*"
+
+
+def test_head_says_the_same_without_the_body(client: Client, link: str) -> None:
+    got, headed = client.get(link), client.head(link)
+    assert (headed.status_code, headed.content) == (200, b"")
+    for name in ("content-type", "content-length", "etag", "accept-ranges", "x-content-type-options"):
+        assert headed.headers[name] == got.headers[name]
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [("bytes=0-0", 0, 1), ("bytes=0-99", 0, 100), ("bytes=100-", 100, None), ("bytes=-10", -10, None)],
+)
+def test_a_range(client: Client, link: str, data: bytes, asked: str, start: int, stop: int | None) -> None:
+    response = client.get(link, headers={"Range": asked})
+    part = data[start:stop]
+    assert (response.status_code, response.content) == (206, part)
+    first = start % len(data)
+    assert response.headers["content-range"] == f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+    assert response.headers["content-type"] == "image/jpeg"
+    assert response.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_range_past_the_end(client: Client, link: str, data: bytes, method: str) -> None:
+    response = client.request(method, link, headers={"Range": f"bytes={len(data)}-"})
+    assert response.status_code == 416
+    assert response.headers["content-range"] == f"bytes */{len(data)}"
+    if method == "GET":
+        assert_closed(response, 416)
+
+
+@pytest.mark.parametrize("asked", ["bytes", "lines=1-2", "bytes=", "bytes=9-3", "bytes=a-b", "bytes=-"])
+def test_a_range_that_makes_no_sense_is_ignored(client: Client, link: str, data: bytes, asked: str) -> None:
+    response = client.get(link, headers={"Range": asked})
+    assert (response.status_code, response.content) == (200, data)
+
+
+def test_a_page_elsewhere_may_ask_for_ranges(client: Client, link: str) -> None:
+    asks = {"Origin": "https://page.test", "Access-Control-Request-Method": "GET"}
+    response = client.options(link, headers={**asks, "Access-Control-Request-Headers": "range"})
+    assert (response.status_code, response.content) == (204, b"")
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert "GET" in response.headers["access-control-allow-methods"]
+    assert "range" in response.headers["access-control-allow-headers"].lower()
+    exposed = client.get(link, headers={"Origin": "https://page.test"}).headers["access-control-expose-headers"]
+    assert "Content-Range" in exposed
+
+
+def changed(link: str, **query: str | None) -> str:
+    parts = urlsplit(link)
+    pairs = {name: values[0] for name, values in parse_qs(parts.query).items()} | query
+    return parts._replace(query=urlencode({k: v for k, v in pairs.items() if v is not None})).geturl()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"sig": None},
+        {"sig": ""},
+        {"sig": "AAAA"},
+        {"sig": "\N{CAT FACE}"},
+        {"se": None},
+        {"se": "99999999999"},
+        {"se": "-1"},
+        {"se": "\N{SUPERSCRIPT TWO}"},
+        {"se": "9" * 5000},
+        {"se": None, "sig": None},
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_link_that_was_changed_is_closed(
+    client: Client, link: str, query: dict[str, str | None], method: str
+) -> None:
+    response = client.request(method, changed(link, **query))
+    assert response.status_code == 403
+    if method == "GET":
+        assert_closed(response)
+
+
+def test_a_key_opens_no_link(client: Client, link: str) -> None:
+    assert_closed(client.get(changed(link, sig=None), headers={"x-key": client.secret}))
+
+
+def test_a_signature_opens_its_own_file_only(client: Client, worker: Worker, link: str) -> None:
+    worker.run(worker.objects.put("results/other/1/picture.jpeg", b"other", "image/jpeg"))
+    parts = urlsplit(link)
+    assert_closed(client.get(parts._replace(path="/v1/results/results/other/1/picture.jpeg").geturl()))
+
+
+def test_an_expired_link_is_closed(client: Client, service: Service, worker: Worker, link: str) -> None:
+    signer = link_signer(service)
+    key = urlsplit(link).path.removeprefix("/v1/results/")
+    assert client.get(service.base_url + signer.sign(key, 600, time.time())).status_code == 200
+    assert_closed(client.get(service.base_url + signer.sign(key, 600, time.time() - 1000)))
+
+
+def link_signer(service: Service) -> LinkSigner:
+    """Signs as the service does, also what the service would not."""
+    redis, prefix = service.worker.tasks.redis, service.settings.redis.prefix
+
+    async def secret() -> bytes:
+        return bytes.fromhex(str(await redis.get(f"{prefix}secret:links")))
+
+    return LinkSigner(service.worker.run(secret()))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/results/../../../../etc/passwd",
+        "/v1/results/%2e%2e/%2e%2e/etc/passwd",
+        "/v1/results/..%2f..%2fetc%2fpasswd",
+        "/v1/results//etc/passwd",
+        "/v1/results/%2fetc%2fpasswd",
+        "/v1/results/results/../../redis/password",
+        "/v1/results/results%00/x",
+        "/v1/results/",
+        "/v1/results/results",
+    ],
+)
+def test_nothing_else_on_the_disk_can_be_reached(service: Service, link: str, path: str) -> None:
+    # On the bare wire: a client library would tidy the path first.
+    query = urlsplit(link).query
+    with socket.create_connection(service.address) as wire:
+        wire.sendall(f"GET {path}?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: wire.recv(65536), b""))
+    assert int(answer.split()[1]) in (403, 404)
+    assert b"root:" not in answer
+
+
+def test_a_file_that_is_gone(client: Client, worker: Worker, link: str) -> None:
+    key = urlsplit(link).path.removeprefix("/v1/results/")
+    worker.run(worker.objects.delete([key]))
+    assert_closed(client.get(link), 404)
+
+
+def test_a_folder_is_no_file(client: Client, service: Service, link: str) -> None:
+    folder = urlsplit(link).path.removeprefix("/v1/results/").rpartition("/")[0]
+    assert_closed(client.get(service.base_url + link_signer(service).sign(folder, 600, time.time())), 404)
+
+
+def test_names_with_odd_characters_are_served(client: Client, service: Service, worker: Worker) -> None:
+    key = "results/a b/\N{CAT FACE}%2f?#.png"
+    worker.run(worker.objects.put(key, b"odd", "image/png"))
+    link = service.base_url + link_signer(service).sign(key, 600, time.time())
+    assert quote("a b") in link
+    assert client.get(link).content == b"odd"

@@ -1,0 +1,63 @@
+"""Requests made up from the description, valid and invalid ones: whatever is sent, the answer is one that is described.
+
+The same requests on every run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from running_service import Client, Service, running
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from serve_app.settings import TaskSettings
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def described(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    tasks = TaskSettings(max_active=8)  # so that 429 is among the answers
+    with running(tmp_path_factory.mktemp("described"), redis_url, repository, tasks=tasks) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def caller(described: Service) -> Iterator[Client]:
+    with described.client() as client:
+        yield client
+
+
+DESCRIPTION = Path(__file__).parents[2] / "openapi.json"
+schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), config=SchemathesisConfig(seed=1))
+
+
+@schema.parametrize()
+@settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+def test_every_answer_is_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
+    response = case.call(base_url=described.base_url, headers={"x-key": caller.secret})
+    case.validate_response(response, checks=CHECKS)

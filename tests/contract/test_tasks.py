@@ -1,0 +1,149 @@
+"""A project's own tasks: list and cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from picture_web import picture
+from running_service import Client, Worker, problems
+
+from serve_app.tasks.task import Status
+
+
+def listed(client: Client, **query: Any) -> list[str]:
+    """The ids of all pages."""
+    found: list[str] = []
+    while True:
+        page = client.get("/v1/tasks", params=query).json()
+        assert set(page) == {"tasks", "next"}
+        found += [task["id"] for task in page["tasks"]]
+        if page["next"] is None:
+            return found
+        query["cursor"] = page["next"]
+
+
+def test_an_empty_list(client: Client) -> None:
+    assert client.get("/v1/tasks").json() == {"tasks": [], "next": None}
+
+
+def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
+    submitted = client.submit().json()
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    created = task.pop("created")
+    assert created > 1_700_000_000
+    assert task == {
+        "id": submitted["id"],
+        "endpoint": "gen-3-image-klein",
+        "status": "Pending",
+        "progress": None,
+        "attempt": 0,
+        "started": None,
+        "finished": None,
+        "cost": None,
+    }
+    worker.advance(submitted["id"], Status.GENERATING, progress=0.5)
+    worker.deliver(submitted["id"], picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert created <= task["started"] <= task["finished"]
+    assert (task["status"], task["attempt"], task["cost"]) == ("Ready", 1, submitted["cost"])
+
+
+def test_only_the_own_tasks(client: Client, other_client: Client) -> None:
+    own, foreign = client.accepted(), other_client.accepted()
+    assert (listed(client), listed(other_client)) == ([own], [foreign])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_the_pages_hold_every_task_once(client: Client, limit: int) -> None:
+    tasks = [client.accepted() for _ in range(7)]
+    assert sorted(listed(client, limit=limit)) == sorted(tasks)
+
+
+def test_a_page_holds_twenty_unless_told_and_the_newest_first(client: Client) -> None:
+    for _ in range(22):
+        client.accepted()
+    page = client.get("/v1/tasks").json()
+    assert len(page["tasks"]) == 20
+    times = [task["created"] for task in page["tasks"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_only_active_ones(client: Client, worker: Worker) -> None:
+    waiting, running, ended = (client.accepted() for _ in range(3))
+    worker.advance(running, Status.GENERATING, progress=0.1)
+    worker.end(ended, Status.ERROR)
+    assert set(listed(client, active=True)) == {waiting, running}
+    assert set(listed(client, active="false")) == {waiting, running, ended}
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"active": "perhaps"}, "active"),
+        ({"cursor": "nonsense"}, "cursor"),
+        ({"cursor": "1"}, "cursor"),
+        ({"cursor": "1-"}, "cursor"),
+        ({"cursor": ""}, "cursor"),
+        pytest.param(
+            {"cursor": "\N{SUPERSCRIPT TWO}-x"},
+            "cursor",
+            marks=pytest.mark.xfail(reason="the store takes it for a digit"),
+        ),
+        ({"cursor": "9" * 81}, "cursor"),
+    ],
+)
+def test_queries_that_are_refused(client: Client, query: dict[str, Any], field: str) -> None:
+    assert [loc for loc, _ in problems(client.get("/v1/tasks", params=query))] == [["query", field]]
+
+
+@pytest.mark.parametrize("phase", [Status.PENDING, Status.REASONING, Status.GENERATING])
+def test_a_task_that_has_not_ended_can_be_cancelled(client: Client, worker: Worker, phase: Status) -> None:
+    task_id = client.accepted()
+    if phase is not Status.PENDING:
+        worker.advance(task_id, phase)
+    response = client.delete(f"/v1/tasks/{task_id}")
+    assert response.status_code == 200
+    body = response.json()
+    assert body == client.poll(task_id).json(), "the answer is what polling tells from now on"
+    assert (body["status"], body["details"]) == ("Error", {"error": "Cancelled by the client"})
+    assert "cost" not in body
+    assert listed(client, active=True) == []
+
+
+def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    lease = worker.take(task_id)
+    client.delete(f"/v1/tasks/{task_id}")
+    assert not worker.run(worker.tasks.complete("flux3-klein", task_id, lease.attempt, Status.READY, result={}))
+    assert client.poll(task_id).json()["status"] == "Error"
+
+
+@pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
+def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, status: Status) -> None:
+    task_id = client.accepted()
+    worker.end(task_id, status, result={"key": "results/x/1/picture.png"} if status is Status.READY else None)
+    before = client.poll(task_id).json()
+    response = client.delete(f"/v1/tasks/{task_id}")
+    assert (response.status_code, response.json()) == (409, {"detail": f"The task has ended already: {status.value}"})
+    assert client.poll(task_id).json() == before
+
+
+def test_cancelling_twice(client: Client) -> None:
+    task_id = client.accepted()
+    assert [client.delete(f"/v1/tasks/{task_id}").status_code for _ in range(2)] == [200, 409]
+
+
+def test_a_foreign_task_looks_like_none(client: Client, other_client: Client) -> None:
+    task_id = client.accepted()
+    foreign, unknown = other_client.delete(f"/v1/tasks/{task_id}"), other_client.delete("/v1/tasks/none")
+    assert (foreign.status_code, foreign.json()) == (404, {"detail": "Task not found"})
+    assert (unknown.status_code, unknown.json()) == (404, {"detail": "Task not found"})
+    assert client.poll(task_id).json()["status"] == "Pending"
+
+
+def test_an_id_that_is_too_long_is_refused(client: Client) -> None:
+    assert problems(client.delete("/v1/tasks/" + "x" * 65)) == [(["path", "task_id"], "string_too_long")]

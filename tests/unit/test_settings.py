@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from serve_app import catalog, settings
+from serve_app.settings import Settings
+
+PROFILES = ("local", "single-gpu", "cluster")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository)
+    chosen = settings.load(Path(f"configs/{profile}.yaml"))
+    assert catalog.load(chosen).endpoints["gen-3-image-klein"].model in chosen.models
+
+
+def test_the_local_profile_explains_every_setting(repository: Path) -> None:
+    """A setting that is not in it has no place where a user could read of it."""
+    written = yaml.safe_load((repository / "configs/local.yaml").read_text())
+
+    def missing(model: object, values: object, path: str) -> list[str]:
+        fields = getattr(type(model), "model_fields", None)
+        if fields is None or not isinstance(values, dict):
+            return []
+        found = [f"{path}{name}" for name in fields if name not in values]
+        return found + [m for n in fields if n in values for m in missing(getattr(model, n), values[n], f"{path}{n}.")]
+
+    local = Settings(**written)
+    assert missing(local, written, "") == []
+    assert missing(local.models["flux3-klein"], written["models"]["flux3-klein"], "models.") == []
+
+
+def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEN_SERVICE__PORT", "9000")
+    loaded = settings.load(repository / "configs/local.yaml")
+    assert loaded.service.port == 9000
+    assert loaded.service.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ("servise: {port: 1}", "servise"),
+        ("service: {prot: 1}", "prot"),
+        ("service: {port: 99999}", "port"),
+        ("tasks: {lease_s: 0}", "lease_s"),
+        ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
+        ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
+        ("a: [", "YAML"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=key):
+        settings.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
+        settings.load(tmp_path / "nowhere.yaml")
+
+
+def test_a_catalog_that_names_no_model_is_refused() -> None:
+    endpoint = {
+        "model": "nowhere",
+        "request": "image-klein",
+        "price": {"first": 1},
+        "safety": {"approved": 2},
+    }
+    with pytest.raises(ValidationError, match="nowhere"):
+        catalog.Catalog.model_validate({"models": {}, "endpoints": {"gen-x": endpoint}})
+
+
+@pytest.mark.parametrize(
+    ("output_mp", "input_mp", "credits"), [(1, 0, 0.9), (0.2, 0, 0.9), (4, 0, 1.44), (16, 0, 3.6), (1.01, 2.5, 1.38)]
+)
+def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp: float, credits: float) -> None:
+    chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
+    price = chosen.endpoints["gen-3-image-klein"].price
+    assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
