@@ -67,9 +67,6 @@ class ImageModel:
         if self._engine.faults >= _FAULTS:
             raise RuntimeError(f"{self._engine.faults} jobs in a row failed unexpectedly")
 
-    def record_autoscaling_stats(self) -> dict[str, float]:
-        return {"waiting": self._engine.waiting, "running": self._engine.running}
-
     @property
     def _hangs(self) -> bool:
         busy_since = self._engine.busy_since
