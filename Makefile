@@ -21,7 +21,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	@touch $@ $(VENV)/.run
 
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
-	@$(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
+	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
 test: $(VENV)/.dev  ## Install and run all tests
 	$(BIN)/python -m pytest

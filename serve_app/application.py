@@ -22,10 +22,7 @@ APP_NAME = "gen"
 def build(settings: Settings) -> Application:
     """The Ray Serve application that `settings` describes."""
     catalog = catalogs.load(settings)
-    models = {
-        name: _model(name, model, settings.models.get(name, ModelSettings()), settings)
-        for name, model in catalog.models.items()
-    }
+    models = {name: _model(name, model, settings.model(name), settings) for name, model in catalog.models.items()}
     dispatcher = _deployment(
         Dispatcher,
         name="Dispatcher",

@@ -33,7 +33,7 @@ class Dispatcher:
         self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
         owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
         self._lanes = {
-            name: Lane(name, owner, self._store, _caller(handle), settings.dispatcher, settings.models[name])
+            name: Lane(name, owner, self._store, _caller(handle), settings.dispatcher, settings.model(name))
             for name, handle in models.items()
         }
         self._upkeep = Upkeep(self._store, ObjectStore(settings.objects_url, settings.objects.options), list(models))

@@ -76,7 +76,8 @@ async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:
     logger.error("unhandled error on %s %s", request.method, request.url.path, exc_info=problem)
-    return JSONResponse({"detail": "Internal Server Error"}, status_code=500)
+    # The server drops the connection after such an error; a client that is not told would meet that on its next request.
+    return JSONResponse({"detail": "Internal Server Error"}, status_code=500, headers={"Connection": "close"})
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class Launcher:
         from ray import serve
         from ray.serve.config import HTTPOptions
 
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
         settings = self.settings
         own = settings.ray.address is None
         ray.init(
@@ -107,7 +108,6 @@ class Launcher:
 
         from serve_app import application
 
-        logging.getLogger("ray.serve").setLevel(logging.ERROR)
         serve.run(application.build(settings), name=application.APP_NAME, route_prefix="/")
 
     def _close(self) -> None:

@@ -160,6 +160,10 @@ class Settings(BaseSettings):
             raise ValueError("redis.url is not set, and no embedded server was started")
         return self.redis.url
 
+    def model(self, name: str) -> ModelSettings:
+        """The settings of a model of the catalog; one that is not configured has the defaults."""
+        return self.models.get(name, ModelSettings())
+
     def with_redis(self, url: str) -> Settings:
         """The same settings on the server at `url`."""
         return self.model_copy(update={"redis": self.redis.model_copy(update={"url": url})})
