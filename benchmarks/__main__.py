@@ -1,4 +1,4 @@
-"""All benchmarks, in about five minutes: `python -m benchmarks`, which is `make bench`.
+"""All benchmarks, in five to six minutes: `python -m benchmarks`, which is `make bench`.
 
 One service serves four of them, one after the other; the ingress benchmark starts its own setups.
 """
@@ -21,9 +21,9 @@ def main() -> int:
     console.print("starting a service")
     with Service(UNLIMITED) as service:
         reports = [rest.measure(service, facts, console), handoff.measure(service, 200, console)]
-        offered = Load(service.base_url, service.key, ENDPOINT, load.BODY, limit=120, poll_every=0.25)
+        offered = Load(service.base_url, service.key, ENDPOINT, load.BODY, limit=120, poll_every=0.1)
         reports.append(load.measure(offered, "poisson", 2.0, 30.0, 0, 5.0, console))
-        reports.append(overhead.measure(service, 3, 8, console))
+        reports.append(overhead.measure(service, overhead.ROUNDS, overhead.PICTURES, console))
     report, table = ingress.measure(3, 2.0, console)
     console.print(table)
     reports.append(report)

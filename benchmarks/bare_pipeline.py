@@ -99,11 +99,11 @@ def _load(folder: Path, local_only: bool, device: str) -> Any:
     transformers_logging.disable_progress_bar()
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
+    _silence(blocks)
     pipeline: Any = blocks.init_pipeline(str(folder))
     pipeline.load_components(dtype=torch.float32, local_files_only=local_only)
     if not hasattr(pipeline.tokenizer, "tokenizer"):
         pipeline.tokenizer.tokenizer = pipeline.tokenizer  # the stock block expects a processor around it
-    _silence(pipeline.blocks)
     return pipeline.to(device)
 
 

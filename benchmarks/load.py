@@ -100,7 +100,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the schedule.")] = 0,
     slo: Annotated[float, typer.Option(help="Objective: seconds from arrival to result.")] = 5.0,
     limit: Annotated[float, typer.Option(help="Seconds after which an accepted task counts as lost.")] = 300.0,
-    poll_every: Annotated[float, typer.Option(min=0.01, help="Seconds between two polls of a task.")] = 0.25,
+    poll_every: Annotated[float, typer.Option(min=0.01, help="Seconds between two polls of a task.")] = 0.1,
     wait: Annotated[float, typer.Option(min=0, max=60, help="Let polls wait at the server, if it knows how.")] = 0.0,
 ) -> None:
     """Open-loop load on one endpoint: waits, goodput, lost tasks."""

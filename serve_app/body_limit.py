@@ -1,48 +1,66 @@
-"""Refuses bodies that are too large before they are read whole."""
+"""Refuses bodies that are too large before they are read whole, and large ones of strangers."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from fastapi import HTTPException
-from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KEYLESS_BYTES = 64 * 1024
-"""No endpoint takes more from a client that shows no key."""
+"""What is read of anybody; more only of clients whose key is valid."""
 
 # What is left of the body stays unread, so the connection can't be used again.
 _CLOSE = {"Connection": "close"}
 
 
 class BodyLimit:
-    """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come."""
+    """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    `check_key` raises the HTTPException that a client without a valid key is to see; it is asked only when a body is,
+    or may become, larger than `KEYLESS_BYTES`.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, check_key: Callable[[str], Awaitable[None]]) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.check_key = check_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        keyless = not headers.get("x-key")
-        limit = min(self.max_bytes, KEYLESS_BYTES) if keyless else self.max_bytes
-        detail = f"Request body too large: at most {limit} bytes" + (" without an x-key header" if keyless else "")
-
-        declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
-            await JSONResponse({"detail": detail}, status_code=413, headers=_CLOSE)(scope, receive, send)
-            return
-
+        limit: int | None = None
         seen = 0
 
-        async def counted() -> Message:
-            nonlocal seen
+        # Inside the app, where the exceptions become answers: it asks for the body before anything else.
+        async def limited() -> Message:
+            nonlocal limit, seen
+            if limit is None:
+                limit = await self._limit(headers)
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
-                raise HTTPException(413, detail, _CLOSE)
+                raise _too_large(limit, keyless=limit < self.max_bytes)
             return message
 
-        await self.app(scope, counted, send)
+        await self.app(scope, limited, send)
+
+    async def _limit(self, headers: Headers) -> int:
+        """How much of this body to read. Raises HTTPException when its declared length says enough."""
+        key, length = headers.get("x-key"), headers.get("content-length", "")
+        declared = int(length) if length.isdigit() else None
+        limit = self.max_bytes if key else min(self.max_bytes, KEYLESS_BYTES)
+        if declared is not None and declared > limit:
+            raise _too_large(limit, keyless=not key)
+        chunked = declared is None and "transfer-encoding" in headers
+        if key and (chunked or (declared or 0) > KEYLESS_BYTES):
+            await self.check_key(key)
+        return limit
+
+
+def _too_large(limit: int, *, keyless: bool) -> HTTPException:
+    detail = f"Request body too large: at most {limit} bytes" + (" without an x-key header" if keyless else "")
+    return HTTPException(413, detail, _CLOSE)

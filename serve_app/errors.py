@@ -18,6 +18,9 @@ from serve_app.redis_client import UNREACHABLE
 
 logger = logging.getLogger(__name__)
 
+OUT_OF_REACH = "The task store is out of reach, nothing was charged; try again shortly"
+SHORTLY = {"Retry-After": "2"}
+
 _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
@@ -67,16 +70,12 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("task store out of reach: %s", type(problem).__name__)
-    return JSONResponse(
-        {"detail": "The task store is out of reach, nothing was charged; try again shortly"},
-        status_code=503,
-        headers={"Retry-After": "2"},
-    )
+    return JSONResponse({"detail": OUT_OF_REACH}, status_code=503, headers=SHORTLY)
 
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:
     logger.error("unhandled error on %s %s", request.method, request.url.path, exc_info=problem)
-    # The server drops the connection after such an error; a client that is not told would meet that on its next request.
+    # The server drops the connection after such an error; a client that is not told trips over it on its next request.
     return JSONResponse({"detail": "Internal Server Error"}, status_code=500, headers={"Connection": "close"})
 
 

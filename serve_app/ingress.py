@@ -6,18 +6,20 @@ answers any request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 
 from serve_app import errors, services
+from serve_app.auth import authenticated
 from serve_app.body_limit import BodyLimit
 from serve_app.catalog import Catalog
+from serve_app.redis_client import UNREACHABLE
 from serve_app.routes import generate, health, results, tasks
 from serve_app.settings import Settings
 
@@ -44,7 +46,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.service.max_body_mb * 2**20)
+    app.add_middleware(BodyLimit, max_bytes=settings.service.max_body_mb * 2**20, check_key=_key_check(app))
     for router in (generate.router(catalog), results.router, tasks.router, health.router):
         app.include_router(router)
     _add_docs(app)
@@ -58,6 +60,16 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
         return create_app(settings, catalog)
 
     return build
+
+
+def _key_check(app: FastAPI) -> Callable[[str], Awaitable[None]]:
+    async def check(secret: str) -> None:
+        try:
+            await authenticated(app.state.services, secret)
+        except UNREACHABLE:
+            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
+
+    return check
 
 
 def _add_docs(app: FastAPI) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
+from collections.abc import Sequence
+from ipaddress import ip_address
 
 from fastapi import Request
+from pydantic import IPvAnyNetwork
 
 from serve_app.settings import ServiceSettings
 
@@ -23,12 +25,12 @@ def public_base(request: Request, settings: ServiceSettings) -> str:
     return f"{scheme}://{host}"
 
 
-def _trusted(peer: str, proxies: list[str]) -> bool:
+def _trusted(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:
     try:
         address = ip_address(peer)
     except ValueError:
         return False
-    return any(address in ip_network(proxy, strict=False) for proxy in proxies)
+    return any(address in proxy for proxy in proxies)
 
 
 def _first(header: str | None) -> str:

@@ -21,6 +21,10 @@ FLAGS = {
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+    # Ray runs its workers at low priority, but here they are the service, not a batch job beside it.
+    "RAY_worker_niceness": "0",
+    # Which proxies to believe is a setting of ours; uvicorn would believe everyone behind HAProxy.
+    "FORWARDED_ALLOW_IPS": "",
     # Waiting torch threads give their core away. Spinning ones slow a busy machine down several times.
     "OMP_WAIT_POLICY": "PASSIVE",
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
+from redis.exceptions import BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError
 
-UNREACHABLE = (BusyLoadingError, ConnectionError, TimeoutError)
-"""What callers see when Redis stayed out of reach through all retries."""
+UNREACHABLE = (BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError)
+"""What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries."""
 
 
 def connect(url: str, *, max_connections: int = 64, retries: int = 8, timeout_s: float = 5.0) -> Redis:

@@ -68,7 +68,8 @@ async def _link_secret(redis: Redis, prefix: str) -> bytes:
     return bytes.fromhex(await cast(Awaitable[str], redis.get(key)))
 
 
-def _services(request: Request) -> Services:
+# Asynchronous, though it awaits nothing: FastAPI would send a plain function to a thread, at every request.
+async def _services(request: Request) -> Services:
     return request.app.state.services
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from deployments.contract.model import Precision
@@ -25,7 +25,7 @@ class ServiceSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     public_url: str | None = None
-    trusted_proxies: list[str] = []
+    trusted_proxies: list[IPvAnyNetwork] = []
     max_body_mb: int = Field(default=288, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)

@@ -73,6 +73,9 @@ async def _accept(
     base: str,
     idempotency_key: str,
 ) -> dict[str, Any]:
+    body_hash = _body_hash(name, body)
+    if idempotency_key and (earlier := await _earlier_reply(services, caller, idempotency_key, body_hash, name)):
+        return earlier
     tolerance = _approved_tolerance(endpoint, body)
     await _check_webhook(services, body)
     images = await _load_images(services, body)
@@ -98,7 +101,7 @@ async def _accept(
         webhook_secret=body.webhook_secret.get_secret_value() if body.webhook_secret else "",
         input_count=len(images),
         idempotency_key=idempotency_key,
-        body_hash=_body_hash(name, body),
+        body_hash=body_hash,
     )
     try:
         await _store_images(services, task_id, keys, images)
@@ -109,6 +112,16 @@ async def _accept(
     if not created:
         await _discard(services, task_id, keys)
     return json.loads(accepted)
+
+
+async def _earlier_reply(
+    services: Services, caller: ApiKey, idempotency_key: str, body_hash: str, name: str
+) -> dict[str, Any] | None:
+    try:
+        reply = await services.tasks.submitted(caller.project, idempotency_key, body_hash)
+    except IdempotencyMismatch as refusal:
+        raise _refused(refusal, name) from None
+    return json.loads(reply) if reply else None
 
 
 def _approved_tolerance(endpoint: Endpoint, body: GenerationRequest) -> int:

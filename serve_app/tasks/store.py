@@ -87,10 +87,7 @@ class TaskStore:
             "webhook_secret": task.webhook_secret,
             "input_count": task.input_count,
         }
-        idempotency = ""
-        if task.idempotency_key:
-            digest = hashlib.sha256(task.idempotency_key.encode()).hexdigest()
-            idempotency = self._key(f"idempotency:{task.project}:{digest}")
+        idempotency = self._idempotency_key(task.project, task.idempotency_key) if task.idempotency_key else ""
         code, *rest = await self._run(
             "submit",
             task.lane,
@@ -114,6 +111,17 @@ class TaskStore:
         if code == 3:
             raise IdempotencyMismatch
         return code == 1, rest[0]
+
+    async def submitted(self, project: str, idempotency_key: str, body_hash: str) -> str | None:
+        """The reply to an earlier submission with this key, None when there was none. Raises IdempotencyMismatch.
+
+        Spares a repeated request its work; `submit` decides all the same, so that parallel ones make one task.
+        """
+        key = self._idempotency_key(project, idempotency_key)
+        body, reply = await cast(Awaitable[list[str | None]], self.redis.hmget(key, "body", "reply"))
+        if body is not None and body != body_hash:
+            raise IdempotencyMismatch
+        return reply
 
     async def cancel(self, task_id: str, project: str) -> int:
         """Returns 1 when this cancelled the task, 2 when it had ended already, 0 when the project has no such task."""
@@ -277,6 +285,9 @@ class TaskStore:
 
     def _key(self, name: str) -> str:
         return self.prefix + name
+
+    def _idempotency_key(self, project: str, key: str) -> str:
+        return self._key(f"idempotency:{project}:{hashlib.sha256(key.encode()).hexdigest()}")
 
     async def _now(self) -> float:
         seconds, micros = await cast(Awaitable[tuple[int, int]], self.redis.time())

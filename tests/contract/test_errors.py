@@ -177,6 +177,12 @@ def test_without_a_key_bodies_are_small(service: Service, key: str | None, frami
     assert refusal(response, 413) == "Request body too large: at most 65536 bytes without an x-key header"
 
 
+@pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
+def test_with_a_wrong_key_large_bodies_are_not_read(service: Service, framing: str) -> None:
+    response = converse(service, head("gen_nobody", framing))
+    assert refusal(response, 403) == "Not authenticated - Invalid Authentication"
+
+
 def test_a_full_queue(start_service: StartService) -> None:
     service = start_service(tasks=TaskSettings(max_ready=2))
     with service.client() as client, service.client() as other:

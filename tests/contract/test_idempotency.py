@@ -129,7 +129,6 @@ def test_without_a_key_each_is_its_own(client: Client) -> None:
     assert client.accepted() != client.accepted()
 
 
-@pytest.mark.xfail(reason="a repeat is recognised only after its pictures were fetched again")
 def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: PictureWeb, key: str) -> None:
     url = web.put(f"/{key}", picture())
     first = submit(client, key, images=[url])
