@@ -32,8 +32,8 @@ from benchmarks.report import Report, Target
 from benchmarks.service import CONFIG, ENDPOINT, MODEL, UNLIMITED, Service
 from serve_app import settings
 
-ROUNDS = 5
-PICTURES = 8
+ROUNDS = 3
+PICTURES = 24
 CONCURRENCY = 8
 SIZE, STEPS = 512, 16
 

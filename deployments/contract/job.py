@@ -27,6 +27,15 @@ class LayoutRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A tuned model (LoRA): its id, the object-store key of its weights, and how strongly it applies (0 not at all)."""
+
+    id: str
+    key: str
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationJob:
     """One attempt at one picture, fully decided: nothing in it is left to a default.
 
@@ -34,6 +43,12 @@ class GenerationJob:
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
     lease can never overwrite a published result. `deadline` is epoch seconds. `isolated` asks the engine to run the
     job with the batch to itself: it is set on a task that already lost several workers.
+
+    What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
+    every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
+    picture of the first reference's size, white where it is to be painted anew. `control` is a picture whose edges the
+    result follows; `canny` gives the two thresholds to find them by, None when the picture shows edges already.
+    `image_prompt` is a picture used like a prompt. `transparent` asks for an RGBA picture of the subject alone.
     """
 
     id: str
@@ -49,6 +64,20 @@ class GenerationJob:
     layout: tuple[LayoutRow, ...] = ()
     deadline: float | None = None
     isolated: bool = False
+    guidance: float | None = None
+    guidance_interval: float | None = None
+    mask: str | None = None
+    control: str | None = None
+    canny: tuple[int, int] | None = None
+    image_prompt: str | None = None
+    adapter: Adapter | None = None
+    transparent: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The object keys of all input pictures."""
+        single = (self.mask, self.control, self.image_prompt)
+        return self.references + tuple(key for key in single if key is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from obstore.exceptions import BaseError
@@ -17,7 +17,7 @@ from deployments.families.base import Commission, Family
 from deployments.outputs import Outputs
 
 _FETCHERS = 8
-"""Reference pictures fetched at a time: a store in the network answers slowly, but many at once."""
+"""Input pictures fetched at a time: a store in the network answers slowly, but many at once."""
 
 
 class DiffusionBackend:
@@ -27,19 +27,18 @@ class DiffusionBackend:
         self._family = family
         self._store = store
         self._outputs = Outputs(store)
-        self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="references")
+        self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
-        """Fetches the references and encodes all jobs together."""
-        fetched = self._fetched({key for job in jobs for key in job.references})
+        """Fetches the input pictures and encodes all jobs together."""
+        fetched = self._fetched({key for job in jobs for key in job.inputs})
         results: dict[int, State | JobError] = {}
         ready: dict[int, Commission] = {}
         for index, job in enumerate(jobs):
-            references = tuple(data for key in job.references if (data := fetched[key]) is not None)
-            if len(references) < len(job.references):
+            if any(fetched[key] is None for key in job.inputs):
                 results[index] = JobError("an input picture is no longer available")
             else:
-                ready[index] = Commission(job, references)
+                ready[index] = _commission(job, fetched)
         with translated_out_of_memory():
             results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
         return [results[index] for index in range(len(jobs))]
@@ -71,3 +70,11 @@ class DiffusionBackend:
             return None
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
+
+
+def _commission(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> Commission:
+    def optional(key: str | None) -> bytes | None:
+        return fetched[key] if key is not None else None
+
+    references = tuple(data for key in job.references if (data := fetched[key]) is not None)
+    return Commission(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))

@@ -24,10 +24,13 @@ from deployments.families.pictures import Pixels
 
 @dataclass(frozen=True, slots=True)
 class Commission:
-    """A job together with the bytes of its reference pictures, in the job's order."""
+    """A job together with the bytes of its input pictures; the references are in the job's order."""
 
     job: GenerationJob
     references: tuple[bytes, ...] = ()
+    mask: bytes | None = None
+    control: bytes | None = None
+    image_prompt: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
 import pytest
 from picture_web import picture
 from running_service import Service, StartService
@@ -22,7 +24,7 @@ def origins(service: Service, headers: dict[str, str]) -> set[str]:
 
 @pytest.mark.parametrize("public_url", ["https://media.test", "https://media.test/", "http://media.test:8443"])
 def test_a_configured_address_wins(start_service: StartService, public_url: str) -> None:
-    service = start_service(service=ServiceSettings(public_url=public_url, trusted_proxies=["127.0.0.1"]))
+    service = start_service(service=ServiceSettings(public_url=public_url, trusted_proxies=[IPv4Network("127.0.0.1")]))
     assert origins(service, FORWARDED) == {public_url.rstrip("/")}
 
 
@@ -36,7 +38,7 @@ def test_a_stranger_cannot_forward(service: Service) -> None:
 
 
 def test_proxies_elsewhere_are_strangers(start_service: StartService) -> None:
-    service = start_service(service=ServiceSettings(trusted_proxies=["10.0.0.0/8", "::1"]))
+    service = start_service(service=ServiceSettings(trusted_proxies=[IPv4Network("10.0.0.0/8"), IPv6Network("::1")]))
     assert origins(service, {**FORWARDED, "X-Forwarded-For": "10.0.0.1"}) == {service.base_url}
 
 
@@ -56,6 +58,6 @@ def test_proxies_elsewhere_are_strangers(start_service: StartService) -> None:
     ids=["both", "host", "proto", "several"],
 )
 def test_a_trusted_proxy_tells(start_service: StartService, network: str, headers: dict[str, str], origin: str) -> None:
-    service = start_service(service=ServiceSettings(trusted_proxies=[network]))
+    service = start_service(service=ServiceSettings(trusted_proxies=[ip_network(network)]))
     assert origins(service, headers) == {origin}
     assert origins(service, {}) == {service.base_url}
