@@ -92,5 +92,5 @@ def _engine(spec: ModelSpec):
         compile=spec.compile,
         render_max_pixels=spec.render_max_pixels,
     )
-    backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options))
+    backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)
     return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)

@@ -19,7 +19,12 @@ _PREVIEW_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 80]
 
 
 def encode_picture(pixels: Pixels, format: OutputFormat) -> tuple[bytes, str, str]:
-    """(H, W, 3) RGB to the bytes of a file, its content type, and its extension without a dot."""
+    """(H, W, 3) RGB or (H, W, 4) RGBA to the bytes of a file, its content type, and its extension without a dot.
+
+    JPEG has no transparency: RGBA in it is a ValueError.
+    """
+    if pixels.shape[2] == 4 and format == "jpeg":
+        raise ValueError("JPEG can't be transparent")
     return _encoded(pixels, f".{format}", _ENCODER_OPTIONS[format]), f"image/{format}", format
 
 
@@ -45,7 +50,8 @@ class Outputs:
 
 
 def _encoded(pixels: Pixels, suffix: str, options: list[int]) -> bytes:
-    done, data = cv2.imencode(suffix, cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), options)
+    order = cv2.COLOR_RGBA2BGRA if pixels.shape[2] == 4 else cv2.COLOR_RGB2BGR
+    done, data = cv2.imencode(suffix, cv2.cvtColor(pixels, order), options)
     if not done:
         raise RuntimeError(f"a picture of {pixels.shape[1]} x {pixels.shape[0]} could not be written as {suffix}")
     return data.tobytes()

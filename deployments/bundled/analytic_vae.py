@@ -1,4 +1,5 @@
-"""An autoencoder whose weights are written down instead of trained, in the stock `AutoencoderKLFlux2` architecture.
+"""Autoencoders whose weights are written down instead of trained, in the stock `AutoencoderKLFlux2` architecture and,
+for Flux1, in that of `AutoencoderKL`.
 
 Encoder: two 2x2 box filters, then a 2x2 space-to-depth, so that a latent cell of 8x8 pixels holds its four 4x4
 averages in 12 channels; `encode(x)` equals `pixel_unshuffle(avg_pool2d(x, 4), 2)` to about 5e-4. Decoder: the mean of
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 
 import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.autoencoders.autoencoder_kl_flux2 import AutoencoderKLFlux2
 from torch import Tensor, nn
 
@@ -47,6 +49,28 @@ def analytic_vae() -> AutoencoderKLFlux2:
         _identity(vae.get_submodule("post_quant_conv"))
         vae.bn.get_buffer("running_mean").zero_()
         vae.bn.get_buffer("running_var").fill_(LATENT_STD**2 - vae.config["batch_norm_eps"])
+    return vae
+
+
+def analytic_kl_vae() -> AutoencoderKL:
+    """The same for Flux1: latents are scaled by two numbers of its configuration instead of a batch norm."""
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 4,  # type: ignore[arg-type]  # annotated as a single one
+        up_block_types=("UpDecoderBlock2D",) * 4,  # type: ignore[arg-type]
+        block_out_channels=(8, 8, 32, 32),  # type: ignore[arg-type]
+        layers_per_block=1,
+        latent_channels=LATENT_CHANNELS,
+        norm_num_groups=1,
+        mid_block_add_attention=False,
+        sample_size=512,
+        scaling_factor=1 / LATENT_STD,
+        shift_factor=0.0,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+    )
+    with torch.no_grad():
+        _write_encoder(vae.encoder)
+        _write_decoder(vae.decoder)
     return vae
 
 

@@ -8,8 +8,6 @@ building twice gives the same bytes. They are untrained: pictures show coloured 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from pathlib import Path
 
 import torch
@@ -18,37 +16,23 @@ from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flu
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
-from deployments.bundled.words import SPECIAL, VOCABULARY, tokenizer
+from deployments.bundled.folders import CHECKPOINTS, main, write
+from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, text_config
+from deployments.bundled.words import SPECIAL, tokenizer
 
-FOLDER = Path(__file__).parent / "checkpoints" / "flux3"
+FOLDER = CHECKPOINTS / "flux3"
 SEED = 3
 
-TEXT_WIDTH = 64
 TEXT_LAYERS = 32
 """The pipeline reads the hidden states 4, 8, ... 32, so there must be that many layers."""
 TEXT_STATES = 8
 
-EMBEDDING_GAIN = 25.0
-"""The default scale of 0.02 drowns a word in the residual stream."""
-
 
 def text_encoder() -> Qwen3VLForConditionalGeneration:
-    """Only the first layer does anything: the others pass the stream on, as their output projections are zero.
-
-    So the eight states the pipeline stacks are the word and its context, which is what small models learn fastest from.
-    """
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": VOCABULARY,
-            "hidden_size": TEXT_WIDTH,
-            "intermediate_size": TEXT_WIDTH,
-            "num_hidden_layers": TEXT_LAYERS,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "head_dim": TEXT_WIDTH // 2,
-            "max_position_embeddings": 8192,
+            **text_config(TEXT_LAYERS),
             "rope_scaling": {"mrope_interleaved": True, "mrope_section": [8, 4, 4], "rope_type": "default"},
-            "tie_word_embeddings": True,
         },
         # Never used: references go through the VAE. The stock class can't be made without it.
         vision_config={
@@ -70,11 +54,7 @@ def text_encoder() -> Qwen3VLForConditionalGeneration:
         video_token_id=SPECIAL.index("<|video_pad|>"),
     )
     model = Qwen3VLForConditionalGeneration(config)
-    with torch.no_grad():
-        model.get_input_embeddings().get_parameter("weight").mul_(EMBEDDING_GAIN)
-        for layer in model.model.language_model.layers[1:]:
-            layer.get_parameter("self_attn.o_proj.weight").zero_()
-            layer.get_parameter("mlp.down_proj.weight").zero_()
+    keep_first_layer(model.get_input_embeddings(), model.model.language_model.layers)
     return model
 
 
@@ -112,12 +92,8 @@ def build(folder: Path = FOLDER) -> None:
             transformer=transformer().half(),
             vae=analytic_vae(),
         )
-    if folder.exists():
-        shutil.rmtree(folder)
-    pipeline.save_pretrained(str(folder), overwrite_modular_index=True)
+    write(folder, lambda path: pipeline.save_pretrained(path, overwrite_modular_index=True))
     _make_relocatable(folder / "modular_model_index.json")
-    for file in folder.rglob("*.safetensors"):
-        file.chmod(0o644)  # written for their owner alone; a replica may run as another user
 
 
 def _make_relocatable(index: Path) -> None:
@@ -130,7 +106,4 @@ def _make_relocatable(index: Path) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    build(target)
-    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    print(f"{target}: {size / 2**20:.1f} MiB")
+    main(build, FOLDER)

@@ -47,7 +47,8 @@ _SCENES = (
 _GLUE = "a an the on of in at to with without and it its background foreground into side color bigger smaller brighter"
 
 
-def _captions() -> Iterator[str]:
+def captions() -> Iterator[str]:
+    """What is said about pictures of the little world; the same in every run."""
     colours, shapes, places = _COLOURS.split(), _SHAPES.split(), _PLACES.split()
     for colour, shape, other in itertools.product(colours, shapes, colours):
         yield f"a {colour} {shape} on a {other} background"
@@ -71,7 +72,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    bpe.train_from_iterator(_captions(), trainer)
+    bpe.train_from_iterator(captions(), trainer)
     model = json.loads(bpe.to_str())["model"]
     trained = Qwen2Tokenizer(
         vocab=model["vocab"],

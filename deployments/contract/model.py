@@ -14,7 +14,7 @@ class ModelSpec:
 
     `render_max_pixels` renders larger pictures small and upscales them; None renders every picture at its size.
     `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
-    takes longer than `step_limit_s` counts as hung. `preview_every` is the share of the steps between two previews.
+    takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use. `preview_every` is the share of the steps between two previews.
     """
 
     checkpoint: str
@@ -30,4 +30,5 @@ class ModelSpec:
     max_running: int = 8
     max_batch: int = 8
     step_limit_s: float = 120.0
+    max_adapters: int = 4
     objects_options: dict[str, Any] = field(default_factory=dict)

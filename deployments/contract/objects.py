@@ -42,6 +42,11 @@ class ObjectStore:
         attributes = {"Content-Type": content_type} if self.can_sign else None
         await obstore.put_async(self._store, key, data, attributes=attributes)
 
+    async def put_file(self, key: str, file: Path, content_type: str) -> None:
+        """As `put`, from a file, without holding all of it in memory where the store takes parts."""
+        attributes = {"Content-Type": content_type} if self.can_sign else None
+        await obstore.put_async(self._store, key, file, attributes=attributes)
+
     def put_blocking(self, key: str, data: bytes, content_type: str) -> None:
         """As `put`, for the engine's own threads."""
         attributes = {"Content-Type": content_type} if self.can_sign else None

@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from obstore.exceptions import BaseError
 
+from deployments.adapters import AdapterBank
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
+from deployments.engine.adapted import Applied
 from deployments.engine.backend import JobError, Unavailable
 from deployments.engine.state import State
 from deployments.engine.step import step, translated_out_of_memory
 from deployments.families.base import Commission, Family
+from deployments.matting import cut_out
 from deployments.outputs import Outputs
 
 _FETCHERS = 8
@@ -23,10 +26,12 @@ _FETCHERS = 8
 class DiffusionBackend:
     """Implements engine.backend.Backend[State]."""
 
-    def __init__(self, family: Family, store: ObjectStore) -> None:
+    def __init__(self, family: Family, store: ObjectStore, max_adapters: int = 4) -> None:
+        """`max_adapters` tuned models stay in memory beside those in use."""
         self._family = family
         self._store = store
         self._outputs = Outputs(store)
+        self._adapters = AdapterBank(family.transformer, store, max_adapters)
         self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
@@ -41,7 +46,7 @@ class DiffusionBackend:
                 ready[index] = _commission(job, fetched)
         with translated_out_of_memory():
             results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
-        return [results[index] for index in range(len(jobs))]
+        return [self._tuned(results[index]) for index in range(len(jobs))]
 
     def step(self, states: Sequence[State]) -> None:
         step(self._family, states)
@@ -49,6 +54,8 @@ class DiffusionBackend:
     def finish(self, state: State) -> Output:
         with translated_out_of_memory():
             pixels = self._family.finish(state)
+        if state.job.transparent:
+            pixels = cut_out(pixels)
         try:
             return self._outputs.store_picture(state.job, pixels)
         except (BaseError, OSError) as error:
@@ -57,6 +64,17 @@ class DiffusionBackend:
     def preview(self, state: State) -> Preview | None:
         pixels = self._family.preview(state)
         return None if pixels is None else self._outputs.store_preview(state.job, pixels, state.done_steps)
+
+    def _tuned(self, result: State | JobError) -> State | JobError:
+        """The state with its tuned model in place, loaded first if it is not here."""
+        if isinstance(result, JobError) or result.job.adapter is None:
+            return result
+        adapter = result.job.adapter
+        try:
+            result.adapter = Applied(self._adapters.get(adapter).layers, adapter.strength)
+        except JobError as error:
+            return error
+        return result
 
     def _fetched(self, keys: set[str]) -> dict[str, bytes | None]:
         """Each object's bytes, None for one that is gone."""

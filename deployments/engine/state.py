@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
+from deployments.engine.adapted import Applied
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +39,8 @@ class State:
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
     """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
+    adapter: Applied | None = None
+    """The tuned model of this picture."""
     i: int = 0
     v: Tensor | None = None
     joined: tuple[list[State], dict[str, Tensor]] | None = field(default=None, repr=False)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from deployments.engine.adapted import adapted
 from deployments.engine.backend import OutOfMemory
 from deployments.engine.state import State
 
 
 class Velocity(Protocol):
+    @property
+    def transformer(self) -> Any: ...
     def velocity(
         self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
     ) -> Tensor:
@@ -40,7 +43,8 @@ def step(family: Velocity, states: Sequence[State]) -> None:
         # A model takes a single time as the time of all its rows without complaint, and the pictures come out wrong.
         assert x.ndim == 3
         assert t.shape == t_next.shape == dt.shape == (len(states),)
-        v = family.velocity(x, t, t_next, _conditions(states), states[0].shared)
+        with adapted(family.transformer, [s.adapter for s in states]):
+            v = family.velocity(x, t, t_next, _conditions(states), states[0].shared)
         assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
         moved = (x + dt[:, None, None] * v.float()).split(1)
         velocities = v.float().split(1)

@@ -82,6 +82,12 @@ class CheckpointError(Exception):
 
 
 FAMILIES = {
+    "FluxPipeline": "deployments.families.flux1:Flux1",
+    "FluxKontextPipeline": "deployments.families.flux1:Flux1",
+    "FluxFillPipeline": "deployments.families.flux1:Flux1",
+    "FluxControlPipeline": "deployments.families.flux1:Flux1",
+    "Flux2Pipeline": "deployments.families.flux2:Flux2",
+    "Flux2KleinPipeline": "deployments.families.flux2:Flux2",
     "Flux3DistilledModularPipeline": "deployments.families.flux3:Flux3",
 }
 """Pipeline class, as a checkpoint's index names it, to family. By name: importing every pipeline takes seconds."""

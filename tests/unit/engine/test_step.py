@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
-from torch import Tensor
+from torch import Tensor, nn
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import OutOfMemory
@@ -13,6 +13,8 @@ from deployments.engine.step import step
 
 class Painter:
     """Moves each token by its own condition, and remembers what it was called with."""
+
+    transformer = nn.Identity()
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

@@ -1,0 +1,95 @@
+"""The two small text encoders of the bundled Flux1 checkpoints, and their tokenizers, made without downloads."""
+
+from __future__ import annotations
+
+import json
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer, T5Config, T5EncoderModel, T5Tokenizer
+
+from deployments.bundled.words import VOCABULARY, captions
+
+GIST_WIDTH = 32
+TEXT_WIDTH = 64
+
+_CLIP_SPECIAL = ("<|startoftext|>", "<|endoftext|>")
+_CLIP_LENGTH = 77
+_PRIVATE = 0xE000
+"""First character that no text has a meaning for."""
+
+_T5_SPECIAL = ("<pad>", "</s>", "<unk>")
+_T5_WORD, _T5_LETTER = -6.0, -9.0
+"""Log-probabilities: a word costs less than its letters, whatever its length."""
+
+
+def clip_tokenizer() -> CLIPTokenizer:
+    """Byte-level BPE over lower-cased words: any text encodes, the words of the little world as one token each."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # CLIP tells letters at the end of a word from others. The trainer can too, but numbers them differently each time;
+    # so it gets them as letters of their own, which get their names back afterwards.
+    ends = {letter: chr(_PRIVATE + number) for number, letter in enumerate(letters)}
+    names = {end: letter + "</w>" for letter, end in ends.items()}
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(_CLIP_SPECIAL),
+        initial_alphabet=[*letters, *names],
+        show_progress=False,
+    )
+    words = (" ".join(word[:-1] + ends[word[-1]] for word in caption.split()) for caption in captions())
+    bpe.train_from_iterator(words, trainer)
+    model = json.loads(bpe.to_str())["model"]
+
+    def named(piece: str) -> str:
+        return piece[:-1] + names.get(piece[-1], piece[-1])
+
+    return CLIPTokenizer(
+        vocab={named(piece): number for piece, number in model["vocab"].items()},
+        merges=[(named(left), named(right)) for left, right in model["merges"]],  # type: ignore[arg-type]  # as files have them: pairs
+        model_max_length=_CLIP_LENGTH,
+    )
+
+
+def clip_encoder() -> CLIPTextModel:
+    return CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=GIST_WIDTH,
+            intermediate_size=2 * GIST_WIDTH,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=_CLIP_LENGTH,
+            projection_dim=GIST_WIDTH,
+            bos_token_id=_CLIP_SPECIAL.index("<|startoftext|>"),
+            eos_token_id=_CLIP_SPECIAL.index("<|endoftext|>"),
+            pad_token_id=_CLIP_SPECIAL.index("<|endoftext|>"),
+        )
+    )
+
+
+def t5_tokenizer() -> T5Tokenizer:
+    """Words of the little world, and letters for all others; characters beyond Latin-1 are unknown, as T5 has it.
+
+    The pieces are listed instead of trained: the trainer for this kind of model does not repeat itself.
+    """
+    words = sorted({word for caption in captions() for word in caption.split()})
+    letters = [chr(code) for code in (*range(0x21, 0x7F), *range(0xA1, 0x100))]
+    pieces = dict.fromkeys(_T5_SPECIAL, 0.0)
+    pieces |= dict.fromkeys(("▁", *letters), _T5_LETTER)
+    pieces |= dict.fromkeys((f"▁{word}" for word in words), _T5_WORD)
+    return T5Tokenizer(vocab=list(pieces.items()), extra_ids=0, model_max_length=512)
+
+
+def t5_encoder() -> T5EncoderModel:
+    return T5EncoderModel(
+        T5Config(
+            vocab_size=VOCABULARY,
+            d_model=TEXT_WIDTH,
+            d_kv=TEXT_WIDTH // 2,
+            d_ff=2 * TEXT_WIDTH,
+            num_layers=2,
+            num_heads=2,
+            feed_forward_proj="gated-gelu",
+        )
+    )

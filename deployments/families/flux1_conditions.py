@@ -1,0 +1,191 @@
+"""What the Flux1 models paint from besides text: nothing, references, a picture with a mask, edges.
+
+Each model has a reader: a function that turns a job's pictures into what the transformer sees next to the noise. The
+readers also draw the noise, since the order in which a pipeline draws its random numbers is part of what a seed means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from deployments.engine.backend import JobError
+from deployments.families.base import Commission
+from deployments.families.canvas import Canvas
+from deployments.families.flux1_latents import CELL, TOKEN, Latents, as_tensor, grid_ids, to_tokens
+from deployments.families.pictures import Pixels, open_picture, shrink
+
+MAX_REFERENCES = 4
+REFERENCE_PIXELS = 1024 * 1024
+"""Kontext was trained on references of about a megapixel."""
+
+CHANNELS, TOKENS = "channels", "tokens"
+"""Names in `Conditioned.per`: what is joined to every token of the picture, and what follows them as more tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backdrop:
+    """The picture that a result is laid over, in the job's size: outside `repaint` its pixels stay as they are."""
+
+    pixels: Pixels
+    repaint: npt.NDArray[np.bool_]
+    """(height, width)."""
+
+    def under(self, drawn: Pixels) -> Pixels:
+        return np.where(self.repaint[..., None], drawn, self.pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """What a reader makes of a job."""
+
+    noise: Tensor
+    """(1, C, h, w) float32."""
+    per: dict[str, Tensor] = field(default_factory=dict)
+    """CHANNELS (1, N, K) or TOKENS (1, M, 4C), in the autoencoder's precision."""
+    ids: tuple[Tensor, ...] = ()
+    """Position ids of the TOKENS, (M_k, 3) each."""
+    layout: Hashable = ()
+    """Names all shapes and ids above."""
+    backdrop: Backdrop | None = None
+
+
+Input: TypeAlias = Literal["references", "mask", "control"]
+Reader: TypeAlias = Callable[[Commission, Canvas, Latents, torch.Generator, int | None], Conditioned]
+"""From a job, its canvas, the autoencoder, the job's random numbers, and the cap on what is rendered (None: no cap).
+
+Raises JobError.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    read: Reader
+    takes: frozenset[Input]
+    """The inputs that `read` looks at; jobs with others are refused."""
+    guidance: float
+    """For jobs that say none: the default of the stock pipeline."""
+
+
+def read_nothing(
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+) -> Conditioned:
+    return Conditioned(latents.noise(canvas.grid, generator))
+
+
+def read_references(
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+) -> Conditioned:
+    """Kontext: up to 4 references as further tokens; none at all is plain text to image.
+
+    Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
+    is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
+    stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing.
+    """
+    count = len(commission.references)
+    if count > MAX_REFERENCES:
+        raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
+    noise = latents.noise(canvas.grid, generator)
+    if not count:
+        return Conditioned(noise)
+    limit = REFERENCE_PIXELS if max_pixels is None else min(REFERENCE_PIXELS, max_pixels // count)
+    read = [latents.mean(as_tensor(_whole_tokens(shrink(open_picture(data), limit)))) for data in commission.references]
+    grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
+    return Conditioned(
+        noise,
+        per={TOKENS: torch.cat([to_tokens(r) for r in read], dim=1)},
+        ids=tuple(grid_ids(*grid, picture=k) for k, grid in enumerate(grids, start=1)),
+        layout=grids,
+    )
+
+
+def read_mask(
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+) -> Conditioned:
+    """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
+
+    White (128 and up) is painted anew. A job with neither picture nor mask has everything painted anew.
+    """
+    picture, mask, backdrop = _masked_picture(commission)
+    kept = as_tensor(_on_canvas(picture, canvas, "edge"))
+    repaint = (as_tensor(_on_canvas(mask, canvas, "edge")) >= 0.5).float()
+    # The stock pipeline encodes the whole picture first, weighs it with 0 and goes on with the noise alone. All that
+    # is left of it is that the noise of the encoding is drawn.
+    latents.noise(canvas.grid, generator)
+    noise = latents.noise(canvas.grid, generator)
+    masked = to_tokens(latents.sample(kept * (1 - repaint), generator))
+    cells = to_tokens(F.pixel_unshuffle(repaint, CELL)).to(masked)
+    return Conditioned(noise, per={CHANNELS: torch.cat([masked, cells], dim=2)}, backdrop=backdrop)
+
+
+def read_edges(
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+) -> Conditioned:
+    """Canny: white edges on black, found in the control picture or taken from it as they are.
+
+    They are found after the picture was brought to its final size, as thresholds are per pixel. A job without a control
+    picture has no edges to follow.
+    """
+    if commission.control is None:
+        control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
+    else:
+        control = _resized(open_picture(commission.control), canvas.frame)
+        if commission.job.canny is not None:
+            control = Image.fromarray(cv2.Canny(np.array(control), *commission.job.canny)).convert("RGB")
+    edges = to_tokens(latents.sample(as_tensor(_on_canvas(control, canvas, "constant")), generator))
+    return Conditioned(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
+
+
+CONDITIONS = {
+    "FluxPipeline": Condition(read_nothing, frozenset(), guidance=3.5),
+    "FluxKontextPipeline": Condition(read_references, frozenset({"references"}), guidance=3.5),
+    "FluxFillPipeline": Condition(read_mask, frozenset({"references", "mask"}), guidance=30.0),
+    "FluxControlPipeline": Condition(read_edges, frozenset({"control"}), guidance=3.5),
+}
+"""By the pipeline class that a checkpoint's index names."""
+
+
+def _masked_picture(commission: Commission) -> tuple[Image.Image, Image.Image, Backdrop | None]:
+    """A Fill job's picture (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
+    size = (commission.job.width, commission.job.height)
+    match commission.references, commission.mask:
+        case (), None:
+            return Image.new("RGB", size), Image.new("L", size, 255), None
+        case (data,), bytes(mask_data):
+            picture, mask = open_picture(data), open_picture(mask_data).convert("L")
+        case _:
+            raise JobError("this model takes one picture together with a mask")
+    if picture.size != mask.size:
+        raise JobError("the mask must have the size of the picture")
+    full = (commission.job.height, commission.job.width)
+    backdrop = Backdrop(np.array(_resized(picture, full)), np.array(_resized(mask, full)) >= 128)
+    return picture, mask, backdrop
+
+
+def _resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """To `size` as (height, width); the picture itself when it has that size already."""
+    wanted = (size[1], size[0])
+    return picture if picture.size == wanted else picture.resize(wanted, Image.Resampling.LANCZOS)
+
+
+def _whole_tokens(picture: Image.Image) -> Image.Image:
+    """The picture, each side resized down to a multiple of a token, and to one at least."""
+    return _resized(picture, (max(TOKEN, picture.height // TOKEN * TOKEN), max(TOKEN, picture.width // TOKEN * TOKEN)))
+
+
+def _on_canvas(picture: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
+    """The picture at the frame's size in the middle of the canvas, with its own edges or black around."""
+    pixels = np.array(_resized(picture, canvas.frame))
+    rows, columns = canvas.crop
+    height, width = canvas.size
+    margins = [(rows.start, height - rows.stop), (columns.start, width - columns.stop), (0, 0)]
+    return Image.fromarray(np.pad(pixels, margins[: pixels.ndim], mode=around))

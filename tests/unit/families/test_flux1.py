@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from PIL import Image
+
+from deployments.bundled.folders import CHECKPOINTS
+from deployments.checkpoints import load
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.engine.state import State
+from deployments.engine.step import step
+from deployments.families.base import CheckpointError, Commission, Placement
+from deployments.families.flux1 import Flux1
+from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
+from deployments.families.pictures import Pixels
+
+
+def placement(render_max_pixels: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_max_pixels=render_max_pixels)
+
+
+@pytest.fixture(scope="module")
+def stock() -> Any:
+    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINTS / "flux"), dtype=torch.float32, local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def family() -> Flux1:
+    return Flux1.load(CHECKPOINTS / "flux", placement())
+
+
+def a_job(
+    prompt: str = "a red circle",
+    width: int = 64,
+    height: int = 64,
+    steps: int = 4,
+    seed: int = 7,
+    guidance: float | None = 2.5,
+    interval: float | None = None,
+) -> GenerationJob:
+    return GenerationJob(
+        id="job",
+        attempt=1,
+        prompt=prompt,
+        width=width,
+        height=height,
+        steps=steps,
+        seed=seed,
+        output_format="png",
+        output_prefix="results/job/1",
+        guidance=guidance,
+        guidance_interval=interval,
+    )
+
+
+def png(seed: int, width: int = 64, height: int = 64) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def encoded(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> State:
+    [state] = family.encode([Commission(job, image_prompt=image_prompt)])
+    assert isinstance(state, State)
+    return state
+
+
+def drawn(family: Flux1, state: State) -> Pixels:
+    while state.done_steps < state.total_steps:
+        step(family, [state])
+    return family.finish(state)
+
+
+def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
+    return drawn(family, encoded(family, job, image_prompt))
+
+
+def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
+    result = pipeline(
+        width=job.width,
+        height=job.height,
+        num_inference_steps=job.steps,
+        guidance_scale=job.guidance,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        **inputs,
+    )
+    return np.asarray(result.images[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "steps", "guidance"), [(64, 64, 4, 2.5), (96, 64, 5, 1.5), (64, 128, 12, 5.0)]
+)
+def test_alone_it_draws_what_the_stock_pipeline_draws(
+    stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
+) -> None:
+    job = a_job(width=width, height=height, steps=steps, guidance=guidance)
+    state = encoded(family, job)
+    pixels = drawn(family, state)
+    assert np.array_equal(pixels, stock_run(stock, job, prompt=job.prompt))
+    latents = torch.from_numpy(stock_latents(stock, job))
+    assert torch.equal(state.x, latents)
+
+
+def stock_latents(pipeline: Any, job: GenerationJob) -> Any:
+    """As tokens (1, N, C)."""
+    return pipeline(
+        prompt=job.prompt,
+        width=job.width,
+        height=job.height,
+        num_inference_steps=job.steps,
+        guidance_scale=job.guidance,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        output_type="latent",
+    ).images.numpy()
+
+
+def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family: Flux1) -> None:
+    redux: Any = FluxPriorReduxPipeline.from_pretrained(
+        str(CHECKPOINTS / "flux" / "redux"),
+        text_encoder=stock.text_encoder,
+        text_encoder_2=stock.text_encoder_2,
+        tokenizer=stock.tokenizer,
+        tokenizer_2=stock.tokenizer_2,
+        dtype=torch.float32,
+        local_files_only=True,
+    )
+    job, prompt = a_job(), png(1, 90, 70)
+    read = redux(Image.open(io.BytesIO(prompt)), prompt=job.prompt)
+    expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
+    assert np.array_equal(picture_of(family, job, prompt), expected)
+
+
+def test_image_prompts_change_the_picture_and_share_batches_with_each_other_only(family: Flux1) -> None:
+    alone = [picture_of(family, a_job(), png(seed)) for seed in (1, 2)]
+    assert not np.array_equal(alone[0], alone[1])
+    assert not np.array_equal(alone[0], picture_of(family, a_job()))
+    states = [encoded(family, a_job(), png(seed)) for seed in (1, 2)]
+    assert states[0].key == states[1].key != encoded(family, a_job()).key
+    for _ in range(4):
+        step(family, states)
+    for before, state in zip(alone, states, strict=True):
+        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
+
+
+def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
+    family = Flux1.load(CHECKPOINTS / "canny", placement())
+    refused, fine = family.encode([Commission(a_job(), image_prompt=png(0)), Commission(a_job())])
+    assert isinstance(refused, JobError)
+    assert "no image prompt" in str(refused)
+    assert isinstance(fine, State)
+
+
+def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) -> None:
+    """Different prompts, seeds, step counts, guidances and intervals, joining and leaving between steps."""
+    jobs = [
+        a_job("a red circle", steps=4, seed=1, guidance=1.5),
+        a_job("a blue star", steps=7, seed=2, guidance=5.0, interval=2),
+        a_job("x", steps=5, seed=3, guidance=2.5, interval=1.5),
+        a_job("word " * 300, steps=6, seed=4, guidance=3.0),
+    ]
+    alone = [picture_of(family, job) for job in jobs]
+    waiting = [state for state in family.encode([Commission(job) for job in jobs]) if isinstance(state, State)]
+    assert len({state.key for state in waiting}) == 1
+    running: list[State] = []
+    while waiting or any(state.done_steps < state.total_steps for state in running):
+        if waiting:
+            running.append(waiting.pop(0))
+        step(family, [state for state in running if state.done_steps < state.total_steps])
+    for before, state in zip(alone, running, strict=True):
+        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
+
+
+def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
+    prompts = ["a red circle", "word " * 300, ""]
+    for prompt, state in zip(prompts, family.encode([Commission(a_job(p)) for p in prompts]), strict=True):
+        assert isinstance(state, State)
+        alone = encoded(family, a_job(prompt))
+        torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(alone.per["gist"], state.per["gist"], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("interval", "guided"),
+    [
+        (None, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (1, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (1.5, [0, 2, 3, 5, 6]),
+        (2, [0, 2, 4, 6]),
+        (2.5, [0, 3, 5]),
+        (4, [0, 4]),
+    ],
+)
+def test_an_interval_guides_every_nth_step(interval: float | None, guided: list[int]) -> None:
+    assert [i for i, is_guided in enumerate(guided_steps(8, interval)) if is_guided] == guided
+
+
+def test_each_picture_finds_the_guidance_of_its_own_step() -> None:
+    short, long = torch.linspace(1, 0, 4), torch.linspace(1, 0, BLOCK)
+    tables = torch.cat([guidance_table(short, 5.0, 2), guidance_table(long, 3.0, None)])
+    assert tables.shape == (2, 2, BLOCK)
+    for i in range(3):
+        assert guidance_at(torch.stack([short[i], long[i]]), tables).tolist() == [1.0 if i == 1 else 5.0, 3.0]
+
+
+def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(family: Flux1) -> None:
+    every = picture_of(family, a_job(guidance=5.0))
+    assert np.array_equal(every, picture_of(family, a_job(guidance=5.0, interval=1)))
+    assert not np.array_equal(every, picture_of(family, a_job(guidance=2.0)))
+    assert not np.array_equal(every, picture_of(family, a_job(guidance=5.0, interval=2)))
+    unguided = picture_of(family, a_job(guidance=1.0))
+    assert np.array_equal(unguided, picture_of(family, a_job(guidance=1.0, interval=2)))
+
+
+def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
+    *bad, good = family.encode(
+        [
+            Commission(a_job(interval=0.5)),
+            Commission(a_job(), references=(png(0),)),
+            Commission(a_job(), mask=png(0)),
+            Commission(a_job(), control=png(0)),
+            Commission(a_job(), image_prompt=b"no picture"),
+            Commission(a_job()),
+        ]
+    )
+    assert all(isinstance(error, JobError) for error in bad)
+    assert isinstance(good, State)
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 70), (65, 64)])
+def test_odd_sizes_are_cut_out_of_the_middle(family: Flux1, width: int, height: int) -> None:
+    full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
+    full = picture_of(family, a_job(width=full_width, height=full_height, steps=2))
+    cut = picture_of(family, a_job(width=width, height=height, steps=2))
+    left, top = (full_width - width) // 2, (full_height - height) // 2
+    assert np.array_equal(cut, full[top : top + height, left : left + width])
+
+
+def test_a_cap_renders_small_and_enlarges_to_the_exact_size() -> None:
+    family = Flux1.load(CHECKPOINTS / "flux", placement(render_max_pixels=64 * 64))
+    state = encoded(family, a_job(width=250, height=130, steps=2))
+    assert state.x.shape[1] <= 1.5 * 16
+    assert drawn(family, state).shape == (130, 250, 3)
+
+
+def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Flux1) -> None:
+    state = encoded(family, a_job(width=128, height=64))
+    assert family.preview(state) is None
+    picture = drawn(family, state)
+    preview = family.preview(state)
+    assert preview is not None
+    assert preview.shape == (128, 256, 3)
+    small = np.asarray(Image.fromarray(preview).resize((16, 8), Image.Resampling.BOX)).astype(float)
+    truth = np.asarray(Image.fromarray(picture).resize((16, 8), Image.Resampling.BOX)).astype(float)
+    assert np.corrcoef(small.ravel(), truth.ravel())[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
+def test_every_bundled_checkpoint_loads_by_its_name_and_runs(name: str) -> None:
+    assert isinstance(load(f"bundled/{name}", device="cpu"), Flux1)
+
+
+def test_a_broken_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text((CHECKPOINTS / "flux" / "model_index.json").read_text())
+    with pytest.raises(CheckpointError):
+        Flux1.load(tmp_path, placement())

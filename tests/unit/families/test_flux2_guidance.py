@@ -1,0 +1,92 @@
+"""The guided kind of the family, with a checkpoint that is built here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
+from flux2_drawing import (
+    a_job,
+    a_picture,
+    assert_near,
+    assert_same_as_stock,
+    commission,
+    drawn,
+    drawn_together,
+    encoded,
+    placement,
+    stock_pipeline,
+)
+from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+
+from deployments.bundled.analytic_vae import analytic_vae
+from deployments.bundled.build_flux2 import scheduler, transformer
+from deployments.bundled.one_layer_text import text_config
+from deployments.bundled.words import tokenizer
+from deployments.families.base import family_of
+from deployments.families.flux2 import Flux2
+
+
+@pytest.fixture(scope="module")
+def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the family's guided kind, as small as the bundled one."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "flux2dev"
+    vision = {
+        "model_type": "pixtral",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "image_size": 32,
+        "patch_size": 16,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        # The pipeline reads the hidden states 10, 20 and 30.
+        config = Mistral3Config(
+            text_config={"model_type": "mistral", **text_config(30)}, vision_config=vision, image_token_index=5
+        )
+        Flux2Pipeline(
+            scheduler=scheduler(),
+            vae=analytic_vae(),
+            text_encoder=Mistral3ForConditionalGeneration(config),
+            tokenizer=tokenizer(),  # type: ignore[arg-type]  # in place of a processor around one
+            transformer=transformer(guidance=True),
+        ).save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dev(dev_folder: Path) -> Flux2:
+    return Flux2.load(dev_folder, placement())
+
+
+@pytest.fixture(scope="module")
+def stock(dev_folder: Path) -> Any:
+    return stock_pipeline(dev_folder)
+
+
+def test_its_index_chooses_the_family(dev_folder: Path) -> None:
+    assert family_of(dev_folder) is Flux2
+
+
+@pytest.mark.parametrize("guidance", [1.5, 4.0])
+def test_guided_it_draws_what_the_stock_pipeline_draws(stock: Any, dev: Flux2, guidance: float) -> None:
+    job, reference = a_job(steps=3, guidance=guidance), a_picture(1, 64, 80)
+    assert_same_as_stock(dev, stock, job, reference, guidance_scale=guidance)
+
+
+def test_guidance_has_the_stock_default(stock: Any, dev: Flux2) -> None:
+    assert_same_as_stock(dev, stock, a_job(steps=2, guidance=None))
+
+
+def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
+    jobs = [a_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
+    alone = [drawn(dev, encoded(dev, job)) for job in jobs]
+    assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
+    assert_near(drawn_together(dev, *map(commission, jobs)), alone)
