@@ -146,9 +146,7 @@ def _declared_alphas(data: bytes) -> dict[str, float]:
     return ({"": float(declared["lora_alpha"])} if "lora_alpha" in declared else {}) | patterns
 
 
-def _layer(
-    name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear]
-) -> LowRank:
+def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear]) -> LowRank:
     linear = linears.get(name)
     if linear is None:
         raise AdapterError(f"the base has no linear layer {name}")

@@ -1,7 +1,7 @@
 """Checks an uploaded tuned model against its base: `python -m deployments.check_adapter CHECKPOINT FILE [REVISION]`.
 
-Prints one line of JSON, `{"rank": …, "layers": …}` or `{"error": "…"}` with a reason fit for the client. A process of its
-own, so that the service around the models needs no torch in memory; it reads the base's configuration, not its weights.
+Prints one line of JSON, `{"rank": …, "layers": …}` or `{"error": "…"}` with a reason fit for the client. A process of
+its own, so that the service around the models needs no torch; it reads the base's configuration, not its weights.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import torch
 from huggingface_hub import snapshot_download
@@ -17,13 +16,12 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from transformers.utils import logging as transformers_logging
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Precision
 from deployments.engine.backend import JobError
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
 
 logger = logging.getLogger(__name__)
-
-Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 BUNDLED = Path(__file__).parent / "bundled" / "checkpoints"
 
@@ -52,9 +50,9 @@ def load(
     Raises CheckpointError.
     """
     folder, local_only = locate(checkpoint, revision)
-    place = torch.device(_device(device))
+    place = torch.device(device_for(device))
     placement = Placement(
-        device=place, dtype=_precision(dtype, place), local_only=local_only, render_max_pixels=render_max_pixels
+        device=place, dtype=precision_for(dtype, place), local_only=local_only, render_max_pixels=render_max_pixels
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)
@@ -122,14 +120,16 @@ def _probe(family: Family) -> None:
         raise RuntimeError("its results are not finite")
 
 
-def _device(name: str) -> str:
+def device_for(name: str) -> str:
+    """A torch device by its name; `auto` is a GPU where there is one."""
     if name != "auto":
         return name
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return "cpu" if accelerator is None else accelerator.type
 
 
-def _precision(name: Precision, device: torch.device) -> torch.dtype:
+def precision_for(name: Precision, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on GPUs that have it and float32 elsewhere."""
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
     halves = device.type == "cuda" and torch.cuda.is_bf16_supported()

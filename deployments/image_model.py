@@ -7,6 +7,9 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from ray import serve
 
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
@@ -31,6 +34,8 @@ class ImageModel:
         self._spec = spec
         began = time.monotonic()
         self._engine = await asyncio.to_thread(_engine, spec)
+        # Tells Serve's router which tuned models were here last, as many as the engine keeps.
+        self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
         self._engine.start()
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
 
@@ -42,6 +47,8 @@ class ImageModel:
         def emit(event: Event) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
+        if job.adapter is not None:
+            await self._hold(job.adapter.id)
         ticket = self._engine.submit(job, emit)
         started = False
         try:
@@ -71,6 +78,10 @@ class ImageModel:
     def _hangs(self) -> bool:
         busy_since = self._engine.busy_since
         return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
+
+
+async def _held(adapter_id: str) -> str:
+    return adapter_id
 
 
 def _engine(spec: ModelSpec):

@@ -9,12 +9,14 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.deployment import Application
 
 from deployments.contract.model import ModelSpec
+from deployments.contract.rewriter import RewriterSpec
 from deployments.image_model import ImageModel
+from deployments.prompt_rewriter import PromptRewriter
 from serve_app import catalog as catalogs
-from serve_app.catalog import Model
+from serve_app.catalog import Model, RewriterModel
 from serve_app.dispatcher import Dispatcher
 from serve_app.ingress import app_builder
-from serve_app.settings import ModelSettings, Settings
+from serve_app.settings import ModelSettings, RewriterSettings, Settings
 
 APP_NAME = "gen"
 
@@ -31,7 +33,7 @@ def build(settings: Settings) -> Application:
         health_check_period_s=settings.dispatcher.health_check_period_s,
         health_check_timeout_s=3,
         graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
-    ).bind(settings, models)
+    ).bind(settings, models, _rewriter(catalog.rewriter, settings.rewriter))
     ingress = _deployment(
         serve.ingress(app_builder(settings, catalog))(),
         name="Ingress",
@@ -48,6 +50,37 @@ def build(settings: Settings) -> Application:
 
 def _deployment(target: type, **options: Any) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(**options)(target))
+
+
+def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Application | None:
+    if model is None or not chosen.enabled:
+        return None
+    spec = RewriterSpec(
+        checkpoint=chosen.checkpoint or model.checkpoint,
+        revision=None if chosen.checkpoint else model.revision,
+        device=chosen.device,
+        dtype=chosen.dtype,
+        instruction=model.instruction,
+        max_new_tokens=model.max_new_tokens,
+        temperature=model.temperature,
+    )
+    return _deployment(
+        PromptRewriter,
+        name="PromptRewriter",
+        max_ongoing_requests=16,
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=chosen.min_replicas,
+            max_replicas=chosen.max_replicas,
+            target_ongoing_requests=4,
+            upscale_delay_s=1,
+            downscale_delay_s=chosen.downscale_delay_s,
+            look_back_period_s=5,
+            metrics_interval_s=1,
+        ),
+        ray_actor_options=chosen.actor,
+        health_check_period_s=2,
+        health_check_timeout_s=3,
+    ).bind(spec)
 
 
 def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Application:
@@ -69,6 +102,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "max_running",
                 "max_batch",
                 "step_limit_s",
+                "max_adapters",
             }
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import HTTPException
 from starlette.datastructures import Headers
@@ -18,20 +18,30 @@ _CLOSE = {"Connection": "close"}
 class BodyLimit:
     """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come.
 
+    `uploads` names paths with a limit of their own.
+
     `check_key` raises the HTTPException that a client without a valid key is to see; it is asked only when a body is,
     or may become, larger than `KEYLESS_BYTES`.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, check_key: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        check_key: Callable[[str], Awaitable[None]],
+        uploads: Mapping[str, int] | None = None,
+    ) -> None:
         self.app = app
         self.max_bytes = max_bytes
         self.check_key = check_key
+        self.uploads = uploads or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        most = self.uploads.get(scope["path"], self.max_bytes)
         limit: int | None = None
         seen = 0
 
@@ -39,20 +49,20 @@ class BodyLimit:
         async def limited() -> Message:
             nonlocal limit, seen
             if limit is None:
-                limit = await self._limit(headers)
+                limit = await self._limit(headers, most)
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
-                raise _too_large(limit, keyless=limit < self.max_bytes)
+                raise _too_large(limit, keyless=limit < most)
             return message
 
         await self.app(scope, limited, send)
 
-    async def _limit(self, headers: Headers) -> int:
+    async def _limit(self, headers: Headers, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""
         key, length = headers.get("x-key"), headers.get("content-length", "")
         declared = int(length) if length.isdigit() else None
-        limit = self.max_bytes if key else min(self.max_bytes, KEYLESS_BYTES)
+        limit = most if key else min(most, KEYLESS_BYTES)
         if declared is not None and declared > limit:
             raise _too_large(limit, keyless=not key)
         chunked = declared is None and "transfer-encoding" in headers

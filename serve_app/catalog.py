@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,8 @@ from pydantic import Field, model_validator
 
 from serve_app.media.geometry import billed_megapixels
 from serve_app.requests import REQUESTS, GenerationRequest
+from serve_app.requests.plan import Sampling
+from serve_app.requests.tuned import tuned
 from serve_app.settings import Section, Settings
 
 
@@ -31,6 +34,26 @@ class Safety(Section):
     """The highest tolerance that may be asked for."""
 
 
+class Deprecated(Section):
+    since: date
+    sunset: date | None = None
+    """The day it stops answering; None while that is not decided."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Deprecated:
+        if self.sunset is not None and self.sunset < self.since:
+            raise ValueError("sunset must not be before since")
+        return self
+
+
+class Finetuned(Section):
+    """What `<name>-finetuned` has of its own; the rest is as on the base endpoint."""
+
+    request: str | None = None
+    deprecated: Deprecated | None = None
+    regions: tuple[str, ...] | None = None
+
+
 class Endpoint(Section):
     model: str
     """The lane: the model deployment that does the work."""
@@ -40,14 +63,38 @@ class Endpoint(Section):
     quotes_price: bool = True
     """Whether the submission reply carries numbers for `cost`, `input_mp` and `output_mp`."""
     summary: str = ""
+    deprecated: Deprecated | None = None
+    regions: tuple[str, ...] = ()
+    """Regions that serve it, by the names in `service.regions`; empty: all of them."""
+
+    finetuned: Finetuned | None = None
+    """Makes `<name>-finetuned`, which takes tuned models (LoRA) of this endpoint's model."""
+    tuned: bool = Field(default=False, exclude=True)
+    """Whether this is such an endpoint; never set in a file."""
 
     @property
     def request_type(self) -> type[GenerationRequest]:
-        return REQUESTS[self.request]
+        form = REQUESTS[self.request]
+        return tuned(form) if self.tuned else form
+
+    def tuned_variant(self) -> Endpoint | None:
+        if self.finetuned is None:
+            return None
+        own = self.finetuned
+        changes = {
+            "tuned": True,
+            "finetuned": None,
+            "request": own.request or self.request,
+            "deprecated": own.deprecated,
+            "regions": self.regions if own.regions is None else own.regions,
+            "summary": f"{self.summary} · with a tuned model",
+        }
+        return self.model_copy(update=changes)
 
     @model_validator(mode="after")
     def _known_request(self) -> Endpoint:
-        if self.request not in REQUESTS:
+        own = self.finetuned.request if self.finetuned else None
+        if self.request not in REQUESTS or (own is not None and own not in REQUESTS):
             raise ValueError(f"request must be one of {sorted(REQUESTS)}")
         return self
 
@@ -56,18 +103,49 @@ class Model(Section):
     checkpoint: str
     """Hub id, folder, or `bundled/<name>`; a profile may override it."""
     revision: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
+    guidance: float | None = None
+
+
+class RewriterModel(Section):
+    checkpoint: str
+    """A causal language model: hub id, folder, or `bundled/<name>`; a profile may override it."""
+    revision: str | None = None
+    instruction: str = ""
+    """What a model that knows chats is told to do with a prompt; any other continues it."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    temperature: float = Field(default=0.7, ge=0)
 
 
 class Catalog(Section):
     endpoints: dict[str, Endpoint]
     models: dict[str, Model]
+    rewriter: RewriterModel | None = None
 
     @model_validator(mode="after")
     def _models_exist(self) -> Catalog:
         for name, endpoint in self.endpoints.items():
             if endpoint.model not in self.models:
                 raise ValueError(f"endpoints.{name}.model: there is no model {endpoint.model!r}")
+            asks = "steps" in endpoint.request_type.model_fields
+            if not asks and self.models[endpoint.model].steps is None:
+                raise ValueError(f"models.{endpoint.model}.steps is missing, and requests to {name} don't say")
         return self
+
+    @property
+    def served(self) -> dict[str, Endpoint]:
+        """All endpoints there are: those named, and their tuned variants."""
+        variants = {f"{name}-finetuned": endpoint.tuned_variant() for name, endpoint in self.endpoints.items()}
+        return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
+
+    def sampling(self, endpoint: Endpoint, settings: Settings) -> Sampling:
+        """What the endpoint's model works with where a request has no say in it."""
+        chosen, model = settings.model(endpoint.model), self.models[endpoint.model]
+        return Sampling(
+            steps=model.steps if chosen.steps is None else chosen.steps,
+            guidance=model.guidance if chosen.guidance is None else chosen.guidance,
+        )
 
 
 def load(settings: Settings) -> Catalog:
@@ -79,4 +157,9 @@ def load(settings: Settings) -> Catalog:
     unknown = set(settings.models) - set(catalog.models)
     if unknown:
         raise ValueError(f"models {sorted(unknown)} are configured but not in the catalog")
+    if settings.service.region is not None:
+        for name, endpoint in catalog.served.items():
+            strange = set(endpoint.regions) - set(settings.service.regions)
+            if strange:
+                raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
     return catalog

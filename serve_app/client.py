@@ -11,6 +11,7 @@ import httpx2
 
 _POLL_S = 10
 """How long one poll waits on the server's side."""
+_UPLOAD_S = 600
 _TERMINAL = {"Ready", "Error", "Request Moderated", "Content Moderated", "Task not found"}
 
 
@@ -58,6 +59,17 @@ class Client:
 
     def cancel(self, task_id: str) -> dict[str, Any]:
         return self._call("DELETE", f"/v1/tasks/{task_id}")
+
+    def upload_finetune(self, file: Path, base: str, name: str) -> dict[str, Any]:
+        with file.open("rb") as content:
+            params = {"base": base, "name": name}
+            return self._call("POST", "/v1/finetunes", params=params, content=content, timeout=_UPLOAD_S)
+
+    def finetunes(self) -> list[dict[str, Any]]:
+        return self._call("GET", "/v1/my_finetunes")["finetunes"]
+
+    def delete_finetune(self, finetune_id: str) -> dict[str, Any]:
+        return self._call("POST", "/v1/delete_finetune", json={"finetune_id": finetune_id})
 
     def ready(self) -> bool:
         try:

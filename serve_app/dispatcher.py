@@ -16,9 +16,11 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from redis.exceptions import RedisError
 
+from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from serve_app import redis_client
 from serve_app.lanes import Lane
+from serve_app.lifecycle import Means, Patience
 from serve_app.settings import Settings
 from serve_app.tasks.store import TaskStore
 from serve_app.upkeep import Upkeep
@@ -27,13 +29,20 @@ logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    def __init__(self, settings: Settings, models: dict[str, DeploymentHandle]) -> None:
+    def __init__(
+        self, settings: Settings, models: dict[str, DeploymentHandle], rewriter: DeploymentHandle | None = None
+    ) -> None:
         redis = redis_client.connect(settings.redis_url)
         self._redis = redis
         self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
         owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
+        chosen = settings.dispatcher
+        patience = Patience(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
+        rewrite = rewriter.rewrite.remote if rewriter else None
         self._lanes = {
-            name: Lane(name, owner, self._store, _caller(handle), settings.dispatcher, settings.model(name))
+            name: Lane(
+                name, owner, self._store, Means(_caller(handle), patience, rewrite), chosen, settings.model(name)
+            )
             for name, handle in models.items()
         }
         self._upkeep = Upkeep(self._store, ObjectStore(settings.objects_url, settings.objects.options), list(models))
@@ -78,9 +87,17 @@ class Dispatcher:
                     lanes[message["channel"]].wake.set()
 
 
-def _caller(handle: DeploymentHandle) -> Callable[[Any], Any]:
-    # Built once: every `.options()` makes a new router.
-    return handle.options(stream=True).generate.remote
+def _caller(handle: DeploymentHandle) -> Callable[[GenerationJob], Any]:
+    # Built once, for the many: every `.options()` costs.
+    streamed = handle.options(stream=True)
+
+    def call(job: GenerationJob) -> Any:
+        if job.adapter is None:
+            return streamed.generate.remote(job)
+        # Goes to a replica that holds the tuned model, if one with room does.
+        return streamed.options(multiplexed_model_id=job.adapter.id).generate.remote(job)
+
+    return call
 
 
 async def _forever(loop: Callable[[], Awaitable[None]]) -> None:

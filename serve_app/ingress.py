@@ -19,8 +19,10 @@ from serve_app import errors, services
 from serve_app.auth import authenticated
 from serve_app.body_limit import BodyLimit
 from serve_app.catalog import Catalog
+from serve_app.deprecation import DeprecationNotices, notices
+from serve_app.path_aliases import PathAliases
 from serve_app.redis_client import UNREACHABLE
-from serve_app.routes import generate, health, results, tasks
+from serve_app.routes import finetunes, generate, health, results, tasks
 from serve_app.settings import Settings
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -46,8 +48,19 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.service.max_body_mb * 2**20, check_key=_key_check(app))
-    for router in (generate.router(catalog), results.router, tasks.router, health.router):
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.service.max_body_mb * 2**20,
+        check_key=_key_check(app),
+        uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
+    )
+    deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
+    app.add_middleware(
+        DeprecationNotices, headers_of={path: notices(told.since, told.sunset) for path, told in deprecated.items()}
+    )
+    if settings.service.path_aliases:
+        app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    for router in (generate.router(catalog, settings), results.router, tasks.router, finetunes.router, health.router):
         app.include_router(router)
     _add_docs(app)
     return app

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 from redis.exceptions import RedisError
 
-from serve_app.lifecycle import Broke, Flight, NotStarted, OutOfReach, Patience, Stale, WorkerLost, carry_out
+from serve_app.lifecycle import Broke, Flight, Means, NotStarted, OutOfReach, Stale, WorkerLost, carry_out
 from serve_app.settings import DispatcherSettings, ModelSettings
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
@@ -35,7 +33,7 @@ class Lane:
         name: str,
         owner: str,
         store: TaskStore,
-        call: Callable[[Any], Any],
+        means: Means,
         settings: DispatcherSettings,
         model: ModelSettings,
     ) -> None:
@@ -43,8 +41,7 @@ class Lane:
         self.wake = asyncio.Event()
         self._owner = owner
         self._store = store
-        self._call = call
-        self._patience = Patience(settings.start_s, settings.stall_s)
+        self._means = means
         self._headroom = settings.headroom
         # Enough to keep every replica full and, by the headroom, to ask for one more.
         self._window = model.max_running * model.autoscaling.max_replicas + settings.headroom * settings.replicas
@@ -106,7 +103,7 @@ class Lane:
 
     async def _fly(self, flight: Flight) -> None:
         try:
-            await carry_out(flight, self._call, self._store, self._patience, self.wake.set)
+            await carry_out(flight, self._means, self._store, self.wake.set)
         except Stale:
             logger.info("%s, attempt %d, belongs to someone else by now or has ended", *flight.held)
         except _NOT_ITS_FAULT as reason:

@@ -6,14 +6,14 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
 from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
-from deployments.contract.job import GenerationJob, Output
+from deployments.contract.job import Adapter, GenerationJob, Output
 from serve_app.media.geometry import RATIOS, size_for
 from serve_app.media.ratio_words import ratio_from_prompt
 from serve_app.requests.layout import caption, parse_layout
@@ -76,25 +76,29 @@ class Patience:
 
     start_s: float
     stall_s: float
+    rewrite_s: float = 10.0
 
 
-async def carry_out(
-    flight: Flight,
-    call: Callable[[GenerationJob], Stream],
-    store: TaskStore,
-    patience: Patience,
-    on_start: Callable[[], None],
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What work on a task is done with: the model, and the rewriter of prompts where there is one."""
+
+    call: Callable[[GenerationJob], Stream]
+    patience: Patience
+    rewrite: Callable[[str, int], Awaitable[str]] | None = None
+
+
+async def carry_out(flight: Flight, means: Means, store: TaskStore, on_start: Callable[[], None]) -> None:
     """Decide what is open, let the model work, publish what came of it.
 
     Returns once the outcome is published. Raises the exceptions above, and whatever the stream raises; then
     nothing was published, and the caller gives the task back.
     """
     work = _Work(flight, store)
-    job = await _decide(work)
+    job = await _decide(work, means)
 
-    flight.stream = call(job)
-    async for event in _events(flight, patience):
+    flight.stream = means.call(job)
+    async for event in _events(flight, means.patience):
         match event:
             case Started():
                 flight.started = True
@@ -118,18 +122,23 @@ async def carry_out(
     raise WorkerLost("the stream ended without an outcome")
 
 
-async def _decide(work: _Work) -> GenerationJob:
-    """Fills in what submission left open: the ratio of a text-to-image request."""
+async def _decide(work: _Work, means: Means) -> GenerationJob:
+    """Fills in what submission left open: the final prompt, and the ratio of a text-to-image request."""
     flight, spec = work.flight, work.spec
-    width, height = spec["width"], spec["height"]
-    if width is None:
+    prompt, width, height = spec["prompt"], spec["width"], spec["height"]
+    rewrite = means.rewrite if spec.get("rewrite") else None
+    if rewrite is not None or width is None:
         await work.advance(Status.REASONING)
+    if rewrite is not None:
+        prompt = await _rewritten(rewrite, prompt, spec["seed"], means.patience.rewrite_s)
+    if width is None:
         ratio = ratio_from_prompt(caption(spec["prompt"])) or DEFAULT_RATIO
         width, height = size_for(RATIOS[ratio], spec["area"])
+    canny = spec.get("canny")
     return GenerationJob(
         id=flight.lease.id,
         attempt=flight.lease.attempt,
-        prompt=spec["prompt"],
+        prompt=prompt,
         width=width,
         height=height,
         steps=spec["steps"],
@@ -137,9 +146,27 @@ async def _decide(work: _Work) -> GenerationJob:
         output_format=spec["output_format"],
         output_prefix=f"results/{flight.lease.id}/{flight.lease.attempt}",
         references=tuple(spec["references"]),
-        layout=parse_layout(spec["prompt"]),
+        layout=parse_layout(spec["prompt"]) if spec.get("structured") else (),
         isolated=flight.lease.isolated,
+        guidance=spec.get("guidance"),
+        guidance_interval=spec.get("guidance_interval"),
+        mask=spec.get("mask"),
+        control=spec.get("control"),
+        canny=None if canny is None else (canny[0], canny[1]),
+        image_prompt=spec.get("image_prompt"),
+        transparent=spec.get("transparent", False),
+        adapter=Adapter(**spec["adapter"]) if spec.get("adapter") else None,
     )
+
+
+async def _rewritten(rewrite: Callable[[str, int], Awaitable[str]], prompt: str, seed: int, patience_s: float) -> str:
+    """The prompt enriched, or as it is when that fails or takes too long: no task is worth less for it."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await rewrite(prompt, seed)
+    except Exception as problem:
+        logger.warning("a prompt was left as it is, since rewriting it failed: %s", type(problem).__name__)
+        return prompt
 
 
 async def _events(flight: Flight, patience: Patience) -> AsyncIterator[Event]:

@@ -16,6 +16,8 @@ from serve_app import redis_client
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.catalog import Catalog
+from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.finetunes.upload import Uploads
 from serve_app.media.guard import UrlGuard
 from serve_app.media.links import LinkSigner
 from serve_app.settings import Settings
@@ -35,6 +37,8 @@ class Services:
     objects: ObjectStore
     links: LinkSigner
     guard: UrlGuard
+    finetunes: FinetuneRegistry
+    uploads: Uploads
 
 
 @asynccontextmanager
@@ -42,6 +46,8 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     redis, prefix = redis_client.connect(settings.redis_url), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits())
     completions = Completions(redis, tasks.channel("done"))
+    objects = ObjectStore(settings.objects_url, settings.objects.options)
+    finetunes = FinetuneRegistry(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
@@ -50,9 +56,11 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         completions=completions,
         keys=KeyStore(redis, prefix),
         projects=ProjectStore(redis, prefix),
-        objects=ObjectStore(settings.objects_url, settings.objects.options),
+        objects=objects,
         links=LinkSigner(await _link_secret(redis, prefix)),
         guard=UrlGuard(settings.network.allow),
+        finetunes=finetunes,
+        uploads=Uploads(finetunes, objects, settings, catalog),
     )
     try:
         yield services

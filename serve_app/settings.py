@@ -7,7 +7,7 @@ typing error never passes as a default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator, model_validator
@@ -30,6 +30,15 @@ class ServiceSettings(Section):
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
+    path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
+    region: str | None = None
+    regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}
+
+    @model_validator(mode="after")
+    def _region_has_an_address(self) -> ServiceSettings:
+        if self.region is not None and self.region not in self.regions:
+            raise ValueError(f"region {self.region!r} must be one of regions")
+        return self
 
 
 class RedisSettings(Section):
@@ -59,6 +68,10 @@ class TaskSettings(Section):
         return Limits(**self.model_dump())
 
 
+class FinetuneSettings(Section):
+    max_mb: int = Field(default=1024, ge=1)
+
+
 class NetworkSettings(Section):
     allow: list[str] = []
 
@@ -84,6 +97,8 @@ class AutoscalingSettings(Section):
 
 class ModelSettings(Section):
     checkpoint: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    guidance: float | None = None
     device: str = "auto"
     dtype: Precision = "auto"
     attention: list[str] = ["native"]
@@ -94,6 +109,7 @@ class ModelSettings(Section):
     max_running: int = Field(default=8, ge=1)
     max_batch: int = Field(default=8, ge=1)
     step_limit_s: float = Field(default=120.0, gt=0)
+    max_adapters: int = Field(default=4, ge=1)
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     actor: dict[str, Any] = {"num_cpus": 0}
     health_check_period_s: float = Field(default=2.0, gt=0)
@@ -108,6 +124,18 @@ class ModelSettings(Section):
                 "else a full replica never asks for a second one"
             )
         return self
+
+
+class RewriterSettings(Section):
+    enabled: bool = True
+    checkpoint: str | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    timeout_s: float = Field(default=10.0, gt=0)
+    min_replicas: int = Field(default=0, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    downscale_delay_s: float = Field(default=600.0, ge=0)
+    actor: dict[str, Any] = {"num_cpus": 0}
 
 
 class RaySettings(Section):
@@ -128,9 +156,11 @@ class Settings(BaseSettings):
     objects: ObjectSettings = ObjectSettings()
     links: LinkSettings = LinkSettings()
     tasks: TaskSettings = TaskSettings()
+    finetunes: FinetuneSettings = FinetuneSettings()
     network: NetworkSettings = NetworkSettings()
     dispatcher: DispatcherSettings = DispatcherSettings()
     models: dict[str, ModelSettings] = {}
+    rewriter: RewriterSettings = RewriterSettings()
     ray: RaySettings = RaySettings()
 
     @field_validator("data_dir", "catalog")

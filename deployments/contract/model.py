@@ -14,7 +14,8 @@ class ModelSpec:
 
     `render_max_pixels` renders larger pictures small and upscales them; None renders every picture at its size.
     `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
-    takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use. `preview_every` is the share of the steps between two previews.
+    takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use.
+    `preview_every` is the share of the steps between two previews.
     """
 
     checkpoint: str

@@ -53,7 +53,7 @@ def adapted(transformer: nn.Module, rows: Sequence[Applied | None]) -> Iterator[
             hook.remove()
 
 
-def _adding(layers: Sequence[tuple[int, LowRank, float]], batch: int):  # noqa: ANN202 - torch's hook type
+def _adding(layers: Sequence[tuple[int, LowRank, float]], batch: int):
     def add(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         x = inputs[0]
         if x.shape[0] != batch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from secrets import randbelow
 from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
@@ -23,17 +23,21 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     SecretStr,
+    Strict,
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
 
 from deployments.contract.job import OutputFormat as OutputFormat
+from serve_app.media.geometry import MAX_AREA
 from serve_app.media.guard import UrlRefused, parse_url
+from serve_app.requests.pictures import Picture, Role, SentPicture
 from serve_app.requests.plan import Plan
 
 MAX_PROMPT_CHARS: Final = 32_768
 MAX_SEED: Final = 2**32 - 1
+MAX_WIDE_SEED: Final = 2**64 - 1
 MAX_URL_CHARS: Final = 2083
 SECRET_PREFIX: Final = "whsec_"
 """Marks a webhook secret whose remainder is the base64 form of the key."""
@@ -77,9 +81,27 @@ def _default_for_null(value: Any) -> Any:
     return value
 
 
+def check_exact_size(width: int | None, height: int | None) -> None:
+    """Both or neither, and not too many pixels. Raises ValidationError at the field at fault."""
+    if width is None and height is None:
+        return
+    if width is None:
+        raise located_error("width", "missing", "Field required together with height")
+    if height is None:
+        raise located_error("height", "missing", "Field required together with width")
+    if width * height > MAX_AREA:
+        raise located_error("height", "area_too_large", "width x height should be at most {most} pixels", most=MAX_AREA)
+
+
 def _number(value: Any) -> Any:
     if isinstance(value, (bool, str, bytes)):
         raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, (bool, str, bytes)):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
     return value
 
 
@@ -107,9 +129,20 @@ def _webhook_secret(value: SecretStr) -> SecretStr:
 JSON_NUMBER: Final = BeforeValidator(_number)
 """Marks an integer that must be sent as a JSON number; it follows the limits, so that the schema shows them."""
 
+JSON_REAL: Final = BeforeValidator(_real)
+"""The same for a number that need not be whole."""
+
+Flag = Annotated[bool, Strict(), NullIsUnset()]
+
 Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
 
+Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARS)]
+"""A prompt that may be empty."""
+
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), JSON_NUMBER]
+
+WideSeed = Annotated[int, Field(ge=0, le=MAX_WIDE_SEED), JSON_NUMBER]
+"""All that the models' random numbers can start from; it reaches them unchanged, and so it is reported."""
 
 WebhookUrl = Annotated[
     str,
@@ -130,8 +163,8 @@ class GenerationRequest(BaseModel):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    image_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that hold pictures, each one picture or a list of them."""
+    image_fields: ClassVar[Mapping[str, Role]] = {}
+    """The fields that hold pictures, each one picture or a list of them."""
 
     webhook_url: WebhookUrl | None = Field(
         default=None,
@@ -158,21 +191,32 @@ class GenerationRequest(BaseModel):
 
     @abstractmethod
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        """What to make, given the width and height of each picture of `image_inputs`, in the same order.
+        """What to make, given the width and height of each picture that `prepared` returned, in the same order.
 
         A seed that was left out is drawn here, so plan a request once.
         """
 
-    def image_inputs(self) -> list[tuple[tuple[str, ...], str]]:
-        """The pictures as sent, each with its location in the body, in the order the model is to see them."""
-        found: list[tuple[tuple[str, ...], str]] = []
-        for name in self.image_fields:
+    def tuned_model(self) -> tuple[str, float] | None:
+        """The id of the tuned model to use and its strength; None on endpoints without."""
+        return None
+
+    def image_inputs(self) -> list[SentPicture]:
+        """The pictures as sent, in the order the model is to see them."""
+        found: list[SentPicture] = []
+        for name, role in self.image_fields.items():
             value: str | list[str] | None = getattr(self, name)
             if isinstance(value, str):
-                found.append(((name,), value))
+                found.append(SentPicture((name,), value, role))
             elif value is not None:
-                found.extend(((name, str(index)), item) for index, item in enumerate(value))
+                found.extend(SentPicture((name, str(index)), item, role) for index, item in enumerate(value))
         return found
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        """What the model is to get, given the pictures of `image_inputs` in the same order. Call it in a thread.
+
+        Raises PictureProblem when they don't go together.
+        """
+        return pictures
 
 
 def random_seed() -> int:

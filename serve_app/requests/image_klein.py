@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -19,10 +19,12 @@ from serve_app.requests.fields import (
     Prompt,
     Resolution,
     Seed,
+    check_exact_size,
     located_error,
     random_seed,
 )
 from serve_app.requests.layout import LayoutError, check_references, parse_layout
+from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
 
 MAX_REFERENCES: Final = 10
@@ -44,7 +46,7 @@ class ImageKleinRequest(GenerationRequest):
             ]
         },
     )
-    image_fields: ClassVar[tuple[str, ...]] = ("images",)
+    image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
 
     prompt: Prompt = Field(
         description="What the picture shows, or how to change it. May end with a JSON array that places elements: "
@@ -118,6 +120,7 @@ class ImageKleinRequest(GenerationRequest):
             width=decided.size.width if decided.size else None,
             height=decided.size.height if decided.size else None,
             input_pixels=sum(width * height for width, height in references),
+            structured=True,
         )
 
     @field_validator("prompt")
@@ -139,14 +142,5 @@ class ImageKleinRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _exact_size_is_valid(self) -> Self:
-        if self.width is None and self.height is None:
-            return self
-        if self.width is None:
-            raise located_error("width", "missing", "Field required together with height")
-        if self.height is None:
-            raise located_error("height", "missing", "Field required together with width")
-        if self.width * self.height > MAX_AREA:
-            raise located_error(
-                "height", "area_too_large", "width x height should be at most {most} pixels", most=MAX_AREA
-            )
+        check_exact_size(self.width, self.height)
         return self

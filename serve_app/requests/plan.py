@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deployments.contract.job import OutputFormat
 from serve_app.media.geometry import MEGAPIXEL
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """What a model works with where the request has no say in it."""
+
+    steps: int | None = None
+    guidance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes in pixels. Without `width` and `height` the ratio is chosen later, on a canvas of `area` pixels."""
+    """Sizes in pixels. Without `width` and `height` the ratio is chosen later, on a canvas of `area` pixels.
+
+    `guidance`, `guidance_interval`, `canny` and `transparent` are as in GenerationJob. `rewrite` lets a rewriter enrich
+    the prompt first. A `structured` prompt may end with a layout; any other is plain text to its end.
+    """
 
     prompt: str
-    steps: int
+    steps: int | None
+    """None until `completed`, where the request leaves them to the model."""
     seed: int
     output_format: OutputFormat
     area: int
     width: int | None = None
     height: int | None = None
     input_pixels: int = 0
+    guidance: float | None = None
+    guidance_interval: float | None = None
+    canny: tuple[int, int] | None = None
+    transparent: bool = False
+    rewrite: bool = False
+    structured: bool = False
+
+    def completed(self, model: Sampling) -> Plan:
+        """With the model's own figures for what the request leaves open."""
+        steps = model.steps if self.steps is None else self.steps
+        guidance = model.guidance if self.guidance is None else self.guidance
+        return replace(self, steps=steps, guidance=guidance)
 
     @property
     def work(self) -> float:
         """Compute units for fair sharing: megapixel-steps, references counted like output."""
-        return (self.area + self.input_pixels) / MEGAPIXEL * self.steps
+        return (self.area + self.input_pixels) / MEGAPIXEL * (self.steps or 1)

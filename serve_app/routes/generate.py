@@ -2,6 +2,9 @@
 
 Validate, authenticate, price, store the inputs, then one atomic step in Redis. Whatever refuses the request leaves
 nothing behind; whatever kills this process before that step leaves at most inputs, which are swept.
+
+An endpoint that the catalog gives to other regions only is a 404 here, which names the addresses that serve it. Tasks
+have no region: every address answers for every task that its store knows.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Request
@@ -22,42 +26,62 @@ from serve_app.catalog import Catalog, Endpoint
 from serve_app.errors import Invalid
 from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlRefused
-from serve_app.media.inputs import BadImage, InputImage, load_image
+from serve_app.media.inputs import BadImage, load_image
 from serve_app.origin import public_base
 from serve_app.requests import GenerationRequest
-from serve_app.requests.plan import Plan
+from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.requests.plan import Plan, Sampling
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
+from serve_app.settings import ServiceSettings, Settings
 from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
 from serve_app.tasks.task import NewTask
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
-def router(catalog: Catalog) -> APIRouter:
+def router(catalog: Catalog, settings: Settings) -> APIRouter:
     """One route per endpoint of the catalog."""
     routes = APIRouter(tags=["generate"])
-    for name, endpoint in catalog.endpoints.items():
+    for name, endpoint in catalog.served.items():
+        if _is_elsewhere(endpoint, settings.service):
+            refusal = _elsewhere(name, endpoint, settings.service)
+            routes.add_api_route(f"/v1/{name}", refusal, methods=["POST"], include_in_schema=False)
+            continue
         routes.add_api_route(
             f"/v1/{name}",
-            _handler(name, endpoint),
+            _handler(name, endpoint, catalog.sampling(endpoint, settings)),
             methods=["POST"],
             response_model=Submission,
             response_model_exclude_unset=True,
             summary=endpoint.summary or name,
             operation_id=name,
-            responses=errors(403, 413, 429, 503),
+            deprecated=endpoint.deprecated is not None or None,
+            responses=errors(*((400,) if endpoint.tuned else ()), 403, 413, 429, 503),
         )
     return routes
 
 
-def _handler(name: str, endpoint: Endpoint) -> Callable[..., Awaitable[dict[str, Any]]]:
+def _is_elsewhere(endpoint: Endpoint, service: ServiceSettings) -> bool:
+    return service.region is not None and bool(endpoint.regions) and service.region not in endpoint.regions
+
+
+def _elsewhere(name: str, endpoint: Endpoint, service: ServiceSettings) -> Callable[[], Awaitable[None]]:
+    addresses = ", ".join(f"{service.regions[region].rstrip('/')}/v1/{name}" for region in endpoint.regions)
+
+    async def refuse() -> None:
+        raise HTTPException(404, f"Not served in region {service.region}; this endpoint is at {addresses}")
+
+    return refuse
+
+
+def _handler(name: str, endpoint: Endpoint, sampling: Sampling) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def submit(
         body: BaseModel, request: Request, services: Deps, caller: Caller, idempotency_key: IdempotencyKey = None
     ) -> dict[str, Any]:
         assert isinstance(body, GenerationRequest)
         base = public_base(request, services.settings.service)
-        return await _accept(services, caller, name, endpoint, body, base, idempotency_key or "")
+        return await _accept(services, caller, name, endpoint, sampling, body, base, idempotency_key or "")
 
     # The real type, for validation and for the API's description.
     submit.__annotations__["body"] = endpoint.request_type
@@ -69,6 +93,7 @@ async def _accept(
     caller: ApiKey,
     name: str,
     endpoint: Endpoint,
+    sampling: Sampling,
     body: GenerationRequest,
     base: str,
     idempotency_key: str,
@@ -78,19 +103,20 @@ async def _accept(
         return earlier
     tolerance = _approved_tolerance(endpoint, body)
     await _check_webhook(services, body)
-    images = await _load_images(services, body)
-    plan = body.plan([(image.width, image.height) for image in images])
+    adapter = await _adapter(services, caller, endpoint, body)
+    pictures = await _load_pictures(services, body)
+    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(sampling)
     price = endpoint.price.millicredits(plan.area, plan.input_pixels)
 
     task_id = str(uuid.uuid4())
-    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, image in enumerate(images)]
+    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(pictures)]
     reply = _reply(task_id, base, endpoint, body, plan, price)
     task = NewTask(
         id=task_id,
         project=caller.project,
         lane=endpoint.model,
         endpoint=name,
-        job=json.dumps(_job(plan, keys, tolerance, price)),
+        job=json.dumps(_job(plan, _by_role(pictures, keys), adapter, tolerance, price)),
         work=plan.work,
         weight=(await services.projects.get(caller.project)).weight,
         reply=json.dumps(reply),
@@ -99,12 +125,12 @@ async def _accept(
         user=body.user or "",
         webhook_url=body.webhook_url or "",
         webhook_secret=body.webhook_secret.get_secret_value() if body.webhook_secret else "",
-        input_count=len(images),
+        input_count=len(pictures),
         idempotency_key=idempotency_key,
         body_hash=body_hash,
     )
     try:
-        await _store_images(services, task_id, keys, images)
+        await _store(services, task_id, keys, pictures)
         created, accepted = await services.tasks.submit(task)
     except (QueueFull, TooManyActive, IdempotencyMismatch) as refusal:
         await _discard(services, task_id, keys)
@@ -141,24 +167,41 @@ async def _check_webhook(services: Services, body: GenerationRequest) -> None:
             raise Invalid(["body", "webhook_url"], str(refusal)) from None
 
 
-async def _load_images(services: Services, body: GenerationRequest) -> list[InputImage]:
-    """All input pictures, decoded and checked, in the request's order. The first bad one is named."""
-    inputs = body.image_inputs()
-    loaded = await asyncio.gather(*(load_image(value, services.guard) for _, value in inputs), return_exceptions=True)
-    images: list[InputImage] = []
-    for (loc, _), image in zip(inputs, loaded, strict=True):
+async def _adapter(
+    services: Services, caller: ApiKey, endpoint: Endpoint, body: GenerationRequest
+) -> dict[str, Any] | None:
+    """The tuned model that the request asks for, as the job names it."""
+    wanted = body.tuned_model()
+    if wanted is None:
+        return None
+    finetune_id, strength = wanted
+    finetune = await services.finetunes.get(finetune_id, caller.project)
+    if finetune is None or finetune.status != "Ready" or finetune.lane != endpoint.model:
+        raise HTTPException(400, "Finetune not found or not ready")
+    return {"id": finetune.id, "key": finetune.key, "strength": strength}
+
+
+async def _load_pictures(services: Services, body: GenerationRequest) -> list[Picture]:
+    """All input pictures, decoded, checked and as the model is to get them. The first bad one is named."""
+    sent = body.image_inputs()
+    loaded = await asyncio.gather(*(load_image(each.value, services.guard) for each in sent), return_exceptions=True)
+    pictures: list[Picture] = []
+    for each, image in zip(sent, loaded, strict=True):
         if isinstance(image, BadImage):
-            raise Invalid(["body", *loc], str(image), "image_invalid")
+            raise Invalid(["body", *each.loc], str(image), "image_invalid")
         if isinstance(image, BaseException):
             raise image
-        images.append(image)
-    return images
+        pictures.append(Picture(each.role, image))
+    try:
+        return await asyncio.to_thread(body.prepared, pictures) if pictures else []
+    except PictureProblem as problem:
+        raise Invalid(["body", problem.field], str(problem), problem.kind) from None
 
 
-async def _store_images(services: Services, task_id: str, keys: list[str], images: list[InputImage]) -> None:
-    if images:
+async def _store(services: Services, task_id: str, keys: list[str], pictures: list[Picture]) -> None:
+    if pictures:
         await services.tasks.reserve(task_id)
-        for key, image in zip(keys, images, strict=True):
+        for key, (_, image) in zip(keys, pictures, strict=True):
             await services.objects.put(key, image.data, image.content_type)
 
 
@@ -168,19 +211,20 @@ async def _discard(services: Services, task_id: str, keys: list[str]) -> None:
         await services.tasks.sweep([task_id], limit=0)
 
 
-def _job(plan: Plan, keys: list[str], tolerance: int, price: int) -> dict[str, Any]:
-    return {
-        "prompt": plan.prompt,
-        "width": plan.width,
-        "height": plan.height,
-        "area": plan.area,
-        "steps": plan.steps,
-        "seed": plan.seed,
-        "output_format": plan.output_format,
-        "references": keys,
-        "safety_tolerance": tolerance,
-        "price": price,
-    }
+def _by_role(pictures: list[Picture], keys: list[str]) -> dict[str, Any]:
+    """The job's fields for its pictures: a list of references, one key or None for any other role."""
+    references = [key for key, (role, _) in zip(keys, pictures, strict=True) if role == "references"]
+    single = {role: key for key, (role, _) in zip(keys, pictures, strict=True) if role != "references"}
+    return {"references": references, **dict.fromkeys(("mask", "control", "image_prompt")), **single}
+
+
+def _job(
+    plan: Plan, pictures: dict[str, Any], adapter: dict[str, Any] | None, tolerance: int, price: int
+) -> dict[str, Any]:
+    """What the dispatcher needs: the plan as it is, the keys of the pictures, and what the plan does not know."""
+    decided = asdict(plan)
+    del decided["input_pixels"]
+    return {**decided, **pictures, "adapter": adapter, "safety_tolerance": tolerance, "price": price}
 
 
 def _reply(

@@ -24,6 +24,7 @@ class ValidationProblem(BaseModel):
 
 
 _MEANINGS = {
+    400: "No such tuned model, or not ready",
     402: "Not enough credits, or a spending limit reached",
     403: "Key missing, wrong or revoked",
     404: "Not found",

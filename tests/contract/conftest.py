@@ -11,7 +11,7 @@ import pytest
 from picture_web import PictureWeb, serving
 from running_service import Client, Service, StartService, Worker, running
 
-from serve_app.settings import TaskSettings
+from serve_app.settings import ModelSettings, TaskSettings
 
 MANY = 1_000_000
 
@@ -20,7 +20,9 @@ MANY = 1_000_000
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     # No dispatcher runs, so a lease that ran out would not come back: let none run out.
     tasks = TaskSettings(max_ready=MANY, lease_s=3600)
-    with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks) as service:
+    # Uploads of tuned models are checked against their base, and only the bundled ones are here.
+    models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
+    with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks, models=models) as service:
         yield service
 
 

@@ -81,17 +81,17 @@ class Worker:
     def take(self, task_id: str) -> Lease:
         """The lease of this very task; all that wait before it are leased, too."""
         if task_id not in self._held:
-            for lease in self.run(self.tasks.lease(LANE, "worker", 10_000, 100_000)):
+            for lease in self.run(self.tasks.lease(self._lane(task_id), "worker", 10_000, 100_000)):
                 self._held[lease.id] = lease
         return self._held[task_id]
 
     def advance(self, task_id: str, status: Status, **fields: Any) -> None:
         attempt = self.take(task_id).attempt
-        assert self.run(self.tasks.advance(LANE, task_id, attempt, status, **fields))
+        assert self.run(self.tasks.advance(self._lane(task_id), task_id, attempt, status, **fields))
 
     def end(self, task_id: str, status: Status, **outcome: Any) -> None:
         attempt = self.take(task_id).attempt
-        assert self.run(self.tasks.complete(LANE, task_id, attempt, status, **outcome))
+        assert self.run(self.tasks.complete(self._lane(task_id), task_id, attempt, status, **outcome))
 
     def show_preview(self, task_id: str, data: bytes, step: int, steps: int) -> None:
         key = f"previews/{task_id}/{step}.jpeg"
@@ -121,6 +121,11 @@ class Worker:
         task = self.run(self.tasks.get(task_id))
         assert task is not None
         return task.job
+
+    def _lane(self, task_id: str) -> str:
+        task = self.run(self.tasks.get(task_id))
+        assert task is not None
+        return task.lane
 
 
 class _Server(uvicorn.Server):
@@ -197,6 +202,16 @@ class Client(httpx2.Client):
         assert response.status_code == 200, response.text
         return response.json()["id"]
 
+    def order(self, endpoint: str, **body: Any) -> httpx2.Response:
+        """Submits to an endpoint by its name."""
+        return self.post(f"/v1/{endpoint}", json=body)
+
+    def ordered(self, endpoint: str, **body: Any) -> str:
+        """The id of a task that an endpoint accepted."""
+        response = self.order(endpoint, **body)
+        assert response.status_code == 200, response.text
+        return response.json()["id"]
+
     def poll(self, task_id: str, **query: Any) -> httpx2.Response:
         return self.get("/v1/get_result", params={"id": task_id, **query})
 
@@ -222,7 +237,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
     """The service with the shipped catalog; `changes` are settings."""
     settings = Settings(
         data_dir=folder,
-        catalog=repository / "configs/catalog.yaml",
+        catalog=changes.pop("catalog", repository / "configs/catalog.yaml"),
         redis=RedisSettings(url=redis_url, prefix=f"contract-{uuid.uuid4().hex}:"),
         **changes,
     )

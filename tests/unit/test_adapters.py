@@ -123,8 +123,7 @@ def test_requests_with_different_tuned_models_share_a_batch(family: Family, stor
     backend = DiffusionBackend(family, store)
     a, b = (Adapter(name, f"finetunes/{name}", 0.5) for name in "ab")
     jobs = [
-        replace(JOB, adapter=adapter)
-        for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
+        replace(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
     ]
     together = pictures(backend, jobs)
     alone = [pictures(backend, [job])[0] for job in jobs]

@@ -7,7 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from serve_app import catalog, settings
-from serve_app.settings import Settings
+from serve_app.requests.plan import Sampling
+from serve_app.settings import ModelSettings, ServiceSettings, Settings
 
 PROFILES = ("local", "single-gpu", "cluster")
 
@@ -84,3 +85,38 @@ def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp:
     chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
     price = chosen.endpoints["gen-3-image-klein"].price
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
+
+
+def test_requests_without_steps_need_a_model_that_knows() -> None:
+    endpoint = {"model": "m", "request": "kontext", "price": {"first": 1}, "safety": {"approved": 2}}
+    models = {"m": {"checkpoint": "x"}}
+    with pytest.raises(ValidationError, match=r"models\.m\.steps"):
+        catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": endpoint}})
+
+
+def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
+    path = repository / "configs/catalog.yaml"
+    plain = Settings(catalog=path)
+    chosen = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
+    known = catalog.load(plain)
+    endpoint = known.endpoints["gen-2-max"]
+    assert known.sampling(endpoint, plain) == Sampling(steps=28, guidance=4.0)
+    assert known.sampling(endpoint, chosen) == Sampling(steps=3, guidance=1.5)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_model_has_an_entry_in_every_profile(repository: Path, profile: str) -> None:
+    written = settings.load(repository / f"configs/{profile}.yaml")
+    known = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
+    assert set(written.models) == set(known.models)
+
+
+def test_an_end_before_its_announcement_is_refused() -> None:
+    with pytest.raises(ValidationError, match="sunset"):
+        catalog.Deprecated.model_validate({"since": "2026-01-01", "sunset": "2025-01-01"})
+
+
+@pytest.mark.parametrize("alias", ["Flux", "a/b", "a-b", ""])
+def test_aliases_are_single_words(alias: str) -> None:
+    with pytest.raises(ValidationError):
+        ServiceSettings(path_aliases=[alias])

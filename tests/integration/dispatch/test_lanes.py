@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
 from simulated_model import SimulatedModel
 
 from serve_app.lanes import Lane
+from serve_app.lifecycle import Means, Patience
 from serve_app.settings import DispatcherSettings, ModelSettings
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -29,12 +31,14 @@ class Scene:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
         self.model = SimulatedModel()
         self.lanes: list[Lane] = []
+        self.rewrite: Callable[[str, int], Awaitable[str]] | None = None
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, **settings: Any) -> Lane:
         owner = f"d{len(self.lanes)}"
         chosen = DispatcherSettings(**settings)
-        lane = Lane(LANE, owner, self.store, self.model.generate, chosen, ModelSettings(max_running=25))
+        means = Means(self.model.generate, Patience(chosen.start_s, chosen.stall_s, rewrite_s=0.2), self.rewrite)
+        lane = Lane(LANE, owner, self.store, means, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)
         self._loops[lane] = [asyncio.create_task(lane.lease()), asyncio.create_task(lane.heartbeat())]
         return lane
@@ -46,7 +50,7 @@ class Scene:
         for task in list(lane._tasks):
             task.cancel()
 
-    async def submit(self, n: int = 1, prompt: str = "a star") -> list[str]:
+    async def submit(self, n: int = 1, prompt: str = "a star", rewrite: bool = False) -> list[str]:
         ids = []
         for _ in range(n):
             job = {
@@ -58,6 +62,7 @@ class Scene:
                 "output_format": "png",
                 "references": [],
                 "price": 900,
+                "rewrite": rewrite,
             }
             task_id = str(uuid.uuid4())
             await self.store.submit(NewTask(task_id, "p", LANE, "gen-test", json.dumps(job), 1.0, "{}"))
@@ -247,3 +252,32 @@ async def test_two_dispatchers_share_the_work_and_double_nothing(scene: Scene) -
     tasks = await scene.ended(ids)
     assert {task.status for task in tasks} == {Status.READY}
     assert set(scene.model.finished.values()) == {1}
+
+
+async def test_a_prompt_is_rewritten_where_that_is_asked_for(scene: Scene) -> None:
+    async def rewrite(prompt: str, seed: int) -> str:
+        return f"{prompt}, at dawn, {seed}"
+
+    scene.rewrite = rewrite
+    scene.dispatcher()
+    (plain,) = await scene.ended(await scene.submit())
+    (rewritten,) = await scene.ended(await scene.submit(rewrite=True))
+    assert plain.result is not None
+    assert plain.result["prompt"] == "a star"
+    assert rewritten.result is not None
+    assert rewritten.result["prompt"] == "a star, at dawn, 1"
+
+
+@pytest.mark.parametrize("failure", ["error", "silence"])
+async def test_a_rewriter_that_fails_leaves_the_prompt_as_it_is(scene: Scene, failure: str) -> None:
+    async def rewrite(prompt: str, seed: int) -> str:
+        if failure == "silence":
+            await asyncio.Event().wait()
+        raise ActorUnavailableError("gone", None)
+
+    scene.rewrite = rewrite
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit(rewrite=True))
+    assert task.status is Status.READY
+    assert task.result is not None
+    assert task.result["prompt"] == "a star"

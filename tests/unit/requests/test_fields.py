@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -23,11 +23,12 @@ from serve_app.requests.fields import (
     located_error,
     random_seed,
 )
+from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
 
 
 class _Request(GenerationRequest):
-    image_fields: ClassVar[tuple[str, ...]] = ("images", "image")
+    image_fields: ClassVar[Mapping[str, Role]] = {"images": "references", "image": "mask"}
     images: list[ImageInput] | None = Field(default=None, repr=False)
     image: ImageInput | None = Field(default=None, repr=False)
 
@@ -141,9 +142,13 @@ def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
     assert "hush" not in str(refused.value)
 
 
-def test_image_inputs_come_in_order_with_their_location() -> None:
+def test_image_inputs_come_in_order_with_their_location_and_role() -> None:
     request = _Request(images=["a", "b"], image="c")
-    assert request.image_inputs() == [(("images", "0"), "a"), (("images", "1"), "b"), (("image",), "c")]
+    assert request.image_inputs() == [
+        (("images", "0"), "a", "references"),
+        (("images", "1"), "b", "references"),
+        (("image",), "c", "mask"),
+    ]
     assert _Request().image_inputs() == []
 
 

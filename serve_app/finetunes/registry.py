@@ -1,0 +1,108 @@
+"""Tuned models (LoRA) that clients uploaded: who owns which, and for which base.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:finetune:{id}` | hash | `id name project endpoint lane key status rank layers size created` |
+| `gen:finetunes:{project}` | zset | the project's ids by upload |
+
+A tuned model is `Pending` from before its file is stored until it has been checked; only then it is `Ready`. What a
+crashed upload leaves behind is therefore always listed, and can be deleted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from redis.asyncio import Redis
+
+
+@dataclass(frozen=True, slots=True)
+class Finetune:
+    id: str
+    name: str
+    project: str
+    endpoint: str
+    """The base endpoint it was made for."""
+    lane: str
+    key: str
+    """Of its weights, in the object store."""
+    created: float
+    """Epoch seconds."""
+    status: Literal["Pending", "Ready"] = "Pending"
+    rank: int = 0
+    layers: int = 0
+    size: int = 0
+    """Length of the file in bytes."""
+
+
+class FinetuneRegistry:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+
+    async def begin(self, name: str, project: str, endpoint: str, lane: str) -> Finetune:
+        """A new entry, `Pending`, that says where its file is to be stored."""
+        finetune_id = secrets.token_hex(8)
+        key = f"finetunes/{finetune_id}/weights.safetensors"
+        finetune = Finetune(finetune_id, name, project, endpoint, lane, key, round(time.time(), 3))
+        await self._put(finetune)
+        return finetune
+
+    async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:
+        """Makes the entry `Ready`."""
+        ready = dataclasses.replace(finetune, status="Ready", rank=rank, layers=layers, size=size)
+        await self._put(ready)
+        return ready
+
+    async def get(self, finetune_id: str, project: str) -> Finetune | None:
+        """None when the project has no such tuned model."""
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
+        return _finetune(raw) if raw and raw["project"] == project else None
+
+    async def list(self, project: str) -> list[Finetune]:
+        """Newest first."""
+        ids = await cast(Awaitable[list[str]], self._redis.zrange(self._index(project), 0, -1, desc=True))
+        pipe = self._redis.pipeline(transaction=False)
+        for finetune_id in ids:
+            pipe.hgetall(self._key(finetune_id))
+        return [_finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
+
+    async def remove(self, finetune: Finetune) -> None:
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.delete(self._key(finetune.id))
+        pipe.zrem(self._index(finetune.project), finetune.id)
+        await pipe.execute()
+
+    async def _put(self, finetune: Finetune) -> None:
+        mapping: dict[Any, Any] = dataclasses.asdict(finetune)
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.hset(self._key(finetune.id), mapping=mapping)
+        pipe.zadd(self._index(finetune.project), {finetune.id: finetune.created})
+        await pipe.execute()
+
+    def _key(self, finetune_id: str) -> str:
+        return f"{self._prefix}finetune:{finetune_id}"
+
+    def _index(self, project: str) -> str:
+        return f"{self._prefix}finetunes:{project}"
+
+
+def _finetune(raw: dict[str, str]) -> Finetune:
+    return Finetune(
+        id=raw["id"],
+        name=raw["name"],
+        project=raw["project"],
+        endpoint=raw["endpoint"],
+        lane=raw["lane"],
+        key=raw["key"],
+        created=float(raw["created"]),
+        status="Ready" if raw["status"] == "Ready" else "Pending",
+        rank=int(raw["rank"]),
+        layers=int(raw["layers"]),
+        size=int(raw["size"]),
+    )

@@ -1,0 +1,67 @@
+"""What the image endpoints before generation 3 share: many clients of them exist, and each sends a little more.
+
+Unknown fields are ignored, an explicit null means "not set", and prompts may be empty.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from serve_app.requests.fields import (
+    JSON_NUMBER,
+    Flag,
+    GenerationRequest,
+    NullIsUnset,
+    OutputFormat,
+    WideSeed,
+    random_seed,
+)
+
+LIMITS_OF_A_PICTURE = (
+    "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright"
+)
+
+
+class TolerantRequest(GenerationRequest):
+    model_config = ConfigDict(extra="ignore")
+
+    seed: WideSeed | None = Field(
+        default=None,
+        description="The same seed with the same request gives the same picture. Random when left out. Beyond 2^53, "
+        "JavaScript reads the seed of the answer rounded.",
+        examples=[42],
+    )
+    safety_tolerance: Annotated[int, Field(ge=0, le=6), JSON_NUMBER] | None = Field(
+        default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
+    )
+    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+        default="jpeg", description="File format of the result.", examples=["png"]
+    )
+
+    def chosen_seed(self) -> int:
+        return random_seed() if self.seed is None else self.seed
+
+
+class UpsamplingRequest(TolerantRequest):
+    """`disable_pup` is understood as the opposite of `prompt_upsampling`, and ignored beside it."""
+
+    prompt_upsampling: Flag = Field(
+        default=False, description="Rewrites the prompt for a more creative result.", examples=[False]
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_the_opposite(cls, body: Any) -> Any:
+        return with_opposite(body, "prompt_upsampling", "disable_pup")
+
+
+def with_opposite(body: Any, own: str, other: str) -> Any:
+    """The body with `own` set from its opposite `other`, where only that was sent.
+
+    Of two that contradict each other, `own` counts: clients send the defaults of both without meaning either.
+    """
+    if isinstance(body, dict) and body.get(own) is None and isinstance(body.get(other), bool):
+        return body | {own: not body[other]}
+    return body

@@ -1,0 +1,47 @@
+"""The image endpoints before generation 3, by their names, with the least that each takes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from picture_web import encoded, picture
+from PIL import Image
+
+PHOTO = encoded(picture(96, 64))
+MASK = encoded(picture(96, 64, mode="L"))
+
+MINIMAL: dict[str, dict[str, Any]] = {
+    "gen-2-max": {"prompt": "a cat"},
+    "gen-2-pro-preview": {"prompt": "a cat"},
+    "gen-2-pro": {"prompt": "a cat"},
+    "gen-kontext-pro": {"prompt": "a cat"},
+    "gen-pro": {},
+    "gen-pro-1.0-fill": {"image": PHOTO, "mask": MASK},
+    "gen-pro-1.0-canny": {"prompt": "a cat", "control_image": PHOTO},
+}
+ENDPOINTS = list(MINIMAL)
+GEN_2 = ["gen-2-max", "gen-2-pro-preview", "gen-2-pro"]
+
+PICTURE_FIELDS: list[tuple[str, str]] = [
+    *(("gen-2-max", f"input_image{suffix}") for suffix in ("", *(f"_{n}" for n in range(2, 9)))),
+    ("gen-2-pro-preview", "input_image"),
+    ("gen-2-pro", "input_image_8"),
+    *(("gen-kontext-pro", f"input_image{suffix}") for suffix in ("", "_2", "_3", "_4")),
+    ("gen-pro", "image_prompt"),
+    ("gen-pro-1.0-fill", "image"),
+    ("gen-pro-1.0-fill", "mask"),
+    ("gen-pro-1.0-canny", "control_image"),
+    ("gen-pro-1.0-canny", "preprocessed_image"),
+]
+"""Every field that holds a picture; of endpoints that share their request, one has them all."""
+
+
+def cut_out(opaque: tuple[int, int, int, int] | None, size: tuple[int, int] = (96, 64)) -> str:
+    """A picture that is transparent except in a box; opaque everywhere without one."""
+    image = Image.new("RGBA", size, (200, 10, 10, 255 if opaque is None else 0))
+    if opaque is not None:
+        image.paste((200, 10, 10, 255), opaque)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return encoded(buffer.getvalue())

@@ -1,0 +1,174 @@
+"""What the image endpoints before generation 3 answer: prices, headers, other names, other regions."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
+from picture_web import encoded, picture
+from running_service import HOOK, Client, Service, StartService, Worker
+
+from serve_app import catalog
+from serve_app.deprecation import notices
+from serve_app.ingress import create_app
+from serve_app.settings import ServiceSettings, Settings
+
+QUOTED = [*GEN_2, "gen-kontext-pro"]
+CANNY = "gen-pro-1.0-canny"
+KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
+MP_2 = {"width": 2048, "height": 1024}
+
+
+def pictures(*sizes: tuple[int, int]) -> dict[str, str]:
+    names = ["input_image", *(f"input_image_{n}" for n in range(2, 9))]
+    return {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=False)}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_keys_of_the_reply(client: Client, endpoint: str) -> None:
+    plain = client.order(endpoint, **MINIMAL[endpoint]).json()
+    assert set(plain) == KEYS
+    for name in ("cost", "input_mp", "output_mp"):
+        assert (plain[name] is not None) == (endpoint in QUOTED)
+    hooked = client.order(endpoint, **MINIMAL[endpoint], webhook_url=HOOK).json()
+    assert set(hooked) == KEYS | {"status", "webhook_url"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "cost", "input_mp", "output_mp"),
+    [
+        ("gen-2-max", {}, 7, 0, 1),
+        ("gen-2-max", MP_2, 10, 0, 2),
+        ("gen-2-max", pictures((1024, 1024)), 10, 1, 1),
+        ("gen-2-max", pictures((1040, 1024), (1040, 1024)), 7 + 3 + 3 * 3, 2.03, 1.02),
+        ("gen-2-pro", {"width": 256, "height": 256}, 3, 0, 0.06),
+        ("gen-2-pro", {"width": 1920, "height": 1080}, 4.5, 0, 1.98),
+        ("gen-2-pro-preview", pictures((1024, 1024)), 4.5, 1, 1),
+        ("gen-kontext-pro", {}, 4, 0, 1),
+        ("gen-kontext-pro", pictures((2048, 1024)), 4, 2, 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_prices(
+    client: Client, endpoint: str, body: dict[str, Any], cost: float, input_mp: float, output_mp: float
+) -> None:
+    reply = client.order(endpoint, prompt="x", **body).json()
+    assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (cost, input_mp, output_mp)
+
+
+@pytest.mark.parametrize(("endpoint", "cost"), [("gen-2-max", 7), ("gen-pro", 5), ("gen-pro-1.0-fill", 5)])
+def test_the_settled_cost_is_told_by_every_endpoint(client: Client, worker: Worker, endpoint: str, cost: float) -> None:
+    task_id = client.ordered(endpoint, **MINIMAL[endpoint], seed=2**64 - 1)
+    worker.deliver(task_id, picture(form="JPEG"))
+    polled = client.poll(task_id).json()
+    assert (polled["cost"], polled["result"]["seed"]) == (cost, 2**64 - 1)
+
+
+def test_endpoints_have_queues_of_their_own(service: Service) -> None:
+    endpoints = service.app.state.services.catalog.endpoints
+    assert len({endpoints[name].model for name in ENDPOINTS}) == len(ENDPOINTS)
+
+
+def test_the_snapshot_is_pinned(service: Service) -> None:
+    chosen = service.app.state.services.catalog
+    assert chosen.models[chosen.endpoints["gen-2-pro"].model].revision
+    assert chosen.models[chosen.endpoints["gen-2-pro-preview"].model].revision is None
+
+
+# Deprecation.
+
+
+def test_a_deprecated_endpoint_says_so_in_every_answer(client: Client) -> None:
+    for response in (client.order(CANNY, **MINIMAL[CANNY]), client.order(CANNY), client.get(f"/v1/{CANNY}")):
+        assert response.headers["deprecation"] == "@1761868800"
+        assert "sunset" not in response.headers
+    described = client.get("/openapi.json").json()["paths"]
+    assert described[f"/v1/{CANNY}"]["post"]["deprecated"] is True
+
+
+@pytest.mark.parametrize("endpoint", [name for name in ENDPOINTS if name != CANNY])
+def test_others_do_not(client: Client, endpoint: str) -> None:
+    response = client.order(endpoint)
+    assert not {"deprecation", "sunset"} & set(response.headers)
+
+
+def test_the_end_is_told_as_a_date() -> None:
+    assert notices(date(2025, 10, 31), date(2027, 1, 1)) == {
+        "Deprecation": "@1761868800",
+        "Sunset": "Fri, 01 Jan 2027 00:00:00 GMT",
+    }
+
+
+# Other names.
+
+
+def test_without_aliases_there_are_none(client: Client) -> None:
+    assert client.order("flux-kontext-pro", prompt="x").status_code == 404
+
+
+def test_aliases_lead_to_the_same_endpoints(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(path_aliases=["flux", "other"]))
+    with service.client() as client:
+        for token in ("flux", "other", "gen"):
+            for endpoint in (*ENDPOINTS, "gen-3-image-klein"):
+                body = MINIMAL.get(endpoint, {"prompt": "x"})
+                name = endpoint.replace("gen", token, 1)
+                assert client.order(name, **body).status_code == 200, name
+        assert client.order("flux-pro-1.0-canny").headers["deprecation"]
+        for path in ("fluxx-pro", "flux", "flux-", "flux-none", "xflux-pro"):
+            response = client.order(path, prompt="x")
+            assert (response.status_code, response.json()) == (404, {"detail": "Not Found"}), path
+        assert "flux" not in client.get("/openapi.json").text
+        listed = client.get("/v1/tasks").json()["tasks"]
+        assert {task["endpoint"] for task in listed} == {*ENDPOINTS, "gen-3-image-klein"}
+
+
+# Regions.
+
+REGIONS = {"eu": "https://eu.test", "us": "https://us.test/"}
+
+
+@pytest.fixture
+def regional(repository: Path, tmp_path: Path) -> Path:
+    """The catalog with one endpoint in one region and another in two."""
+    path = repository / "configs/catalog.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["endpoints"]["gen-pro"]["regions"] = ["us"]
+    content["endpoints"]["gen-2-pro"]["regions"] = ["us", "eu"]
+    copy = tmp_path / "catalog.yaml"
+    copy.write_text(yaml.safe_dump(content))
+    return copy
+
+
+def app_of(regional: Path, region: str | None) -> Any:
+    settings = Settings(catalog=regional, service=ServiceSettings(region=region, regions=REGIONS))
+    return create_app(settings, catalog.load(settings))
+
+
+def test_an_endpoint_of_another_region_is_told_where_it_is(start_service: StartService, regional: Path) -> None:
+    service = start_service(catalog=regional, service=ServiceSettings(region="eu", regions=REGIONS))
+    with service.client() as client:
+        response = client.order("gen-pro")
+        assert response.status_code == 404
+        detail = "Not served in region eu; this endpoint is at https://us.test/v1/gen-pro"
+        assert response.json() == {"detail": detail}
+        client.ordered("gen-2-pro", prompt="x")
+        client.ordered("gen-2-max", prompt="x")
+        assert "/v1/gen-pro" not in client.get("/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("region", ["us", None])
+def test_at_home_or_without_regions_all_is_served(regional: Path, region: str | None) -> None:
+    assert "/v1/gen-pro" in app_of(regional, region).openapi()["paths"]
+
+
+def test_a_region_without_an_address_is_refused(regional: Path) -> None:
+    with pytest.raises(ValueError, match="region 'asia'"):
+        ServiceSettings(region="asia", regions=REGIONS)
+    settings = Settings(catalog=regional, service=ServiceSettings(region="eu", regions={"eu": "https://eu.test"}))
+    with pytest.raises(ValueError, match=r"gen-.*regions"):
+        catalog.load(settings)
