@@ -33,6 +33,7 @@ class ImageModel:
     async def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         began = time.monotonic()
+        logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(_engine, spec)
         # Tells Serve's router which tuned models were here last, as many as the engine keeps.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
