@@ -14,6 +14,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from diffusers import loaders
 from obstore.exceptions import BaseError
 from safetensors import SafetensorError
@@ -62,6 +63,16 @@ def read(data: bytes, transformer: nn.Module) -> TunedModel:
 
     `transformer` may be on the meta device: then only names and shapes are checked. Raises AdapterError.
     """
+    try:
+        return _read(data, transformer)
+    except AdapterError:
+        raise
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        # Whatever hostile or broken files make of the steps below, they are no tuned models.
+        raise AdapterError("it is damaged, or no LoRA") from error
+
+
+def _read(data: bytes, transformer: nn.Module) -> TunedModel:
     tensors, alphas = _converted(data, type(transformer).__name__)
     names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
     strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
@@ -154,6 +165,8 @@ def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], line
         raise AdapterError(f"half of {name} is missing")
     down, up = tensors[name + _DOWN], tensors[name + _UP]
     rank = down.shape[0]
+    if rank == 0 or not (torch.isfinite(down).all() and torch.isfinite(up).all()):
+        raise AdapterError(f"{name} is empty, or not all numbers")
     if down.shape != (rank, linear.in_features) or up.shape != (linear.out_features, rank):
         shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
         raise AdapterError(f"{name} is {shapes}, but the base's layer {linear.out_features} x {linear.in_features}")

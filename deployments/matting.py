@@ -52,5 +52,7 @@ def _soft(subject: npt.NDArray[np.uint8], pixels: Pixels) -> npt.NDArray[np.uint
     if not subject.any():
         return np.full((height, width), 255, np.uint8)
     cleaned: Any = cv2.morphologyEx(subject * 255, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    if not cleaned.any():
+        cleaned = subject * 255  # a subject as thin as specks of noise
     enlarged: Any = cv2.resize(cleaned, (width, height), interpolation=cv2.INTER_LINEAR)
     return enlarged

@@ -68,6 +68,7 @@ class Dispatcher:
         await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
         for loop in self._loops:
             loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         await self._redis.aclose()
 
     async def _listen(self) -> None:

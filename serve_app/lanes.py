@@ -25,6 +25,8 @@ _NOT_ITS_FAULT = (NotStarted, RequestCancelledError)
 _PAUSE = (OutOfReach, BackPressureError, DeploymentUnavailableError)
 """Trying again at once would most likely end the same way."""
 _PAUSE_S = 1.0
+_REWRITING = 4
+"""Tasks whose prompt may be rewritten at a time, as a multiple of the headroom."""
 
 
 class Lane:
@@ -54,13 +56,26 @@ class Lane:
         while not self._draining:
             # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
             self.wake.clear()
-            room = self._headroom - sum(not flight.started for flight in self._flights.values())
+            room = self._room()
             leases = await self._store.lease(self.name, self._owner, room, self._window) if room > 0 else []
             for lease in leases:
-                self._start(lease)
+                if self._draining:
+                    await self._store.release(self.name, lease.id, lease.attempt, strike=False)
+                else:
+                    self._start(lease)
             if not leases:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.wake.wait(), _IDLE_POLL_S)
+
+    def _room(self) -> int:
+        """How many tasks to take now.
+
+        Those whose prompt is being rewritten have not come to the model yet, and count apart: a slow rewriter must not
+        keep the model idle.
+        """
+        rewriting = sum(flight.rewriting for flight in self._flights.values())
+        committed = sum(not flight.started for flight in self._flights.values()) - rewriting
+        return min(self._headroom - committed, _REWRITING * self._headroom - rewriting)
 
     async def heartbeat(self) -> None:
         """Prolongs the leases; work whose lease is lost stops."""
@@ -103,7 +118,7 @@ class Lane:
 
     async def _fly(self, flight: Flight) -> None:
         try:
-            await carry_out(flight, self._means, self._store, self.wake.set)
+            await carry_out(flight, self._means, self._store, self.wake.set, lambda: self._draining)
         except Stale:
             logger.info("%s, attempt %d, belongs to someone else by now or has ended", *flight.held)
         except _NOT_ITS_FAULT as reason:

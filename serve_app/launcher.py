@@ -135,6 +135,8 @@ async def _valid_key(settings: Settings, secret: str | None) -> str:
         keys = KeyStore(redis, settings.redis.prefix)
         if secret and await keys.authenticate(secret):
             return secret
+        if secret and await keys.is_revoked(secret):
+            secret = None
         return (await keys.create("local", secret=secret))[1]
     finally:
         await redis.aclose()

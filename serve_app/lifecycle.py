@@ -61,6 +61,8 @@ class Flight:
     lease: Lease
     stream: Stream | None = None
     started: bool = False
+    rewriting: bool = False
+    """Its prompt is with the rewriter; the model has not been called yet."""
     completing: bool = False
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
     work_began: float = field(default_factory=time.time)
@@ -88,14 +90,23 @@ class Means:
     rewrite: Callable[[str, int], Awaitable[str]] | None = None
 
 
-async def carry_out(flight: Flight, means: Means, store: TaskStore, on_start: Callable[[], None]) -> None:
+async def carry_out(
+    flight: Flight,
+    means: Means,
+    store: TaskStore,
+    on_change: Callable[[], None],
+    draining: Callable[[], bool] = lambda: False,
+) -> None:
     """Decide what is open, let the model work, publish what came of it.
 
+    `on_change` is called whenever room for further tasks may have come; nothing new is begun while `draining`.
     Returns once the outcome is published. Raises the exceptions above, and whatever the stream raises; then
     nothing was published, and the caller gives the task back.
     """
     work = _Work(flight, store)
-    job = await _decide(work, means)
+    job = await _decide(work, means, on_change)
+    if draining():
+        raise NotStarted
 
     flight.stream = means.call(job)
     async for event in _events(flight, means.patience):
@@ -103,7 +114,7 @@ async def carry_out(flight: Flight, means: Means, store: TaskStore, on_start: Ca
             case Started():
                 flight.started = True
                 flight.work_began = time.time()
-                on_start()
+                on_change()
                 await work.advance(Status.GENERATING, progress=0.0)
             case Progress(fraction):
                 await work.note(progress=fraction)
@@ -122,7 +133,7 @@ async def carry_out(flight: Flight, means: Means, store: TaskStore, on_start: Ca
     raise WorkerLost("the stream ended without an outcome")
 
 
-async def _decide(work: _Work, means: Means) -> GenerationJob:
+async def _decide(work: _Work, means: Means, on_rewriting: Callable[[], None]) -> GenerationJob:
     """Fills in what submission left open: the final prompt, and the ratio of a text-to-image request."""
     flight, spec = work.flight, work.spec
     prompt, width, height = spec["prompt"], spec["width"], spec["height"]
@@ -130,7 +141,10 @@ async def _decide(work: _Work, means: Means) -> GenerationJob:
     if rewrite is not None or width is None:
         await work.advance(Status.REASONING)
     if rewrite is not None:
+        flight.rewriting = True
+        on_rewriting()
         prompt = await _rewritten(rewrite, prompt, spec["seed"], means.patience.rewrite_s)
+        flight.rewriting = False
     if width is None:
         ratio = ratio_from_prompt(caption(spec["prompt"])) or DEFAULT_RATIO
         width, height = size_for(RATIOS[ratio], spec["area"])

@@ -70,6 +70,7 @@ class TaskSettings(Section):
 
 class FinetuneSettings(Section):
     max_mb: int = Field(default=1024, ge=1)
+    max_per_project: int = Field(default=100, ge=1)
 
 
 class NetworkSettings(Section):

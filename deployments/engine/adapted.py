@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,11 +46,18 @@ def adapted(transformer: nn.Module, rows: Sequence[Applied | None]) -> Iterator[
         transformer.get_submodule(name).register_forward_hook(_adding(layers, len(rows)))
         for name, layers in parts.items()
     ]
+    # Compiled blocks don't see hooks that come later, so such a forward runs as it is written.
+    uncompiled = torch.compiler.set_stance("force_eager") if hooks and _is_compiled(transformer) else nullcontext()
     try:
-        yield
+        with uncompiled:
+            yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _is_compiled(transformer: nn.Module) -> bool:
+    return any(getattr(module, "_compiled_call_impl", None) is not None for module in transformer.modules())
 
 
 def _adding(layers: Sequence[tuple[int, LowRank, float]], batch: int):

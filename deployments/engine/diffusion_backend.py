@@ -46,7 +46,7 @@ class DiffusionBackend:
                 ready[index] = _commission(job, fetched)
         with translated_out_of_memory():
             results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
-        return [self._tuned(results[index]) for index in range(len(jobs))]
+            return [self._tuned(results[index]) for index in range(len(jobs))]
 
     def step(self, states: Sequence[State]) -> None:
         step(self._family, states)

@@ -48,6 +48,9 @@ def step(family: Velocity, states: Sequence[State]) -> None:
         assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
         moved = (x + dt[:, None, None] * v.float()).split(1)
         velocities = v.float().split(1)
+        if x.is_cuda:
+            # A GPU works on in the background, but whoever times steps or waits for them must see them end.
+            torch.cuda.current_stream(x.device).synchronize()
     for state, row, velocity in zip(states, moved, velocities, strict=True):
         state.x, state.v, state.i = row, velocity, state.i + 1
         if state.i == state.total_steps:

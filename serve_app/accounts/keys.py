@@ -4,6 +4,7 @@
 |---|---|---|
 | `gen:key:{sha256}` | hash | `id name project hint created` of a valid key |
 | `gen:keys` | hash | key id to sha256, revoked ones removed |
+| `gen:keys:revoked` | set | sha256 of revoked keys |
 
 Keys have 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs nothing per request.
 """
@@ -75,6 +76,11 @@ class KeyStore:
         self._cache[digest] = (now, key)
         return key
 
+    async def is_revoked(self, secret: str) -> bool:
+        """Whether the key was valid once and must not be again."""
+        member = self._redis.sismember(f"{self._prefix}keys:revoked", _digest(secret))
+        return bool(await cast(Awaitable[int], member))
+
     async def list(self) -> list[ApiKey]:
         """All valid keys, oldest first."""
         digests = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys"))
@@ -92,6 +98,7 @@ class KeyStore:
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(f"{self._prefix}key:{digest}")
         pipe.hdel(f"{self._prefix}keys", key_id)
+        pipe.sadd(f"{self._prefix}keys:revoked", digest)
         await pipe.execute()
         self._cache.pop(digest, None)
         return True

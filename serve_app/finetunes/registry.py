@@ -72,6 +72,9 @@ class FinetuneRegistry:
             pipe.hgetall(self._key(finetune_id))
         return [_finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
 
+    async def count(self, project: str) -> int:
+        return await cast(Awaitable[int], self._redis.zcard(self._index(project)))
+
     async def remove(self, finetune: Finetune) -> None:
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(self._key(finetune.id))

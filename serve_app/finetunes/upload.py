@@ -19,6 +19,8 @@ from serve_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 _CHECK_S = 120
+_PARALLEL = 2
+"""Uploads at a time in one process: each is a file on its disk, and a check that reads it."""
 
 
 class Refused(ValueError):
@@ -29,15 +31,32 @@ class CheckFailed(Exception):
     """Nothing can be said of the file now: the base's description is out of reach, say."""
 
 
+class TooMany(Exception):
+    """The project has as many tuned models as it may, or this process is busy with others' uploads."""
+
+
 class Uploads:
     def __init__(self, registry: FinetuneRegistry, objects: ObjectStore, settings: Settings, catalog: Catalog) -> None:
         self._registry = registry
         self._objects = objects
         self._settings = settings
         self._catalog = catalog
+        self._under_way = 0
 
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: str, endpoint: str) -> Finetune:
-        """Takes the file's bytes as they come. Raises Refused or CheckFailed; then nothing is kept."""
+        """Takes the file's bytes as they come. Raises TooMany, Refused or CheckFailed; then nothing is kept."""
+        most = self._settings.finetunes.max_per_project
+        if await self._registry.count(project) >= most:
+            raise TooMany(f"This project may have {most} tuned models; delete one first")
+        if self._under_way >= _PARALLEL:
+            raise TooMany("Other tuned models are being uploaded; try again shortly")
+        self._under_way += 1
+        try:
+            return await self._received(chunks, name, project, endpoint)
+        finally:
+            self._under_way -= 1
+
+    async def _received(self, chunks: AsyncIterator[bytes], name: str, project: str, endpoint: str) -> Finetune:
         base = self._catalog.endpoints[endpoint]
         with tempfile.TemporaryDirectory(prefix="finetune-") as folder:
             file = Path(folder) / "weights.safetensors"
@@ -66,8 +85,11 @@ class Uploads:
             async with asyncio.timeout(_CHECK_S):
                 output, errors = await process.communicate()
         except TimeoutError:
-            process.kill()
             raise CheckFailed from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode != 0:
             logger.error("the check of a tuned model failed: %s", errors.decode(errors="replace")[-2000:])
             raise CheckFailed

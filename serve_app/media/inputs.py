@@ -83,6 +83,10 @@ def decode_image(value: str, limits: InputLimits = DEFAULT_LIMITS) -> InputImage
     return read_image(_decode_base64(value, limits), limits)
 
 
+MAX_NARROWNESS: Final = 64
+"""Longest side over shortest. Models enlarge a picture to whole tokens, which a thin line would multiply."""
+
+
 def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
     """The picture in the bytes of a file. Raises BadImage."""
     if len(data) > limits.max_bytes:
@@ -92,6 +96,8 @@ def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
             # The header is all that was read so far: a picture over the limit is refused before it unfolds.
             if image.width * image.height > limits.max_pixels:
                 raise limits.refuse(f"the picture is too large ({image.width}x{image.height} pixels)")
+            if max(image.size) > MAX_NARROWNESS * min(image.size):
+                raise limits.refuse(f"the picture is too narrow ({image.width}x{image.height} pixels)")
             image.load()
             return _checked(image, data)
     except BadImage:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from serve_app.auth import Caller
 from serve_app.errors import Invalid
 from serve_app.finetunes.registry import Finetune
-from serve_app.finetunes.upload import CheckFailed, Refused
+from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
 from serve_app.routes.schemas import errors
 from serve_app.services import Deps
 
@@ -52,7 +52,7 @@ class Deleted(BaseModel):
     timestamp: float
 
 
-@router.post("/finetunes", responses=errors(403, 413, 503), openapi_extra=_FILE)
+@router.post("/finetunes", responses=errors(403, 413, 429, 503), openapi_extra=_FILE)
 async def upload(
     request: Request,
     services: Deps,
@@ -69,6 +69,8 @@ async def upload(
         finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
+    except TooMany as reason:
+        raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
     except CheckFailed:
         raise HTTPException(503, "The file could not be checked now; try again later", {"Retry-After": "30"}) from None
     return _details(finetune)

@@ -98,7 +98,8 @@ async def _accept(
     base: str,
     idempotency_key: str,
 ) -> dict[str, Any]:
-    body_hash = _body_hash(name, body)
+    # In a thread: the body may be hundreds of megabytes of pictures.
+    body_hash = await asyncio.to_thread(_body_hash, name, body) if idempotency_key else ""
     if idempotency_key and (earlier := await _earlier_reply(services, caller, idempotency_key, body_hash, name)):
         return earlier
     tolerance = _approved_tolerance(endpoint, body)

@@ -29,7 +29,8 @@ local function finish(id, status, retention_ms)
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZREM', P .. 'active:' .. h[1], id)
   redis.call('ZADD', EXPIRING, now + retention_ms, id)
-  redis.call('PEXPIRE', key, retention_ms + 3600000)
+  -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
+  redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
   redis.call('HINCRBY', STATS, status, 1)
   if h[2] and h[2] ~= '' then redis.call('ZADD', OUTBOX, now, id) end
   redis.call('PUBLISH', P .. 'done', id)

@@ -7,6 +7,7 @@ for i = 5, #ARGV do
   if project then redis.call('ZREM', P .. 'tasks:' .. project, ARGV[i]) end
   redis.call('DEL', key)
   redis.call('ZREM', EXPIRING, ARGV[i])
+  redis.call('ZREM', OUTBOX, ARGV[i])
 end
 local now = now_ms()
 local ids = redis.call('ZRANGEBYSCORE', EXPIRING, '-inf', now, 'LIMIT', 0, tonumber(ARGV[4]))

@@ -140,3 +140,23 @@ def test_a_job_with_a_broken_tuned_model_fails_alone(family: Family, store: Obje
     assert isinstance(bad, JobError)
     assert "safetensors" in str(bad)
     assert isinstance(good, State)
+
+
+@pytest.mark.parametrize(
+    ("change", "metadata"),
+    [
+        ({".alpha": torch.ones(3)}, None),
+        ({".lora_A.weight": torch.zeros(0, 128), ".lora_B.weight": torch.zeros(128, 0)}, None),
+        ({".lora_A.weight": torch.tensor(1.0)}, None),
+        ({".lora_A.weight": torch.full((2, 128), torch.nan)}, None),
+        ({}, {"lora_adapter_metadata": "no JSON"}),
+        ({}, {"lora_adapter_metadata": "[1]"}),
+    ],
+)
+def test_damaged_files_are_refused_and_nothing_worse(
+    family: Family, change: dict[str, Tensor], metadata: dict[str, str] | None
+) -> None:
+    first = f"transformer.{layer_names(family)[0]}"
+    damaged = matrices(family) | {first + suffix: tensor for suffix, tensor in change.items()}
+    with pytest.raises(AdapterError):
+        read(file(damaged, metadata), family.transformer)

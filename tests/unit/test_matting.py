@@ -55,3 +55,9 @@ def test_a_picture_without_a_subject_stays_opaque() -> None:
 @pytest.mark.parametrize("size", [(64, 700), (700, 64), (9, 9)])
 def test_any_size(size: tuple[int, int]) -> None:
     assert cut_out(np.zeros((*size, 3), np.uint8)).shape == (*size, 4)
+
+
+def test_a_thin_subject_is_not_lost() -> None:
+    picture = np.full((1024, 1024, 3), 20, np.uint8)
+    picture[510:514, 100:900] = 240
+    assert cut_out(picture)[..., 3].max() > 0

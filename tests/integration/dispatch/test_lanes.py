@@ -281,3 +281,19 @@ async def test_a_rewriter_that_fails_leaves_the_prompt_as_it_is(scene: Scene, fa
     assert task.status is Status.READY
     assert task.result is not None
     assert task.result["prompt"] == "a star"
+
+
+async def test_a_slow_rewriter_keeps_no_model_idle(scene: Scene) -> None:
+    slow = asyncio.Event()
+
+    async def rewrite(prompt: str, seed: int) -> str:
+        await slow.wait()
+        return prompt
+
+    scene.rewrite = rewrite
+    scene.dispatcher(headroom=2, start_s=30)
+    waiting = await scene.submit(4, rewrite=True)
+    plain = await scene.submit(3)
+    assert {task.status for task in await scene.ended(plain)} == {Status.READY}
+    slow.set()
+    await scene.ended(waiting)

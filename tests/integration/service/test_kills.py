@@ -50,7 +50,9 @@ def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object
 def events(service: LocalService) -> dict[str, int]:
     """The service's own counters of the model under test."""
     text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
-    return {name: int(n) for name, n in re.findall(rf'gen_task_events_total\{{lane="{LANE}",event="(\w+)"\}} (\d+)', text)}
+    return {
+        name: int(n) for name, n in re.findall(rf'gen_task_events_total\{{lane="{LANE}",event="(\w+)"\}} (\d+)', text)
+    }
 
 
 def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[str, int]) -> None:

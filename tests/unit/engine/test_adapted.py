@@ -62,3 +62,17 @@ def test_nothing_stays_behind_even_after_an_error(network: nn.Sequential) -> Non
     with pytest.raises(RuntimeError, match="rows"), adapted(network, [tuned(1.0)]):
         network(x)
     assert torch.equal(network(x), plain)
+
+
+@torch.inference_mode()
+def test_compiled_blocks_are_no_hindrance(network: nn.Sequential) -> None:
+    x = torch.randn(2, 5, 6)
+    rows = [tuned(1.0), None]
+    with adapted(network, rows):
+        expected = network(x)
+    for block in network:
+        block.compile(backend="eager")
+    plain = network(x)
+    with adapted(network, rows):
+        torch.testing.assert_close(network(x), expected)
+    assert torch.equal(network(x), plain)

@@ -296,3 +296,11 @@ async def test_a_broken_answer(web: LocalWeb) -> None:
     web.answers["/"] = Answer(b"short", headers={"content-length": "500"})
     with pytest.raises(BadImage, match="could not be fetched"):
         await load_image(web.url(), GUARD)
+
+
+@pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])
+def test_a_picture_that_is_all_edge_is_refused(size: tuple[int, int]) -> None:
+    buffer = io.BytesIO()
+    Image.new("L", size).save(buffer, "PNG")
+    with pytest.raises(BadImage, match="too narrow"):
+        read_image(buffer.getvalue())

@@ -1,0 +1,299 @@
+"""What batching gains, and whether the engine finds out: `python -m benchmarks.batching`.
+
+The bundled checkpoint of every family draws square pictures in batches of 1, 2, 4 and 8, on the CPU in float32 with as
+many threads as the service takes, in this process: the calls of the engine's backend in the engine's order, without
+its queue, its second thread and the store. Kontext gets a reference, Fill a picture and a mask, Canny a control
+picture, each of the picture's size. Measured per family, size and batch:
+
+* a step: milliseconds of one denoising step of the batch, the median over all steps of all rounds
+* denoising: pictures per second if there were nothing but such steps
+* whole: pictures per second from prompts to JPEG bytes, by the median round. Pictures are finished one after the other
+  and nothing runs beside it; the engine finishes some while it steps others and does better
+
+All checkpoints are loaded at once. A round goes through all of them; for each size the batches follow each other
+directly, up in one round and down in the next, so that a disturbance spoils a round and not a batch.
+
+The *learned cap* is what the engine's `CostTable` settles on when it is fed a round's step times in the order in which
+it asks for them, once per round; given is the most frequent one. It is where doubling ended: a running engine later
+tries one picture more every 200 full batches. *Kept* is the denoising rate at that cap as a share of the best one.
+
+Compare within a row. The networks are tiny, so what every call costs by itself weighs more, and batching gains more,
+than with real weights; on a GPU all of it is different. Where two batches are within the spread of a busy machine,
+which of them is best is chance, and so is the cap: look at what is kept.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, multimode
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.report import RESULTS, Report
+from deployments.contract.job import GenerationJob
+from deployments.engine.cost import CostTable
+
+if TYPE_CHECKING:  # torch and diffusers take seconds to import
+    from deployments.families.base import Commission, Family
+
+BATCHES = (1, 2, 4, 8)
+"""What `CostTable` tries when it may go up to the last."""
+STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    name: str
+    """Of the files it leaves."""
+    families: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """Pixels, width and height."""
+    rounds: int
+    """At most."""
+    seconds: float
+    """The rounds end after this long, in their midst too; what none has reached by then is left out."""
+
+
+FULL = Plan("batching", ("flux3", "flux2klein", "flux", "kontext", "fill", "canny"), (64, 128, 256, 512), 9, 210)
+QUICK = Plan("batching-quick", ("flux3", "flux"), (64, 256), 5, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One batch from prompts to files, in seconds."""
+
+    encode: float
+    steps: tuple[float, ...]
+    finish: float
+
+    @property
+    def total(self) -> float:
+        return self.encode + sum(self.steps) + self.finish
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """All rounds of one family and size."""
+
+    family: str
+    size: int
+    rounds: list[dict[int, Run]] = field(default_factory=list)
+    """By batch, one run of every batch."""
+
+    def figures(self) -> dict[str, Any]:
+        batches = {batch: self._batch(batch) for batch in self.rounds[0]}
+        rates = {batch: of_batch["denoising_pictures_per_s"] for batch, of_batch in batches.items()}
+        best = max(rates, key=lambda batch: rates[batch])
+        caps = [learned_cap({batch: run.steps for batch, run in one.items()}) for one in self.rounds]
+        cap = min(multimode(caps))
+        return {
+            "family": self.family,
+            "size": self.size,
+            "rounds": len(self.rounds),
+            "batches": {str(batch): of_batch for batch, of_batch in batches.items()},
+            "best_batch": best,
+            "learned_cap": cap,
+            "learned_caps": caps,
+            "kept_at_learned_cap": round(rates[cap] / rates[best], 3),
+        }
+
+    def _batch(self, batch: int) -> dict[str, float]:
+        runs = [one[batch] for one in self.rounds]
+        step = median(seconds for run in runs for seconds in run.steps)
+        return {
+            "step_ms": round(1000 * step, 3),
+            "denoising_pictures_per_s": round(batch / (step * len(runs[0].steps)), 4),
+            "whole_pictures_per_s": round(batch / median(run.total for run in runs), 4),
+        }
+
+
+def learned_cap(seconds: Mapping[int, Sequence[float]]) -> int:
+    """The limit of a `CostTable` that is given these step times, by batch, until it wants one more than there are.
+
+    The batches are 1 and its doublings, each with at least `cost.TRIALS` times.
+    """
+    table, left = CostTable(max(seconds)), {batch: iter(times) for batch, times in seconds.items()}
+    while (step := next(left[table.limit("")], None)) is not None:
+        table.observe("", table.limit(""), step)
+    return table.limit("")
+
+
+def measure(plan: Plan, console: Console) -> Report:
+    """Loads the checkpoints, measures, draws the plot and prints the tables."""
+    import torch
+
+    from deployments import checkpoints
+
+    facts = machine.facts()
+    threads = os.cpu_count() or 1
+    torch.set_num_threads(threads)
+    families = {name: checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32") for name in plan.families}
+    cells = _rounds(plan, families, console)
+    figures = [cell.figures() for cell in cells]
+    draw(figures, RESULTS / f"{plan.name}.png")
+    for name in dict.fromkeys(one["family"] for one in figures):
+        console.print(table([one for one in figures if one["family"] == name]))
+    return report(plan, facts, threads, figures)
+
+
+def report(plan: Plan, facts: dict[str, Any], threads: int, figures: Sequence[dict[str, Any]]) -> Report:
+    kept = [one["kept_at_learned_cap"] for one in figures]
+    settings = {"families": list(plan.families), "sizes": list(plan.sizes), "batches": list(BATCHES), "steps": STEPS}
+    settings |= {"threads": threads, "precision": "float32", "format": "jpeg"}
+    settings |= {"rounds_at_most": plan.rounds, "seconds_at_most": plan.seconds}
+    summary = {"kept_at_learned_cap_median": round(median(kept), 3), "kept_at_learned_cap_least": min(kept)}
+    return Report(plan.name, facts, settings, {**summary, "cells": list(figures)})
+
+
+def _rounds(plan: Plan, families: Mapping[str, Family], console: Console) -> list[Cell]:
+    cells = [Cell(name, size) for name in plan.families for size in plan.sizes]
+    ends = time.perf_counter() + plan.seconds
+    with Progress(console=console) as bars:
+        bar = bars.add_task("measuring", total=plan.rounds * len(cells))
+        for number in range(plan.rounds):
+            for cell in cells:
+                if cells[0].rounds and time.perf_counter() > ends:
+                    bars.update(bar, total=bars.tasks[bar].completed)
+                    return [cell for cell in cells if cell.rounds]
+                family = families[cell.family]
+                if number == 0:
+                    _run(family, cell, 1)  # not counted: the first of a size warms up
+                order = BATCHES if number % 2 == 0 else BATCHES[::-1]
+                runs = {batch: _run(family, cell, batch) for batch in order}
+                cell.rounds.append({batch: runs[batch] for batch in BATCHES})
+                bars.advance(bar)
+    return cells
+
+
+def _run(family: Family, cell: Cell, batch: int) -> Run:
+    from deployments.engine.backend import JobError
+    from deployments.engine.step import step
+    from deployments.outputs import encode_picture
+
+    commissions = [_commission(cell, seed) for seed in range(batch)]
+    moments = [time.perf_counter()]
+    states = [state for state in family.encode(commissions) if not isinstance(state, JobError)]
+    moments.append(time.perf_counter())
+    if len(states) < batch:
+        raise RuntimeError(f"{cell.family} refused a job")
+    for _ in range(STEPS):
+        step(family, states)
+        moments.append(time.perf_counter())
+    for state in states:
+        encode_picture(family.finish(state), "jpeg")
+    moments.append(time.perf_counter())
+    encode, *steps, finish = (after - before for before, after in pairwise(moments))
+    return Run(encode, tuple(steps), finish)
+
+
+def _commission(cell: Cell, seed: int) -> Commission:
+    """A job with the inputs that its family is there for."""
+    from deployments.families.base import Commission
+
+    job = GenerationJob(
+        id=str(seed),
+        attempt=0,
+        prompt="a small red star on a dark blue background",
+        width=cell.size,
+        height=cell.size,
+        steps=STEPS,
+        seed=seed,
+        output_format="jpeg",
+        output_prefix="batching",
+        canny=(50, 200) if cell.family == "canny" else None,
+    )
+    picture, mask = _input_pictures(cell.size)
+    inputs: dict[str, Any] = {
+        "kontext": {"references": (picture,)},
+        "fill": {"references": (picture,), "mask": mask},
+        "canny": {"control": picture},
+    }
+    return Commission(job, **inputs.get(cell.family, {}))
+
+
+def _input_pictures(size: int) -> tuple[bytes, bytes]:
+    """A bright square on a gradient, and a mask over the square; PNG."""
+    inner = slice(size // 4, 3 * size // 4)
+    picture, mask = np.zeros((size, size, 3), np.uint8), np.zeros((size, size), np.uint8)
+    picture[:] = np.linspace(0, 120, size, dtype=np.uint8)[:, None]
+    picture[inner, inner], mask[inner, inner] = 230, 255
+    return _png(picture), _png(mask)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def table(figures: Sequence[dict[str, Any]]) -> Table:
+    """Of one family: two rows for each size; below the learned cap is the range of the rounds' caps."""
+    rounds = f"; {min(one['rounds'] for one in figures)} rounds or more"
+    shown = Table("px", "", title=f"{figures[0]['family']}, pictures/s by batch{rounds}", title_justify="left")
+    for heading in (*map(str, BATCHES), "best", "learned", "kept"):
+        shown.add_column(heading, justify="right")
+    for one in figures:
+        denoising, whole = (
+            [f"{of_batch[f'{part}_pictures_per_s']:.3g}" for of_batch in one["batches"].values()]
+            for part in ("denoising", "whole")
+        )
+        cap, caps = str(one["learned_cap"]), one["learned_caps"]
+        kept = f"{one['kept_at_learned_cap']:.2f}"
+        shown.add_row(str(one["size"]), "denoising", *denoising, str(one["best_batch"]), cap, kept)
+        shown.add_row("", "whole", *whole, "", f"{min(caps)}-{max(caps)}", "", style="dim")
+    return shown
+
+
+def draw(figures: Sequence[dict[str, Any]], path: Path) -> Figure:
+    """A panel per family: pictures per second of denoising over the batch, a line per size, the learned cap ringed."""
+    names = list(dict.fromkeys(one["family"] for one in figures))
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)  # rounded up
+    figure = Figure(figsize=(3.8 * columns, 3.2 * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle("pictures/s of denoising over batch; ringed: the cap the engine learns")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(names) :]:
+        panel.set_axis_off()
+    for name, panel in zip(names, panels, strict=False):
+        for one in (one for one in figures if one["family"] == name):
+            batches = [int(batch) for batch in one["batches"]]
+            rates = [of_batch["denoising_pictures_per_s"] for of_batch in one["batches"].values()]
+            [line] = panel.plot(batches, rates, marker=".", label=f"{one['size']} px")
+            at_cap = rates[batches.index(one["learned_cap"])]
+            panel.plot(one["learned_cap"], at_cap, "o", markersize=11, fillstyle="none", color=line.get_color())
+        panel.set(title=name, xscale="log", yscale="log", xlabel="batch", ylabel="pictures/s")
+        panel.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
+        panel.minorticks_off()
+        panel.legend(fontsize="x-small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return figure
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="Two families, two sizes, under half a minute.")] = False,
+) -> None:
+    """Pictures per second over the batch, and the batch the engine settles on. Takes about four minutes."""
+    console = Console()
+    sys.exit(measure(QUICK if quick else FULL, console).finish(console))
+
+
+if __name__ == "__main__":
+    typer.run(main)
