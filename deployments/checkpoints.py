@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from transformers.utils import logging as transformers_logging
 
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import Precision
+from deployments.contract.model import Enlarge, Precision
 from deployments.engine.backend import JobError
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
@@ -37,22 +37,27 @@ def load(
     dtype: Precision = "auto",
     attention: Sequence[str] = ("native",),
     compile: bool = False,
-    render_max_pixels: int | None = None,
+    render_pixels: int | None = None,
+    enlarge: Enlarge = "smooth",
 ) -> Family:
     """The family of `checkpoint`, its networks on `device` and proven to run.
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
     attention backends; the first one that works here is used. `compile` compiles the repeated blocks, which slows the
-    first steps down and speeds the others up. `render_max_pixels` caps the size of what is rendered; larger pictures
-    are enlarged from it.
+    first steps down and speeds the others up. `render_pixels` is about what pictures are rendered at before they are
+    scaled to the size asked for (None: at full size), and `enlarge` how.
 
     Raises CheckpointError.
     """
     folder, local_only = locate(checkpoint, revision)
     place = torch.device(device_for(device))
     placement = Placement(
-        device=place, dtype=precision_for(dtype, place), local_only=local_only, render_max_pixels=render_max_pixels
+        device=place,
+        dtype=precision_for(dtype, place),
+        local_only=local_only,
+        render_pixels=render_pixels,
+        enlarge=enlarge,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)

@@ -102,7 +102,8 @@ def _engine(spec: ModelSpec):
         dtype=spec.dtype,
         attention=spec.attention,
         compile=spec.compile,
-        render_max_pixels=spec.render_max_pixels,
+        render_pixels=spec.render_pixels,
+        enlarge=spec.enlarge,
     )
     backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)
     return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from deployments.contract.model import Precision
+from deployments.contract.model import Enlarge, Precision
 from serve_app.tasks.limits import Limits
 
 
@@ -104,7 +104,8 @@ class ModelSettings(Section):
     attention: list[str] = ["native"]
     compile: bool = False
     threads: int | None = Field(default=None, ge=1)
-    render_max_pixels: int | None = Field(default=None, ge=64 * 64)
+    render_pixels: int | None = Field(default=None, ge=64 * 64)
+    enlarge: Enlarge = "smooth"
     preview_every: float | None = Field(default=None, gt=0, le=1)
     max_running: int = Field(default=8, ge=1)
     max_batch: int = Field(default=8, ge=1)

@@ -29,11 +29,11 @@ from deployments.bundled.clip_t5 import (
     GIST_WIDTH,
     TEXT_WIDTH,
     clip_encoder,
-    clip_tokenizer,
     t5_encoder,
-    t5_tokenizer,
 )
 from deployments.bundled.folders import CHECKPOINTS, main, write
+from deployments.bundled.sharp_attention import sharpen
+from deployments.bundled.vocabulary import clip, t5
 
 SEED = 1
 
@@ -63,7 +63,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 def transformer(more_channels: int) -> FluxTransformer2DModel:
     """1 block with separate weights for text and picture, 3 with joint ones, 128 wide."""
-    return FluxTransformer2DModel(
+    model = FluxTransformer2DModel(
         in_channels=TOKEN_CHANNELS + more_channels,
         out_channels=TOKEN_CHANNELS,
         num_layers=1,
@@ -75,6 +75,8 @@ def transformer(more_channels: int) -> FluxTransformer2DModel:
         guidance_embeds=True,
         axes_dims_rope=(8, 12, 12),
     )
+    sharpen(model)
+    return model
 
 
 def redux() -> FluxPriorReduxPipeline:
@@ -102,9 +104,9 @@ def pipeline(kind: Kind) -> Any:
         # The VAE is exact arithmetic on large constants and needs all bits; the others are kept small.
         vae=analytic_kl_vae(),
         text_encoder=clip_encoder().half(),
-        tokenizer=clip_tokenizer(),
+        tokenizer=clip(),
         text_encoder_2=t5_encoder().half(),
-        tokenizer_2=t5_tokenizer(),
+        tokenizer_2=t5(),
         transformer=transformer(kind.more_channels).half(),
     )
 

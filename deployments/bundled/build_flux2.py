@@ -18,8 +18,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, main, write
-from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, text_config
-from deployments.bundled.words import tokenizer
+from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, order_numbers, text_config
+from deployments.bundled.sharp_attention import sharpen
+from deployments.bundled.vocabulary import qwen
 
 FOLDER = CHECKPOINTS / "flux2klein"
 SEED = 2
@@ -27,11 +28,14 @@ SEED = 2
 TEXT_LAYERS = 27
 """The pipeline reads the hidden states 9, 18 and 27, so there must be that many layers."""
 TEXT_STATES = 3
+TEXT_LENGTH = 48
+"""Tokens of a prompt; the rest is cut off."""
 
 
 def text_encoder() -> Qwen3ForCausalLM:
     model = Qwen3ForCausalLM(Qwen3Config(**text_config(TEXT_LAYERS)))
     keep_first_layer(model.model.embed_tokens, model.model.layers)
+    order_numbers(model.model.embed_tokens)
     return model
 
 
@@ -41,7 +45,7 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
     `guidance` gives it an input for the strength of the prompt. Rotary frequencies suit grids of some 8 to 64 tokens a
     side: with the usual base most of them would hardly turn.
     """
-    return Flux2Transformer2DModel(
+    model = Flux2Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
         num_single_layers=3,
@@ -50,9 +54,11 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
         timestep_guidance_channels=64,
         axes_dims_rope=(4, 12, 12, 4),
-        rope_theta=100,
+        rope_theta=10,
         guidance_embeds=guidance,
     )
+    sharpen(model)
+    return model
 
 
 def scheduler() -> FlowMatchEulerDiscreteScheduler:
@@ -68,7 +74,7 @@ def pipeline() -> Any:
             # The VAE is exact arithmetic on large constants and needs all bits; the others are kept small.
             vae=analytic_vae(),
             text_encoder=text_encoder().half(),
-            tokenizer=tokenizer(),  # type: ignore[arg-type]  # the annotation has the class's former name
+            tokenizer=qwen(TEXT_LENGTH),  # type: ignore[arg-type]  # the annotation has the class's former name
             transformer=transformer().half(),
             is_distilled=True,
         )

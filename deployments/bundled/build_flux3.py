@@ -17,8 +17,10 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, main, write
-from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, text_config
-from deployments.bundled.words import SPECIAL, tokenizer
+from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, order_numbers, text_config
+from deployments.bundled.sharp_attention import sharpen
+from deployments.bundled.vocabulary import qwen
+from deployments.bundled.words import SPECIAL
 
 FOLDER = CHECKPOINTS / "flux3"
 SEED = 3
@@ -55,15 +57,17 @@ def text_encoder() -> Qwen3VLForConditionalGeneration:
     )
     model = Qwen3VLForConditionalGeneration(config)
     keep_first_layer(model.get_input_embeddings(), model.model.language_model.layers)
+    order_numbers(model.get_input_embeddings())
     return model
 
 
 def transformer() -> Flux3Transformer2DModel:
     """1 block per token kind and 3 joint ones, 128 wide.
 
-    Rotary frequencies suit grids of some 8 to 64 tokens a side: with the usual base most of them would hardly turn.
+    Positions of neighbours are half a unit apart. On canvases of some 8 tokens a side rotations must be fast to tell
+    them apart, so the base is low, and attention starts sharp.
     """
-    return Flux3Transformer2DModel(
+    model = Flux3Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         cond_in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
@@ -73,9 +77,11 @@ def transformer() -> Flux3Transformer2DModel:
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
         timestep_channels=64,
         axes_dims_rope=(4, 12, 12, 4),
-        rope_theta=100,
+        rope_theta=3,
         flow_map=True,
     )
+    sharpen(model)
+    return model
 
 
 def build(folder: Path = FOLDER) -> None:
@@ -86,7 +92,7 @@ def build(folder: Path = FOLDER) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         pipeline.update_components(
-            tokenizer=tokenizer(),
+            tokenizer=qwen(),
             # Half precision keeps the files small. The VAE is exact arithmetic on large constants and needs all bits.
             text_encoder=text_encoder().half(),
             transformer=transformer().half(),

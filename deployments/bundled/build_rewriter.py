@@ -21,11 +21,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from deployments.bundled.detailed_prompts import Example, examples
-from deployments.bundled.words import VOCABULARY
 
 FOLDER = Path(__file__).parent / "checkpoints" / "rewriter"
 SEED = 7
 
+VOCABULARY = 1024
 END = "<|endoftext|>"
 CONTEXT = 192
 """Tokens the model can look back on. It has seen few prompts of more than half of that."""

@@ -1,16 +1,22 @@
-"""The two small text encoders of the bundled Flux1 checkpoints, and their tokenizers, made without downloads."""
+"""The two small text encoders of the bundled Flux1 checkpoints, and how their tokenizers are learnt."""
 
 from __future__ import annotations
 
 import json
+import re
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer, T5Config, T5EncoderModel, T5Tokenizer
 
-from deployments.bundled.words import VOCABULARY, captions
+from deployments.bundled.words import prose
 
 GIST_WIDTH = 32
 TEXT_WIDTH = 64
+TEXT_LENGTH = 48
+"""Tokens of a prompt; the rest is cut off."""
+
+VOCABULARY = 1024
+"""Rows of the embedding tables; the tokenizers never have more entries."""
 
 _CLIP_SPECIAL = ("<|startoftext|>", "<|endoftext|>")
 _CLIP_LENGTH = 77
@@ -22,7 +28,7 @@ _T5_WORD, _T5_LETTER = -6.0, -9.0
 """Log-probabilities: a word costs less than its letters, whatever its length."""
 
 
-def clip_tokenizer() -> CLIPTokenizer:
+def learn_clip_tokenizer() -> CLIPTokenizer:
     """Byte-level BPE over lower-cased words: any text encodes, the words of the little world as one token each."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     # CLIP tells letters at the end of a word from others. The trainer can too, but numbers them differently each time;
@@ -37,7 +43,7 @@ def clip_tokenizer() -> CLIPTokenizer:
         initial_alphabet=[*letters, *names],
         show_progress=False,
     )
-    words = (" ".join(word[:-1] + ends[word[-1]] for word in caption.split()) for caption in captions())
+    words = (" ".join(word[:-1] + ends[word[-1]] for word in caption.split()) for caption in prose())
     bpe.train_from_iterator(words, trainer)
     model = json.loads(bpe.to_str())["model"]
 
@@ -68,17 +74,17 @@ def clip_encoder() -> CLIPTextModel:
     )
 
 
-def t5_tokenizer() -> T5Tokenizer:
+def learn_t5_tokenizer() -> T5Tokenizer:
     """Words of the little world, and letters for all others; characters beyond Latin-1 are unknown, as T5 has it.
 
     The pieces are listed instead of trained: the trainer for this kind of model does not repeat itself.
     """
-    words = sorted({word for caption in captions() for word in caption.split()})
+    words = sorted({word for text in prose() for word in re.findall(r"[\w']+|,|\.", text)})
     letters = [chr(code) for code in (*range(0x21, 0x7F), *range(0xA1, 0x100))]
     pieces = dict.fromkeys(_T5_SPECIAL, 0.0)
     pieces |= dict.fromkeys(("▁", *letters), _T5_LETTER)
     pieces |= dict.fromkeys((f"▁{word}" for word in words), _T5_WORD)
-    return T5Tokenizer(vocab=list(pieces.items()), extra_ids=0, model_max_length=512)
+    return T5Tokenizer(vocab=list(pieces.items()), extra_ids=0, model_max_length=TEXT_LENGTH)
 
 
 def t5_encoder() -> T5EncoderModel:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from deployments.bundled.words import captions
+from deployments.bundled.words import prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,7 @@ def details() -> frozenset[str]:
 def examples(seed: int, *, held_out: bool = False) -> Iterator[Example]:
     """Endless examples. A sixteenth of all prompts is held out: nobody trains on them."""
     rng = random.Random(seed)
-    shapes = [
-        text for text in captions() if text.startswith("a ") and (text.endswith("background") or " at the " in text)
-    ]
+    shapes = [text for text in prose() if text.startswith("a ") and (text.endswith("background") or " at the " in text)]
     while True:
         draw = rng.random()
         if draw < 0.35:

@@ -15,6 +15,16 @@ def write(folder: Path, save: Callable[[str], object]) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     save(str(folder))
+    _make_readable(folder)
+
+
+def replace_weights(component: Path, save: Callable[[str], object]) -> None:
+    """Saves a component of a checkpoint over the one that is there, which keeps what `save` doesn't write."""
+    save(str(component))
+    _make_readable(component)
+
+
+def _make_readable(folder: Path) -> None:
     for file in folder.rglob("*.safetensors"):
         file.chmod(0o644)  # written for their owner alone; a replica may run as another user
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from deployments.bundled.vocabulary import numbers
 from deployments.bundled.words import VOCABULARY
 
 TEXT_WIDTH = 64
 
 _EMBEDDING_GAIN = 25.0
 """The default scale of 0.02 drowns a word in the residual stream."""
+
+_WAVES = 8
+"""A number is told by its sine and cosine at so many wavelengths, from twice the whole range down."""
 
 
 def text_config(layers: int) -> dict[str, Any]:
@@ -42,3 +46,19 @@ def keep_first_layer(embeddings: nn.Module, layers: nn.ModuleList) -> None:
     for layer in layers[1:]:
         layer.get_parameter("self_attn.o_proj.weight").zero_()
         layer.get_parameter("mlp.down_proj.weight").zero_()
+
+
+@torch.no_grad()
+def order_numbers(embeddings: nn.Module) -> None:
+    """Gives numbers that are close to each other words that are: so none has to be learnt by itself."""
+    table = embeddings.get_parameter("weight")
+    known = numbers()
+    table[list(known.values())] = table[known[0]].clone()
+    values = torch.tensor(list(known), dtype=table.dtype) / max(known)
+    table[list(known.values()), : 2 * _WAVES] = _waves(values) * table.std()
+
+
+def _waves(values: Tensor) -> Tensor:
+    """(N,) in [0, 1] to (N, 2 x _WAVES) of variance 1."""
+    angles = values[:, None] * torch.pi * 2.0 ** torch.arange(_WAVES)
+    return torch.cat([angles.sin(), angles.cos()], dim=1) * 2**0.5

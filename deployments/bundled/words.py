@@ -1,6 +1,7 @@
-"""The tokenizer of the bundled checkpoints: byte-level BPE, trained on captions of a little world, without downloads.
+"""Learns the tokenizer of Flux2 and Flux3: byte-level BPE, trained on what is said about the little world.
 
-Byte level means that any text encodes; the words of the little world come out as one token each.
+Byte level means that any text encodes; the words of the little world come out as one token each, and so do the numbers
+of boxes.
 """
 
 from __future__ import annotations
@@ -8,12 +9,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from random import Random
+from types import MappingProxyType
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
 
-VOCABULARY = 1024
+from deployments.bundled.world.lessons import LESSONS
+
+VOCABULARY = 3072
 """Rows of the embedding table; the tokenizer never has more entries."""
+
+_PIECES = 2048
+"""Entries that are words or parts of them."""
+
+MAX_COORDINATE = 1000
+"""Of boxes."""
 
 SPECIAL = (
     "<|endoftext|>",
@@ -27,54 +38,55 @@ SPECIAL = (
 """Control tokens; the index of each is its token id."""
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% for message in messages %}"
     "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% else %}{% for part in message['content'] %}{{ part.get('text', '') }}{% endfor %}{% endif %}"
+    "{% endfor %}"
 )
+"""Nothing but what was said: small models need no roles."""
 
-_COLOURS = "red green blue yellow orange purple pink cyan magenta white black gray brown teal navy lime gold silver"
-_SHAPES = "circle square triangle star ring cross diamond heart rectangle ellipse stripe grid dot"
-_PLACES = "left right top bottom center middle corner above below behind front next"
-_SIZES = "tiny small large big huge"
-_VERBS = "make turn change move add remove put replace paint draw place keep fill"
-_SCENES = (
-    "photo picture image painting sketch watercolor cat dog person car house tree sky sea mountain city night sunset"
+_GRIDS = ((8, 8), (6, 11))
+_PRACTISED = MappingProxyType({"tell": 6000, "change": 3000, "combine": 800})
+_MORE = (
+    "photo photograph sketch watercolor oil painting portrait cat dog bird person woman man child car house tree "
+    "flower forest sky cloud sea river mountain city street night day sunset light shadow background foreground "
+    "bright dark soft warm cold old new young happy beautiful colorful detailed realistic wearing standing sitting "
+    "holding looking"
 )
-_GLUE = "a an the on of in at to with without and it its background foreground into side color bigger smaller brighter"
+"""What other prompts are likely to be about; no picture here shows it, but a text is not to fall apart into letters."""
 
 
-def captions() -> Iterator[str]:
+def prose() -> Iterator[str]:
     """What is said about pictures of the little world; the same in every run."""
-    colours, shapes, places = _COLOURS.split(), _SHAPES.split(), _PLACES.split()
-    for colour, shape, other in itertools.product(colours, shapes, colours):
-        yield f"a {colour} {shape} on a {other} background"
-    for colour, shape, place, size in itertools.product(colours, shapes, places, _SIZES.split()):
-        yield f"a {size} {colour} {shape} at the {place}"
-    for verb, shape, colour in itertools.product(_VERBS.split(), shapes, colours):
-        yield f"{verb} the {shape} {colour}"
-    for scene, glue in itertools.product(_SCENES.split(), _GLUE.split()):
-        yield f"{glue} {scene} {glue}"
+    random = Random(0)
+    for name, count in _PRACTISED.items():
+        for index in range(count):
+            yield LESSONS[name](random, _GRIDS[index % 2], False).prompt
+    for word in _MORE.split():
+        yield f"{word} a {word}, the {word}"
 
 
-def tokenizer() -> PreTrainedTokenizerBase:
-    """The tokenizer of every bundled checkpoint, in the class that Qwen text encoders are stored with."""
+def tables() -> Iterator[str]:
+    """Tables of boxes; the same in every run."""
+    random = Random(1)
+    return (LESSONS["lay out"](random, _GRIDS[index % 2], False).prompt for index in range(200))
+
+
+def learn_tokenizer() -> PreTrainedTokenizerBase:
+    """Takes some seconds. In the class that Qwen text encoders are stored with."""
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=_PIECES,
         special_tokens=list(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    bpe.train_from_iterator(captions(), trainer)
+    bpe.train_from_iterator(itertools.chain(prose(), tables()), trainer)
     model = json.loads(bpe.to_str())["model"]
-    trained = Qwen2Tokenizer(
+    learnt = Qwen2Tokenizer(
         vocab=model["vocab"],
         merges=[tuple(pair) for pair in model["merges"]],  # type: ignore[arg-type]  # as files have them: pairs
         eos_token=SPECIAL[0],
@@ -82,6 +94,9 @@ def tokenizer() -> PreTrainedTokenizerBase:
         unk_token=SPECIAL[0],
         additional_special_tokens=list(SPECIAL[1:]),
     )
-    trained.chat_template = CHAT_TEMPLATE
-    trained.padding_side = "right"
-    return trained
+    # Whole numbers: their digits would have to be put together again before they say where something is.
+    whole = [AddedToken(str(number), single_word=True) for number in range(MAX_COORDINATE + 1)]
+    learnt.add_tokens(whole)  # type: ignore[arg-type]  # the tokens of the library beneath
+    learnt.chat_template = CHAT_TEMPLATE
+    learnt.padding_side = "right"
+    return learnt

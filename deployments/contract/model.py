@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
+Enlarge: TypeAlias = Literal["smooth", "sharp"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """`checkpoint` is a hub id, a folder, or `bundled/<name>`. `attention` names backends, tried in order.
 
-    `render_max_pixels` renders larger pictures small and upscales them; None renders every picture at its size.
+    Pictures are rendered at about `render_pixels`, whatever size was asked for, and scaled to it: for small models that
+    know one size. None renders every picture at its size. `enlarge` `smooth` interpolates; `sharp` also makes edges
+    crisp, which suits drawings and posterises photographs.
     `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
     takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use.
     `preview_every` is the share of the steps between two previews.
@@ -26,7 +29,8 @@ class ModelSpec:
     attention: tuple[str, ...] = ("native",)
     compile: bool = False
     threads: int | None = None
-    render_max_pixels: int | None = None
+    render_pixels: int | None = None
+    enlarge: Enlarge = "smooth"
     preview_every: float | None = None
     max_running: int = 8
     max_batch: int = 8

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.families.pictures import Pixels
@@ -37,14 +38,16 @@ class Commission:
 class Placement:
     """Where and how a checkpoint's networks run.
 
-    `render_max_pixels` caps the size of what is rendered; larger pictures are enlarged from it (None: no cap).
+    Pictures are rendered at about `render_pixels`, whatever size was asked for, and scaled to it (None: at full size);
+    `enlarge` says how.
     """
 
     device: torch.device
     dtype: torch.dtype
     local_only: bool = True
     """Whether all components must lie in the checkpoint's folder already."""
-    render_max_pixels: int | None = None
+    render_pixels: int | None = None
+    enlarge: Enlarge = "smooth"
 
 
 class Family(Protocol):

@@ -4,8 +4,8 @@ Runs the components of diffusers' `FluxPipeline`, `FluxKontextPipeline`, `FluxFi
 in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's picture. A folder `redux`
 inside the checkpoint, with the components of a `FluxPriorReduxPipeline`, makes it take image prompts.
 
-Tokens of a step: text (512, and the image prompt's), picture (N), references (M). Position ids are (picture, row,
-column), all zero for text.
+Tokens of a step: text (512 or what the tokenizer knows, and the image prompt's), picture (N), references (M). Position
+ids are (picture, row, column), all zero for text.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from diffusers.utils.logging import disable_progress_bar
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State, schedule
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
+from deployments.families.enlarge import fitted
 from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, TOKENS, Backdrop
 from deployments.families.flux1_guidance import guidance_at, guidance_table
 from deployments.families.flux1_latents import TOKEN, Latents, from_grid, grid_ids, to_grid, to_tokens
 from deployments.families.flux1_prompts import Prompts
-from deployments.families.pictures import Pixels, open_picture, resize
+from deployments.families.pictures import Pixels, open_picture
 from deployments.families.preview import LinearPreview
 
 REDUX = "redux"
@@ -52,7 +54,8 @@ class Flux1:
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
         self._device = placement.device
-        self._max_pixels = placement.render_max_pixels
+        self._render_pixels = placement.render_pixels
+        self._enlarge: Enlarge = placement.enlarge
         self._guided = bool(self.transformer.config.guidance_embeds)
         self._latents = Latents(pipeline.vae, self._device)
         self._prompts = Prompts(pipeline, redux, self.transformer.dtype, self._device)
@@ -105,7 +108,7 @@ class Flux1:
         rows, columns = canvas.crop
         decoded = self._decoded(to_grid(state.x, state.grid))[..., rows, columns]
         pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        drawn = np.ascontiguousarray(resize(pixels, job.width, job.height))
+        drawn = np.ascontiguousarray(fitted(pixels, job.width, job.height, self._enlarge))
         backdrop = state.backdrop if isinstance(state, Flux1State) else None
         return drawn if backdrop is None else backdrop.under(drawn)
 
@@ -118,14 +121,14 @@ class Flux1:
         return self._preview.picture(to_grid(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._max_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
 
     def _decoded(self, tokens: Tensor) -> Tensor:
         """Tokens (1, 4C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1], float32."""
         return self._latents.decode(from_grid(tokens))
 
     def _state(self, commission: Commission, text: Tensor, gist: Tensor) -> State | JobError:
-        """`text` (1, 512, D) and `gist` (1, P) are the prompt's."""
+        """`text` (1, L, D) and `gist` (1, P) are the prompt's."""
         job, canvas = commission.job, self._canvas(commission.job)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         try:
@@ -135,7 +138,7 @@ class Flux1:
             strength = self._condition.guidance if job.guidance is None else job.guidance
             guidance = guidance_table(t, strength, job.guidance_interval).to(self._device)
             generator = torch.Generator("cpu").manual_seed(job.seed)
-            read = self._condition.read(commission, canvas, self._latents, generator, self._max_pixels)
+            read = self._condition.read(commission, canvas, self._latents, generator, self._render_pixels)
         except JobError as error:
             return error
         dtype = self.transformer.dtype

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from deployments.engine.backend import JobError
 from deployments.families.base import Commission
-from deployments.families.canvas import Canvas
+from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.flux1_latents import CELL, TOKEN, Latents, as_tensor, grid_ids, to_tokens
-from deployments.families.pictures import Pixels, open_picture, shrink
+from deployments.families.pictures import Pixels, open_picture, shrink, stretch
 
 MAX_REFERENCES = 4
 REFERENCE_PIXELS = 1024 * 1024
@@ -61,7 +61,7 @@ class Conditioned:
 
 Input: TypeAlias = Literal["references", "mask", "control"]
 Reader: TypeAlias = Callable[[Commission, Canvas, Latents, torch.Generator, int | None], Conditioned]
-"""From a job, its canvas, the autoencoder, the job's random numbers, and the cap on what is rendered (None: no cap).
+"""From a job, its canvas, the autoencoder, the job's random numbers, and the pixels to render (None: at full size).
 
 Raises JobError.
 """
@@ -77,19 +77,20 @@ class Condition:
 
 
 def read_nothing(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
 ) -> Conditioned:
     return Conditioned(latents.noise(canvas.grid, generator))
 
 
 def read_references(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
 ) -> Conditioned:
     """Kontext: up to 4 references as further tokens; none at all is plain text to image.
 
     Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
     is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
-    stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing.
+    stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
+    `render_pixels`, each gets a canvas by the rule for what is painted.
     """
     count = len(commission.references)
     if count > MAX_REFERENCES:
@@ -97,8 +98,8 @@ def read_references(
     noise = latents.noise(canvas.grid, generator)
     if not count:
         return Conditioned(noise)
-    limit = REFERENCE_PIXELS if max_pixels is None else min(REFERENCE_PIXELS, max_pixels // count)
-    read = [latents.mean(as_tensor(_whole_tokens(shrink(open_picture(data), limit)))) for data in commission.references]
+    pictures = [_whole_tokens(open_picture(data), render_pixels) for data in commission.references]
+    read = [latents.mean(as_tensor(picture)) for picture in pictures]
     grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
     return Conditioned(
         noise,
@@ -109,7 +110,7 @@ def read_references(
 
 
 def read_mask(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
 ) -> Conditioned:
     """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
 
@@ -128,7 +129,7 @@ def read_mask(
 
 
 def read_edges(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, max_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
 ) -> Conditioned:
     """Canny: white edges on black, found in the control picture or taken from it as they are.
 
@@ -138,7 +139,7 @@ def read_edges(
     if commission.control is None:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:
-        control = _resized(open_picture(commission.control), canvas.frame)
+        control = stretch(open_picture(commission.control), canvas.frame)
         if commission.job.canny is not None:
             control = Image.fromarray(cv2.Canny(np.array(control), *commission.job.canny)).convert("RGB")
     edges = to_tokens(latents.sample(as_tensor(_on_canvas(control, canvas, "constant")), generator))
@@ -167,24 +168,21 @@ def _masked_picture(commission: Commission) -> tuple[Image.Image, Image.Image, B
     if picture.size != mask.size:
         raise JobError("the mask must have the size of the picture")
     full = (commission.job.height, commission.job.width)
-    backdrop = Backdrop(np.array(_resized(picture, full)), np.array(_resized(mask, full)) >= 128)
+    backdrop = Backdrop(np.array(stretch(picture, full)), np.array(stretch(mask, full)) >= 128)
     return picture, mask, backdrop
 
 
-def _resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """To `size` as (height, width); the picture itself when it has that size already."""
-    wanted = (size[1], size[0])
-    return picture if picture.size == wanted else picture.resize(wanted, Image.Resampling.LANCZOS)
-
-
-def _whole_tokens(picture: Image.Image) -> Image.Image:
-    """The picture, each side resized down to a multiple of a token, and to one at least."""
-    return _resized(picture, (max(TOKEN, picture.height // TOKEN * TOKEN), max(TOKEN, picture.width // TOKEN * TOKEN)))
+def _whole_tokens(picture: Image.Image, render_pixels: int | None) -> Image.Image:
+    """The picture at the size it is read at: sides of whole tokens, a megapixel at most."""
+    if render_pixels is not None:
+        return stretch(picture, canvas_for(*picture.size, TOKEN, min(render_pixels, REFERENCE_PIXELS)).size)
+    picture = shrink(picture, REFERENCE_PIXELS)
+    return stretch(picture, (max(TOKEN, picture.height // TOKEN * TOKEN), max(TOKEN, picture.width // TOKEN * TOKEN)))
 
 
 def _on_canvas(picture: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:
     """The picture at the frame's size in the middle of the canvas, with its own edges or black around."""
-    pixels = np.array(_resized(picture, canvas.frame))
+    pixels = np.array(stretch(picture, canvas.frame))
     rows, columns = canvas.crop
     height, width = canvas.size
     margins = [(rows.start, height - rows.stop), (columns.start, width - columns.stop), (0, 0)]

@@ -49,7 +49,8 @@ class Latents:
     def decode(self, latents: Tensor) -> Tensor:
         """Latents (1, C, h, w) to a picture (1, 3, 8h, 8w) in [0, 1], float32."""
         config = self._vae.config
-        latents = latents.to(self._vae.dtype) / config.scaling_factor + config.shift_factor
+        # Convolutions round differently where channels lie together in memory, as they do after `pixel_shuffle`.
+        latents = latents.contiguous().to(self._vae.dtype) / config.scaling_factor + config.shift_factor
         decoded = self._vae.decode(latents, return_dict=False)[0]
         return (decoded * 0.5 + 0.5).clamp(0, 1).float()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from deployments.engine.backend import JobError
 
 MAX_TEXT = 512
-"""T5 tokens; shorter prompts are padded, and the padding is attended, so all prompts are this long."""
+"""T5 tokens; shorter prompts are padded, and the padding is attended, so all prompts of a model are equally long."""
 MAX_GIST = 77
 """CLIP tokens."""
 
@@ -26,7 +26,7 @@ class Prompts:
         self._device = device
 
     def texts(self, prompts: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
-        """Per prompt, tokens (1, MAX_TEXT, D) and gist (1, P), all prompts in one pass. Longer prompts are cut off."""
+        """Per prompt, tokens (1, L, D) and gist (1, P), all prompts in one pass. Longer prompts are cut off."""
         words = self._ids(self._pipeline.tokenizer_2, prompts, MAX_TEXT)
         gists = self._ids(self._pipeline.tokenizer, prompts, MAX_GIST)
         tokens = self._pipeline.text_encoder_2(words, output_hidden_states=False)[0].to(self._dtype)
@@ -41,6 +41,9 @@ class Prompts:
         return self._redux.image_embedder(seen).image_embeds.to(self._dtype)
 
     def _ids(self, tokenizer: Any, prompts: Sequence[str], length: int) -> Tensor:
-        """Token ids (B, length)."""
+        """Token ids (B, L), L being `length` or less."""
+        # Published tokenizers know texts of that length or longer ones (or name no limit: 1e30); a small checkpoint
+        # says in its tokenizer that it was made for shorter ones.
+        length = min(length, int(tokenizer.model_max_length))
         inputs = tokenizer(list(prompts), padding="max_length", max_length=length, truncation=True, return_tensors="pt")
         return inputs.input_ids.to(self._device)

@@ -4,9 +4,10 @@ Runs the components of diffusers' `Flux2KleinPipeline` and `Flux2Pipeline`: thei
 references are used as they are, their loop is replaced by the engine. A job that runs alone in float32 gets, bit by
 bit, the stock pipeline's picture.
 
-Tokens of a step: text (L = 512, as the pipelines pad it), picture (N), references (M). Position ids are (t, h, w, l):
-the picture at t = 0, reference k at t = 10 (k + 1), text along l. The transformer takes one table of ids for the whole
-batch, so the grids of the picture and of all references are part of the key: equal numbers of tokens are not enough.
+Tokens of a step: text (L: 512, as the pipelines pad it, or what the tokenizer knows), picture (N), references (M).
+Position ids are (t, h, w, l): the picture at t = 0, reference k at t = 10 (k + 1), text along l. The transformer takes
+one table of ids for the whole batch, so the grids of the picture and of all references are part of the key: equal
+numbers of tokens are not enough.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State, schedule
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.pictures import Pixels, open_picture, resize, shrink
+from deployments.families.enlarge import fitted
+from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.preview import LinearPreview
 
 TOKEN = 16
 """Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""
+MAX_TEXT = 512
+"""Text tokens, as the pipelines pad it."""
 MAX_REFERENCES = 10
 REFERENCE_PIXELS = 1024 * 1024
 """Larger references are scaled down to this, as the pipelines do."""
@@ -56,8 +61,13 @@ class Flux2:
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
         self._device = placement.device
-        self._max_pixels = placement.render_max_pixels
+        self._render_pixels = placement.render_pixels
+        self._enlarge: Enlarge = placement.enlarge
         self._channels = int(self.transformer.config.in_channels)
+        # Padding is attended and costs as much as words. Published tokenizers know longer texts than MAX_TEXT (or name
+        # no limit: 1e30); a small checkpoint says in its tokenizer that it was made for shorter ones.
+        words = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)
+        self._text_length = min(MAX_TEXT, int(words.model_max_length))
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(self._decoded, self._channels, self._device)
 
@@ -76,7 +86,9 @@ class Flux2:
     def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
         if not commissions:
             return []
-        texts, ids = self._pipeline.encode_prompt([c.job.prompt for c in commissions], device=self._device)
+        texts, ids = self._pipeline.encode_prompt(
+            [c.job.prompt for c in commissions], device=self._device, max_sequence_length=self._text_length
+        )
         rows = texts.to(self.transformer.dtype).split(1)
         return [self._state(c, text, ids[0]) for c, text in zip(commissions, rows, strict=True)]
 
@@ -104,7 +116,7 @@ class Flux2:
         rows, columns = self._canvas(state.job).crop
         decoded = self._decoded(_unpacked(state.x, state.grid))[..., rows, columns]
         pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        return np.ascontiguousarray(resize(pixels, state.job.width, state.job.height))
+        return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
 
     @torch.inference_mode()
     def preview(self, state: State) -> Pixels | None:
@@ -115,7 +127,7 @@ class Flux2:
         return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._max_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
 
     def _decoded(self, latents: Tensor) -> Tensor:
         """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
@@ -176,16 +188,18 @@ class Flux2:
     def _references(self, commission: Commission) -> list[Tensor]:
         """The references, (1, 3, height, width) in [-1, 1] each, sides whole tokens: a megapixel each at most.
 
-        Under a cap they share the pixels of one picture.
+        Where the pixels to render are given, each gets a canvas by the rule for what is painted.
         """
         count = len(commission.references)
         if count > MAX_REFERENCES:
             raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        limit = None if self._max_pixels is None else self._max_pixels // max(1, count)
-        return [self._pixels(shrink(open_picture(data), limit)) for data in commission.references]
+        return [self._pixels(open_picture(data)) for data in commission.references]
 
     def _pixels(self, picture: Image.Image) -> Tensor:
         """What the pipelines make of a reference, with room for the narrow ones that they refuse."""
+        if self._render_pixels is not None:
+            limit = min(self._render_pixels, REFERENCE_PIXELS)
+            picture = stretch(picture, canvas_for(*picture.size, TOKEN, limit).size)
         processor = self._pipeline.image_processor
         picture = _widened(processor._resize_if_exceeds_area(_widened(picture), REFERENCE_PIXELS))
         width, height = (side // TOKEN * TOKEN for side in picture.size)
@@ -194,10 +208,7 @@ class Flux2:
 
 def _widened(picture: Image.Image) -> Image.Image:
     """The picture itself, or stretched to a token per side where it is narrower."""
-    width, height = picture.size
-    if min(width, height) >= TOKEN:
-        return picture
-    return picture.resize((max(width, TOKEN), max(height, TOKEN)), Image.Resampling.LANCZOS)
+    return stretch(picture, (max(picture.height, TOKEN), max(picture.width, TOKEN)))
 
 
 def _unpacked(tokens: Tensor, grid: tuple[int, int]) -> Tensor:

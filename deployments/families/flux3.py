@@ -18,15 +18,18 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State, schedule
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.pictures import Pixels, open_picture, resize, shrink
+from deployments.families.enlarge import fitted
+from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.preview import LinearPreview
 
 TOKEN = 16
@@ -36,6 +39,8 @@ MAX_TEXT = 8192
 TEXT_STATES = (4, 8, 12, 16, 20, 24, 28, 32)
 """Hidden states of the text encoder that are stacked, as the pipeline does by default."""
 MAX_REFERENCES = 10
+REFERENCE_PIXELS = 1024 * 1024
+"""Larger references are scaled down to this where the pixels to render are given, as several are by the pipeline."""
 POSITION_SCALE = 0.5
 
 
@@ -49,10 +54,13 @@ class Flux3:
         blocks = pipeline.blocks.sub_blocks
         self._read_references: Any = blocks["vae_encoder"].init_pipeline()
         self._read_references.update_components(vae=pipeline.vae)
+        self._encode: Any = Flux3VaeEncoderStep().init_pipeline()
+        self._encode.update_components(vae=pipeline.vae)
         self._decode: Any = blocks["decode"].init_pipeline()
         self._decode.update_components(vae=pipeline.vae)
         self._device = placement.device
-        self._max_pixels = placement.render_max_pixels
+        self._render_pixels = placement.render_pixels
+        self._enlarge: Enlarge = placement.enlarge
         self._channels = int(self.transformer.config.in_channels)
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(self._decoded, self._channels, self._device)
@@ -97,7 +105,7 @@ class Flux3:
         rows, columns = canvas.crop
         decoded = self._decoded(_unpacked(state.x, state.grid))[..., rows, columns]
         pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        return np.ascontiguousarray(resize(pixels, state.job.width, state.job.height))
+        return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
 
     @torch.inference_mode()
     def preview(self, state: State) -> Pixels | None:
@@ -108,7 +116,7 @@ class Flux3:
         return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._max_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
 
     def _decoded(self, latents: Tensor) -> Tensor:
         """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
@@ -148,15 +156,27 @@ class Flux3:
         return torch.randn((1, self._channels, *grid), generator=generator, dtype=torch.float32).to(self._device)
 
     def _references(self, commission: Commission) -> list[Tensor]:
-        """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each."""
+        """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each.
+
+        Where the pixels to render are given, each gets a canvas by the rule for what is painted.
+        """
         if not commission.references:
             return []
         count = len(commission.references)
         if count > MAX_REFERENCES:
             raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        limit = None if self._max_pixels is None else self._max_pixels // count
-        pictures = [shrink(open_picture(data), limit) for data in commission.references]
-        return self._read_references(image=pictures, output="image_cond_latents")
+        pictures = [open_picture(data) for data in commission.references]
+        if self._render_pixels is None:
+            return self._read_references(image=pictures, output="image_cond_latents")
+        limit = min(self._render_pixels, REFERENCE_PIXELS)
+        sizes = [canvas_for(*picture.size, TOKEN, limit).size for picture in pictures]
+        # The stock block would pad a single reference to 64 pixels per side; "crop" cuts nothing off whole tokens.
+        processor = self._read_references.image_processor
+        ready = [
+            processor.preprocess(stretch(picture, size), resize_mode="crop")[0]
+            for picture, size in zip(pictures, sizes, strict=True)
+        ]
+        return self._encode(condition_images=ready, output="image_cond_latents")
 
     def _texts(self, prompts: Sequence[str]) -> list[Tensor]:
         """Text tokens per prompt, (1, L, 8 x width). Prompts of equal padded length go through the encoder together."""

@@ -33,17 +33,33 @@ def open_picture(data: bytes) -> Image.Image:
         raise JobError("an input picture cannot be read") from error
 
 
-def shrink(picture: Image.Image, max_pixels: int | None) -> Image.Image:
+def shrink(picture: Image.Image, max_pixels: int) -> Image.Image:
     """The picture itself, or a smaller one in the same ratio of at most about `max_pixels`."""
     width, height = picture.size
-    if max_pixels is None or width * height <= max_pixels:
+    if width * height <= max_pixels:
         return picture
     scale = math.sqrt(max_pixels / (width * height))
-    return picture.resize((max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS)
+    return stretch(picture, (max(1, round(height * scale)), max(1, round(width * scale))))
+
+
+def stretch(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """To `size` as (height, width); the picture itself when it has that size already."""
+    wanted = (size[1], size[0])
+    # Pillow's Lanczos averages where it shrinks: its support grows with the factor.
+    return picture if picture.size == wanted else picture.resize(wanted, Image.Resampling.LANCZOS)
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """Exactly `width` x `height`; the same array when it has that size already."""
+    """Exactly `width` x `height`; the same array when it has that size already.
+
+    OpenCV's Lanczos skips pixels where it shrinks, so sides that are to be smaller are averaged first.
+    """
+    rows, columns = pixels.shape[:2]
+    pixels = _resized(pixels, min(width, columns), min(height, rows), cv2.INTER_AREA)
+    return _resized(pixels, width, height, cv2.INTER_LANCZOS4)
+
+
+def _resized(pixels: Pixels, width: int, height: int, interpolation: int) -> Pixels:
     if pixels.shape[:2] == (height, width):
         return pixels
-    return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LANCZOS4), dtype=np.uint8)
+    return np.asarray(cv2.resize(pixels, (width, height), interpolation=interpolation), dtype=np.uint8)

@@ -19,8 +19,8 @@ from deployments.families.flux2 import Flux2
 from deployments.families.pictures import Pixels
 
 
-def placement(render_max_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_max_pixels=render_max_pixels)
+def placement(render_pixels: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
 
 
 def stock_pipeline(folder: Path) -> Any:
@@ -105,6 +105,7 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.T
         num_inference_steps=job.steps,
         generator=torch.Generator("cpu").manual_seed(job.seed),
         callback_on_step_end=after_step,
+        max_sequence_length=min(512, getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer).model_max_length),
         **inputs,
     )
     return seen[-1], np.asarray(result.images[0])

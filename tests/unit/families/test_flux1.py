@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Placement
+from deployments.families.enlarge import fitted
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
+from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels
 
 
-def placement(render_max_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_max_pixels=render_max_pixels)
+def placement(render_pixels: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,7 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
         num_inference_steps=job.steps,
         guidance_scale=job.guidance,
         generator=torch.Generator("cpu").manual_seed(job.seed),
+        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
         **inputs,
     )
     return np.asarray(result.images[0])
@@ -108,21 +112,8 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
     state = encoded(family, job)
     pixels = drawn(family, state)
     assert np.array_equal(pixels, stock_run(stock, job, prompt=job.prompt))
-    latents = torch.from_numpy(stock_latents(stock, job))
+    latents = torch.from_numpy(stock_run(stock, job, prompt=job.prompt, output_type="latent"))[None]
     assert torch.equal(state.x, latents)
-
-
-def stock_latents(pipeline: Any, job: GenerationJob) -> Any:
-    """As tokens (1, N, C)."""
-    return pipeline(
-        prompt=job.prompt,
-        width=job.width,
-        height=job.height,
-        num_inference_steps=job.steps,
-        guidance_scale=job.guidance,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
-        output_type="latent",
-    ).images.numpy()
 
 
 def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family: Flux1) -> None:
@@ -136,7 +127,11 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
         local_files_only=True,
     )
     job, prompt = a_job(), png(1, 90, 70)
-    read = redux(Image.open(io.BytesIO(prompt)), prompt=job.prompt)
+    # Its call has no parameter for the length of texts.
+    length = min(512, stock.tokenizer_2.model_max_length)
+    with torch.no_grad():
+        text, gist, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
+    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=gist)
     expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
     assert np.array_equal(picture_of(family, job, prompt), expected)
 
@@ -246,11 +241,39 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux1, width: int, height: 
     assert np.array_equal(cut, full[top : top + height, left : left + width])
 
 
-def test_a_cap_renders_small_and_enlarges_to_the_exact_size() -> None:
-    family = Flux1.load(CHECKPOINTS / "flux", placement(render_max_pixels=64 * 64))
-    state = encoded(family, a_job(width=250, height=130, steps=2))
-    assert state.x.shape[1] <= 1.5 * 16
-    assert drawn(family, state).shape == (130, 250, 3)
+@pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
+def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux1.load(CHECKPOINTS / "flux", placement(render_pixels=64 * 64))
+    state = encoded(family, a_job(width=width, height=height, steps=2))
+    assert state.grid == (3, 5)
+    assert drawn(family, state).shape == (height, width, 3)
+
+
+def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
+    smooth = Flux1.load(CHECKPOINTS / "flux", placement(render_pixels=64 * 64))
+    sharp = Flux1.load(CHECKPOINTS / "flux", replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    state = encoded(smooth, a_job(width=250, height=130, steps=1))
+    pixels = drawn(smooth, state)
+    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
+    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
+
+
+def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(stock: Any) -> None:
+    words, gist = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
+    prompts = Prompts(stock, None, torch.float32, torch.device("cpu"))
+    try:
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = 48, 20
+        with torch.inference_mode():
+            [(text, _)] = prompts.texts(["word " * 90])
+        assert text.shape[1] == 48
+        # A name for "no limit" that transformers gives tokenizers which say nothing.
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), gist
+        with torch.inference_mode():
+            [(text, _)] = prompts.texts(["word"])
+        assert text.shape[1] == 512
+    finally:
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = words, gist
 
 
 def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Flux1) -> None:

@@ -36,8 +36,8 @@ JOB = GenerationJob(
 SQUARE = (slice(16, 40), slice(8, 56))
 
 
-def loaded(name: str, render_max_pixels: int | None = None) -> Flux1:
-    place = Placement(torch.device("cpu"), torch.float32, render_max_pixels=render_max_pixels)
+def loaded(name: str, render_pixels: int | None = None) -> Flux1:
+    place = Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
     return Flux1.load(CHECKPOINTS / name, place)
 
 
@@ -101,6 +101,7 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
         num_inference_steps=job.steps,
         guidance_scale=job.guidance,
         generator=torch.Generator("cpu").manual_seed(job.seed),
+        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
         **inputs,
     )
     return np.asarray(result.images[0])
@@ -169,10 +170,20 @@ class TestKontext:
         assert isinstance(four, State)
         assert isinstance(five, JobError)
 
-    def test_a_cap_holds_for_the_references_together(self) -> None:
-        family = loaded("kontext", render_max_pixels=64 * 64)
-        data = png(a_picture(0, 200, 200))
-        assert encoded(family, Commission(JOB, (data, data))).per["tokens"].shape[1] <= 16
+    @pytest.mark.parametrize(("size", "grid"), [((200, 200), (4, 4)), ((16, 16), (4, 4)), ((300, 100), (2, 6))])
+    def test_with_pixels_to_render_each_reference_has_a_canvas_of_its_own(
+        self, size: tuple[int, int], grid: tuple[int, int]
+    ) -> None:
+        family = loaded("kontext", render_pixels=64 * 64)
+        data = png(a_picture(0, *size))
+        state = encoded(family, Commission(replace(JOB, width=size[0], height=size[1]), (data, data)))
+        tokens = grid[0] * grid[1]
+        assert state.grid == grid
+        assert state.per["tokens"].shape[1] == 2 * tokens
+        assert state.shared["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values.tolist() == [
+            grid[0] - 1,
+            grid[1] - 1,
+        ]
 
 
 class TestFill:

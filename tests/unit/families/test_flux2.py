@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flux2_drawing import (
     a_job,
     a_picture,
@@ -25,6 +27,7 @@ from deployments.bundled.build_flux2 import FOLDER
 from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.families.base import CheckpointError, Commission, family_of
+from deployments.families.enlarge import fitted
 from deployments.families.flux2 import Flux2
 
 
@@ -124,14 +127,40 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux2, width: int, height: 
     assert np.array_equal(cut, full[top : top + height, left : left + width])
 
 
-def test_a_cap_renders_small_and_enlarges_to_the_exact_size() -> None:
-    family = Flux2.load(FOLDER, placement(render_max_pixels=64 * 64))
-    state = encoded(family, a_job(width=250, height=130, steps=2), a_picture(0, 300, 200))
-    assert state.x.shape[1] <= 1.5 * 16
-    assert state.per["references"].shape[1] <= 16
+@pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
+def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
+    references = a_picture(0, 300, 100), a_picture(0, 10, 10)
+    state = encoded(family, a_job(width=width, height=height, steps=2), *references)
+    assert state.grid == (3, 5)
+    assert state.per["references"].shape[1] == 2 * 6 + 4 * 4
     pixels = drawn(family, state)
-    assert pixels.shape == (130, 250, 3)
+    assert pixels.shape == (height, width, 3)
     assert pixels.dtype == np.uint8
+
+
+def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
+    smooth = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
+    sharp = Flux2.load(FOLDER, replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    state = encoded(smooth, a_job(width=250, height=130, steps=1))
+    pixels = drawn(smooth, state)
+    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
+    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
+
+
+def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(family: Flux2) -> None:
+    small = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
+    job, reference = a_job(), a_picture(0, 64, 64)
+    states = [encoded(model, job, reference) for model in (family, small)]
+    assert torch.equal(states[0].per["references"], states[1].per["references"])
+
+
+def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> None:
+    pipeline = stock_pipeline(FOLDER)
+    for known, length in ((48, 48), (int(1e30), 512)):
+        pipeline.tokenizer.model_max_length = known
+        assert encoded(Flux2(pipeline, placement()), a_job("word " * 90)).per["text"].shape[1] == length
 
 
 def test_a_broken_reference_fails_its_own_job_alone(family: Flux2) -> None:

@@ -26,7 +26,7 @@ from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 from deployments.bundled.analytic_vae import analytic_vae
 from deployments.bundled.build_flux2 import scheduler, transformer
 from deployments.bundled.one_layer_text import text_config
-from deployments.bundled.words import tokenizer
+from deployments.bundled.vocabulary import qwen
 from deployments.families.base import family_of
 from deployments.families.flux2 import Flux2
 
@@ -55,7 +55,7 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             scheduler=scheduler(),
             vae=analytic_vae(),
             text_encoder=Mistral3ForConditionalGeneration(config),
-            tokenizer=tokenizer(),  # type: ignore[arg-type]  # in place of a processor around one
+            tokenizer=qwen(),  # type: ignore[arg-type]  # in place of a processor around one
             transformer=transformer(guidance=True),
         ).save_pretrained(str(folder))
     return folder

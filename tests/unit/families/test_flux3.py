@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.engine.step import step
 from deployments.families.base import Commission, Placement
+from deployments.families.enlarge import fitted
 from deployments.families.flux3 import Flux3
 from deployments.families.pictures import Pixels
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
 
 
-def placement(render_max_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_max_pixels=render_max_pixels)
+def placement(render_pixels: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
 
 
 def stock_pipeline() -> Any:
@@ -195,14 +197,34 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux3, width: int, height: 
     assert np.array_equal(cut, full[top : top + height, left : left + width])
 
 
-def test_a_cap_renders_small_and_enlarges_to_the_exact_size() -> None:
-    family = Flux3.load(FOLDER, placement(render_max_pixels=64 * 64))
-    state = encoded(family, a_job(width=250, height=130, steps=2), a_picture(0, 300, 200))
-    assert state.x.shape[1] <= 1.5 * 16
-    assert state.per["references"].shape[1] <= 1.5 * 16
+@pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
+def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
+    state = encoded(family, a_job(width=width, height=height, steps=2), a_picture(0, 300, 100))
+    assert state.grid == (3, 5)
+    # Narrower than the 64 pixels that the stock block would pad it to.
+    assert state.per["references"].shape[1] == 2 * 6
     pixels = drawn(family, state)
-    assert pixels.shape == (130, 250, 3)
+    assert pixels.shape == (height, width, 3)
     assert pixels.dtype == np.uint8
+
+
+def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
+    smooth = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
+    sharp = Flux3.load(FOLDER, replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    state = encoded(smooth, a_job(width=250, height=130, steps=1))
+    pixels = drawn(smooth, state)
+    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
+    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(family: Flux3, count: int) -> None:
+    small = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
+    references = [a_picture(seed, 64, 64) for seed in range(count)]
+    states = [encoded(model, a_job(), *references) for model in (family, small)]
+    assert torch.equal(states[0].per["references"], states[1].per["references"])
 
 
 def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:

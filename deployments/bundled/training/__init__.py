@@ -1,0 +1,1 @@
+"""How the bundled models learn the little world: `python -m deployments.bundled.training.train MODEL`."""

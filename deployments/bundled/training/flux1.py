@@ -1,0 +1,131 @@
+"""The four Flux1 checkpoints as one student.
+
+Their transformers differ only in what the first layer reads beside the noise: nothing, a masked picture, edges. So one
+transformer learns all of it, with a first layer of its own for each, and every checkpoint gets the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deployments.bundled import build_flux1
+from deployments.bundled.clip_t5 import TEXT_LENGTH, clip_encoder, t5_encoder
+from deployments.bundled.training.batches import Batch
+from deployments.bundled.vocabulary import clip, t5
+from deployments.families.flux1_latents import grid_ids
+from deployments.families.flux1_prompts import MAX_GIST
+
+WEAKEST, STRONGEST = 1.0, 40.0
+"""Guidances that are practised. Nothing depends on them, so they must not disturb."""
+
+
+class ConditionEmbedder(nn.Module):
+    """The first layer: one for the noise, and one per kind of condition, whose results are added."""
+
+    def __init__(self, noise: nn.Linear) -> None:
+        super().__init__()
+        self.noise = noise
+        self.conditions = nn.ModuleDict(
+            {
+                name: nn.Linear(kind.more_channels, noise.out_features, bias=False)
+                for name, kind in build_flux1.KINDS.items()
+                if kind.more_channels
+            }
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        noise, more = tokens.split([self.noise.in_features, tokens.shape[2] - self.noise.in_features], dim=2)
+        embedded = self.noise(noise)
+        for condition in self.conditions.values():
+            if isinstance(condition, nn.Linear) and condition.in_features == more.shape[2]:
+                embedded = embedded + condition(more)
+        return embedded
+
+    def joined(self, name: str) -> Tensor:
+        """The weight (width, channels) of the checkpoint `name`, whose first layer is a single one."""
+        parts = [self.noise.weight]
+        if name in self.conditions:
+            parts.append(self.conditions[name].get_parameter("weight"))
+        return torch.cat(parts, dim=1).detach()
+
+
+class Flux1Student:
+    shift = 8.0
+
+    def __init__(self) -> None:
+        self.transformer = build_flux1.transformer(more_channels=0)
+        self.embedder = ConditionEmbedder(self.transformer.x_embedder)
+        self.transformer.x_embedder = self.embedder  # type: ignore[assignment]
+        self.text_encoder, self.text_encoder_2 = clip_encoder(), t5_encoder()
+        self.redux = build_flux1.redux()
+        self._gists = clip()
+        self._words = t5()
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {
+            "transformer": self.transformer,
+            "text_encoder": self.text_encoder,
+            "text_encoder_2": self.text_encoder_2,
+            "image_encoder": self.redux.image_encoder.float(),
+            "image_embedder": self.redux.image_embedder.float(),
+        }
+
+    def checkpoints(self) -> dict[str, dict[str, nn.Module]]:
+        texts = {"text_encoder": self.text_encoder, "text_encoder_2": self.text_encoder_2}
+        redux = {
+            f"redux/{name}": network
+            for name, network in self.networks().items()
+            if name in ("image_encoder", "image_embedder")
+        }
+        return {
+            name: {"transformer": self._transformer_of(name), **texts, **(redux if name == "flux" else {})}
+            for name in build_flux1.KINDS
+        }
+
+    def _transformer_of(self, name: str) -> nn.Module:
+        """That of a checkpoint, with a single first layer."""
+        stock = build_flux1.transformer(build_flux1.KINDS[name].more_channels)
+        weights = {
+            key: value for key, value in self.transformer.state_dict().items() if not key.startswith("x_embedder.")
+        }
+        weights["x_embedder.weight"] = self.embedder.joined(name)
+        weights["x_embedder.bias"] = self.embedder.noise.bias.detach()
+        stock.load_state_dict(weights)
+        return stock
+
+    def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
+        text, gist = self._text(batch.prompts, x.device)
+        if batch.image_prompts is not None:
+            text = torch.cat([text, self._seen(batch.image_prompts)], dim=1)
+        beside = x if batch.channels is None else torch.cat([x, batch.channels], dim=2)
+        grids = [grid_ids(*batch.grid), *(grid_ids(*g, picture=k) for k, g in enumerate(batch.reference_grids, 1))]
+        guidance = WEAKEST * (STRONGEST / WEAKEST) ** torch.rand(len(x), device=x.device)
+        moved = self.transformer(
+            hidden_states=torch.cat([beside, *batch.references], dim=1),
+            timestep=t,
+            guidance=guidance,
+            pooled_projections=gist,
+            encoder_hidden_states=text,
+            txt_ids=torch.zeros(text.shape[1], 3, device=x.device),
+            img_ids=torch.cat(grids).to(x.device),
+            return_dict=False,
+        )[0]
+        return moved[:, : x.shape[1]]
+
+    def _text(self, prompts: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Tokens (B, TEXT_LENGTH, D) and gist (B, P)."""
+        padded = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
+        words = self._words(list(prompts), max_length=TEXT_LENGTH, **padded)["input_ids"].to(device)
+        gists = self._gists(list(prompts), max_length=MAX_GIST, **padded)["input_ids"].to(device)
+        return self.text_encoder_2(words)[0], self.text_encoder(gists).pooler_output
+
+    def _seen(self, pictures: Tensor) -> Tensor:
+        """(B, 3, H, W) in [-1, 1] to (B, M, D), as Redux does; its processor scales to the same range."""
+        side = self.redux.image_encoder.config.image_size
+        small = F.interpolate(pictures, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+        states = self.redux.image_encoder(small).last_hidden_state
+        return self.redux.image_embedder(states).image_embeds

@@ -1,0 +1,51 @@
+"""Puts what a model has learnt into its checkpoints: `python -m deployments.bundled.training.publish MODEL...`.
+
+Training does so at its end; this is for looking at a model that still learns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers.utils.logging import disable_progress_bar
+
+from deployments.bundled.folders import CHECKPOINTS, replace_weights
+from deployments.bundled.training.flow import Student
+from deployments.bundled.training.students import STATES, STUDENTS
+
+
+def publish(student: Student, checkpoints: Path = CHECKPOINTS) -> None:
+    """Writes the student's networks, in half precision, over those of its checkpoints."""
+    disable_progress_bar()
+    for checkpoint, components in student.checkpoints().items():
+        for component, network in components.items():
+            halved: Any = copy.deepcopy(network).half()
+            replace_weights(checkpoints / checkpoint / component, halved.save_pretrained)
+
+
+def load(model: str, states: Path = STATES) -> tuple[Student, int]:
+    """The student in its latest state, and how many steps that took."""
+    student = STUDENTS[model]()
+    state = torch.load(states / f"{model}.pt", weights_only=False)
+    for name, network in student.networks().items():
+        network.load_state_dict(state["networks"][name])
+    return student, state["step"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", choices=sorted(STUDENTS))
+    parser.add_argument("--states", type=Path, default=STATES)
+    arguments = parser.parse_args()
+    for model in arguments.models:
+        student, step = load(model, arguments.states)
+        publish(student)
+        print(f"{model}: {step} steps, written to {', '.join(student.checkpoints())}")
+
+
+if __name__ == "__main__":
+    main()

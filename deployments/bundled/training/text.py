@@ -1,0 +1,41 @@
+"""The text encoders without the layers that only pass the stream on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class OneLayer:
+    """Runs a Qwen decoder of which only the first layer does anything, as if it had no others.
+
+    Its weights are the decoder's own, so what they learn is in the whole model.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+        self._layers: nn.ModuleList = decoder.layers
+        self._stream: Tensor = torch.empty(0)
+        self._layers[0].register_forward_hook(self._keep)
+
+    def __call__(self, tokens: Tensor, mask: Tensor, padding_position: int | None = None) -> tuple[Tensor, Tensor]:
+        """Token ids and mask (B, L) to the stream after the first layer, and its normed end: (B, L, width) each."""
+        device = self._layers[0].get_parameter("mlp.down_proj.weight").device
+        tokens, mask = tokens.to(device), mask.to(device)
+        positions = None
+        if padding_position is not None:
+            positions = torch.arange(tokens.shape[1], device=device).expand_as(tokens)
+            positions = positions.masked_fill(mask == 0, padding_position)
+        whole, self._decoder.layers = self._decoder.layers, self._layers[:1]
+        try:
+            last = self._decoder(
+                input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=False
+            ).last_hidden_state
+        finally:
+            self._decoder.layers = whole
+        return self._stream, last
+
+    def _keep(self, layer: nn.Module, inputs: Any, output: Any) -> None:
+        self._stream = output[0] if isinstance(output, tuple) else output

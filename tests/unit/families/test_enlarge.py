@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from deployments.families.enlarge import fitted, sharp
+from deployments.families.pictures import Pixels
+
+BLUE, YELLOW = np.array([20, 40, 160]), np.array([250, 220, 40])
+
+
+def disc(width: int, height: int) -> Pixels:
+    """A yellow ellipse on blue, of a 128 x 128 picture stretched to the size. Smooth outlines, by 4 x 4 samples."""
+    y, x = np.mgrid[0 : 4 * height, 0 : 4 * width] + 0.5
+    inside = np.hypot(x / (4 * width) - 0.5, y / (4 * height) - 0.5) < 0.28
+    fine = np.where(inside[..., None], YELLOW, BLUE).astype(np.uint8)
+    return np.asarray(cv2.resize(fine, (width, height), interpolation=cv2.INTER_AREA), dtype=np.uint8)
+
+
+def decoded(picture: Pixels) -> Pixels:
+    """A little soft, as decoders leave pictures."""
+    return np.asarray(cv2.GaussianBlur(picture, (0, 0), 0.8), dtype=np.uint8)
+
+
+def edge_width(line: Pixels) -> int:
+    """Pixels of a line of them that are neither within 10 % of its darkest nor of its brightest."""
+    share = (line - line.min().astype(float)) / float(line.max() - line.min())
+    return int(np.count_nonzero((share > 0.1) & (share < 0.9)))
+
+
+@pytest.mark.parametrize(
+    ("rendered", "wanted"),
+    [
+        ((128, 128), (1024, 1024)),
+        ((128, 128), (1024, 768)),
+        ((96, 176), (768, 1344)),
+        ((128, 128), (131, 129)),
+        ((128, 128), (100, 300)),
+    ],
+)
+def test_edges_are_a_few_pixels_wide_at_any_factor(rendered: tuple[int, int], wanted: tuple[int, int]) -> None:
+    pixels = sharp(decoded(disc(*rendered)), *wanted)
+    truth = disc(*wanted)
+    assert pixels.shape == truth.shape
+    assert pixels.dtype == np.uint8
+    middle = pixels[wanted[1] // 2, :, 0]
+    assert edge_width(middle) <= 2 * 4
+    assert np.abs(pixels.astype(int) - truth).mean() < 2
+
+
+def test_it_is_much_nearer_to_the_drawing_than_interpolation() -> None:
+    truth, small = disc(1024, 1024).astype(int), decoded(disc(128, 128))
+    errors = {how: np.square(fitted(small, 1024, 1024, how) - truth).mean() for how in ("smooth", "sharp")}
+    assert errors["sharp"] < errors["smooth"] / 10
+
+
+def test_there_are_no_halos() -> None:
+    pixels = sharp(decoded(disc(128, 128)), 1024, 1024).reshape(-1, 3).astype(int)
+    assert (pixels >= np.minimum(BLUE, YELLOW) - 1).all()
+    assert (pixels <= np.maximum(BLUE, YELLOW) + 1).all()
+
+
+def test_thin_lines_keep_their_width() -> None:
+    line = np.full((64, 64, 3), 240, np.uint8)
+    line[:, 28:32] = (30, 30, 120)
+    across = sharp(decoded(line), 512, 512)[256, :, 0]
+    assert np.count_nonzero(across < 135) == pytest.approx(32, abs=3)
+
+
+def test_gradients_stay_gradients() -> None:
+    ramp = np.linspace(0, 255, 128).round().astype(np.uint8)
+    pixels = sharp(np.ascontiguousarray(np.broadcast_to(ramp[None, :, None], (128, 128, 3))), 1024, 1024)
+    steps = np.diff(pixels[512, :, 0].astype(int))
+    assert steps.min() >= 0
+    assert steps.max() <= 2
+
+
+def test_what_has_the_size_already_is_left_alone() -> None:
+    picture = decoded(disc(64, 48))
+    assert fitted(picture, 64, 48, "sharp") is picture
+    assert fitted(picture, 64, 48, "smooth") is picture
+
+
+def test_smaller_pictures_are_averages() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    means = noise.reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
+    for how in ("smooth", "sharp"):
+        assert np.abs(fitted(noise, 64, 64, how) - means).max() <= 1
