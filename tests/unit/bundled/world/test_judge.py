@@ -69,7 +69,7 @@ def test_things_are_inside_their_boxes() -> None:
     scenes = [(lay_out(random, grid).target, grid) for grid in GRIDS for _ in range(3)]
     assert sum(judge(drawn(scene, grid), grid, scene).right for scene, grid in scenes) >= len(scenes) - 1
     scene = Scene((Thing("heart", "blue", box=(100, 100, 500, 500)),), Background("pink"))
-    beside = Scene((Thing("heart", "blue", box=(100, 200, 500, 600)),), Background("pink"))
+    beside = Scene((Thing("heart", "blue", box=(100, 400, 500, 800)),), Background("pink"))
     assert not judge(drawn(beside), SQUARE, scene).place
 
 
@@ -180,7 +180,7 @@ def test_edits_are_right_when_drawn_and_wrong_when_nothing_happened(kind: str) -
 def test_an_edit_must_keep_the_rest() -> None:
     before = replace(STAR, things=(*STAR.things, Thing("moon", "blue", place="bottom right", size="small")))
     expected = before.with_thing(0, replace(before.things[0], colour="green"))
-    moved = expected.with_thing(1, replace(before.things[1], shift=(-0.1, 0)))
+    moved = expected.with_thing(1, replace(before.things[1], shift=(-0.4, 0)))
     verdict = judge_edit(drawn(moved), SQUARE, before, expected)
     assert (verdict.asked, verdict.kept, verdict.right) == (True, False, False)
     other_background = replace(expected, background=Background("yellow"))
