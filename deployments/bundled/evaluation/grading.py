@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from deployments.bundled.evaluation import edges
 from deployments.bundled.evaluation.pictures import drawn, drawn_mask
 from deployments.bundled.evaluation.question import Grade, Question
+from deployments.bundled.world import palette
+from deployments.bundled.world.drawing import ink, silhouettes
 from deployments.bundled.world.judge import Pixels, Verdict, judge, on_canvas
 from deployments.bundled.world.keeping import judge_edit
 from deployments.bundled.world.scene import Scene
@@ -16,6 +19,10 @@ WIDEST_EDGE = 12.0
 """Pixels, at 1024 x 1024."""
 _UNTOUCHED = 2
 """Levels of 255."""
+_LINE = (0.06, 0.19)
+"""Where the middle of an outline is, in tokens beyond the thing."""
+_LINE_THERE, _LINE_GONE = 0.7, 0.2
+"""Share of it that is nearer to the line's colour than to the background's."""
 _RENDERED_TOKEN = 16
 """Pixels per side of a token at the size that models render at."""
 
@@ -65,6 +72,25 @@ def canny(question: Question, picture: Pixels) -> Grade:
     agreement = edges.agreement(edges.found(rendered), expected)
     right = agreement >= LEAST_AGREEMENT
     return Grade(right, {}, {"F1": agreement}, () if right else (f"edges agree by {agreement:.1f}",))
+
+
+def style(question: Question, picture: Pixels) -> Grade:
+    """Around the thing is a line where the style was asked for in full, and none where it was asked for not at all."""
+    [thing] = question.target.things
+    circles = torch.tensor([thing.circle(question.grid)])
+    beyond, within = (
+        silhouettes([thing.shape], circles, question.grid, _RENDERED_TOKEN, grown=width)[0, 0].numpy() > 0.5
+        for width in (_LINE[1], _LINE[0])
+    )
+    line = on_canvas(picture, question.grid)[beyond & ~within]
+    behind = question.target.background
+    inked, plain = (
+        np.abs(line - np.array(palette.COLOURS[name], np.float32)).sum(axis=1) for name in (ink(behind), behind.colour)
+    )
+    share = float((inked < plain).mean())
+    asked = question.outlined is not None and question.outlined >= 0.5
+    right = share >= _LINE_THERE if asked else share <= _LINE_GONE
+    return Grade(right, {}, {"line": share if asked else 1 - share}, () if right else (f"line: {share:.1f}",))
 
 
 def sharpness(question: Question, picture: Pixels) -> Grade:

@@ -15,9 +15,10 @@ from deployments.bundled.evaluation.edges import THRESHOLDS
 from deployments.bundled.evaluation.pictures import answer, drawn, drawn_mask, opened, png
 from deployments.bundled.evaluation.question import Question
 from deployments.bundled.evaluation.settings import Service, service_of
+from deployments.bundled.training import outlined
 from deployments.bundled.world.judge import Pixels
 from deployments.contract.events import Done, Event, Failed, Interrupted
-from deployments.contract.job import GenerationJob
+from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.diffusion_backend import DiffusionBackend
 from deployments.engine.loop import Engine
@@ -101,7 +102,13 @@ class ModelPainter:
             mask=mask,
             control=control,
             canny=None if control is None else THRESHOLDS,
+            adapter=None if question.outlined is None else self._outlined(question.outlined),
         )
+
+    def _outlined(self, strength: float) -> Adapter:
+        key = "adapters/outlined.safetensors"
+        self._store.put_blocking(key, outlined.FILE.read_bytes(), "application/octet-stream")
+        return Adapter("outlined", key, strength)
 
     def _put(self, name: str, data: bytes) -> str:
         key = f"inputs/{name}.png"

@@ -18,10 +18,10 @@ from deployments.bundled.world.lessons import Mask
 from deployments.bundled.world.scene import Grid, Scene
 
 
-def drawn(scene: Scene, grid: Grid, size: Size) -> Pixels:
+def drawn(scene: Scene, grid: Grid, size: Size, outlined: bool = False) -> Pixels:
     """(height, width, 3): drawn for a canvas, stretched to `size`."""
     resolution = math.ceil(max(size[0] / grid[1], size[1] / grid[0]))
-    picture, _ = draw([scene], grid, resolution, samples=1)
+    picture, _ = draw([scene], grid, resolution, samples=1, outlined=outlined)
     pixels = np.asarray(((picture[0].permute(1, 2, 0) + 1) * 127.5).round().byte().numpy())
     if pixels.shape[1::-1] == size:
         return pixels
@@ -40,7 +40,7 @@ def drawn_mask(mask: Mask, size: Size) -> npt.NDArray[np.uint8]:
 def answer(question: Question) -> Pixels:
     """The right picture."""
     size = question.width, question.height
-    pixels = drawn(question.target, question.grid, size)
+    pixels = drawn(question.target, question.grid, size, outlined=(question.outlined or 0) >= 0.5)
     if question.mask is None:
         return pixels
     repaint = drawn_mask(question.mask, size)[..., None] >= 128

@@ -26,6 +26,8 @@ class Question:
     """Of the first reference."""
     control: Scene | None = None
     """The picture whose edges are to be kept."""
+    outlined: float | None = None
+    """Strength of the tuned model for outlined style; None: without it."""
 
     @classmethod
     def of(cls, lesson: Lesson, size: tuple[int, int], grid: Grid) -> Question:

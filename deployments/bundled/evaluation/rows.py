@@ -11,6 +11,7 @@ from deployments.bundled.evaluation.pictures import drawn
 from deployments.bundled.evaluation.question import Ask, Limit, Question, Row
 from deployments.bundled.evaluation.sizes import GRIDS, SIZES, canvas_of, size_of
 from deployments.bundled.world import captions, lessons
+from deployments.bundled.world.drawing import ink
 from deployments.bundled.world.scene import Background, random_scene
 
 _TELLERS: Final = frozenset({"flux3", "flux2klein", "flux", "kontext"})
@@ -75,6 +76,17 @@ def _sharp(random: Random, index: int) -> Question:
     raise RuntimeError("no scene with a thing large enough was found")
 
 
+def _outlined(random: Random, index: int) -> Question:
+    """By turns with all of the style and none; its line stands out from the thing and from what is behind."""
+    grid = GRIDS[index // 2 % len(GRIDS)]
+    for _ in range(_TRIES):
+        scene = random_scene(random, grid, 1, held_out=True, plain=1.0)
+        if ink(scene.background) not in (scene.background.colour, scene.things[0].colour):
+            lesson = lessons.Lesson(captions.caption(scene, random), scene)
+            return replace(Question.of(lesson, size_of(grid), grid), outlined=1.0 - index % 2)
+    raise RuntimeError("no scene for an outline was found")
+
+
 def _traced(random: Random, index: int) -> Question:
     grid = GRIDS[index % len(GRIDS)]
     for _ in range(_TRIES):
@@ -101,6 +113,7 @@ ROWS: Final[tuple[Row, ...]] = (
         grading.canny,
         limits=(Limit("F1", grading.LEAST_AGREEMENT, "mean", at_least=True),),
     ),
+    Row("outlined style (LoRA)", frozenset({"flux3"}), _outlined, grading.style, 0.9),
     Row(
         "sharpness",
         _TELLERS,

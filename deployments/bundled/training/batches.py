@@ -67,6 +67,10 @@ class Batch:
     image_prompts: Tensor | None = None
     """(B, 3, H, W) in [-1, 1]."""
 
+    def showing(self, target: Tensor) -> Batch:
+        """The same in another style."""
+        return replace(self, target=target)
+
     def to(self, device: torch.device) -> Batch:
         return replace(
             self,

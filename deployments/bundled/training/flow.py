@@ -176,12 +176,13 @@ def _optimizers(named: dict[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
         {"params": groups["others"], "lr": ADAMW_RATE, "weight_decay": 0.01},
         {"params": groups["gains"], "lr": GAIN_RATE, "weight_decay": 0.0},
     ]
-    return [
-        torch.optim.AdamW([group for group in rest if group["params"]], betas=(0.9, 0.98)),
-        torch.optim.Muon(
-            groups["matrices"], lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
-        ),
-    ]
+    adamw = torch.optim.AdamW([group for group in rest if group["params"]], betas=(0.9, 0.98))
+    if not groups["matrices"]:
+        return [adamw]
+    muon = torch.optim.Muon(
+        groups["matrices"], lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
+    )
+    return [adamw, muon]
 
 
 @contextlib.contextmanager

@@ -10,12 +10,11 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import torch
 from diffusers.utils.logging import disable_progress_bar
 
 from deployments.bundled.folders import CHECKPOINTS, replace_weights
 from deployments.bundled.training.flow import Student
-from deployments.bundled.training.students import STATES, STUDENTS
+from deployments.bundled.training.students import STATES, STUDENTS, stored
 
 
 def publish(student: Student, checkpoints: Path = CHECKPOINTS) -> None:
@@ -27,22 +26,13 @@ def publish(student: Student, checkpoints: Path = CHECKPOINTS) -> None:
             replace_weights(checkpoints / checkpoint / component, halved.save_pretrained)
 
 
-def load(model: str, states: Path = STATES) -> tuple[Student, int]:
-    """The student in its latest state, and how many steps that took."""
-    student = STUDENTS[model]()
-    state = torch.load(states / f"{model}.pt", weights_only=False)
-    for name, network in student.networks().items():
-        network.load_state_dict(state["networks"][name])
-    return student, state["step"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", choices=sorted(STUDENTS))
     parser.add_argument("--states", type=Path, default=STATES)
     arguments = parser.parse_args()
     for model in arguments.models:
-        student, step = load(model, arguments.states)
+        student, step = stored(model, arguments.states)
         publish(student)
         print(f"{model}: {step} steps, written to {', '.join(student.checkpoints())}")
 

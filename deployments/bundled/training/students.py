@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import torch
+
 from deployments.bundled.training.flow import Student
 from deployments.bundled.training.flux1 import Flux1Student
 from deployments.bundled.training.flux2 import Flux2Student
@@ -18,3 +20,12 @@ STATES: Final = Path(".training")
 STUDENTS: Final[Mapping[str, Callable[[], Student]]] = MappingProxyType(
     {"flux1": Flux1Student, "flux2": Flux2Student, "flux3": Flux3Student}
 )
+
+
+def stored(model: str, states: Path = STATES) -> tuple[Student, int]:
+    """The student in its latest state, and how many steps that took."""
+    student = STUDENTS[model]()
+    state = torch.load(states / f"{model}.pt", weights_only=False)
+    for name, network in student.networks().items():
+        network.load_state_dict(state["networks"][name])
+    return student, state["step"]

@@ -14,10 +14,10 @@ import functools
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from deployments.bundled.training.batches import MIXES, practice
 from deployments.bundled.training.flow import Course, Plan, write_state
+from deployments.bundled.training.progress import follow
 from deployments.bundled.training.publish import publish
 from deployments.bundled.training.students import STATES, STUDENTS
 
@@ -37,12 +37,7 @@ def main() -> None:
         course.begin_with(torch.load(arguments.begin_with, weights_only=False))
     if file.exists():
         course.resume(torch.load(file, weights_only=False))
-    with tqdm(total=plan.steps, initial=course.step, unit="step", mininterval=10) as bar:
-        smooth = None
-        for loss in course.run(lambda course: write_state(course.state(), file)):
-            smooth = loss if smooth is None else 0.98 * smooth + 0.02 * loss
-            bar.set_postfix_str(f"loss {smooth:.4f}", refresh=False)
-            bar.update()
+    follow(course.run(lambda course: write_state(course.state(), file)), plan.steps, course.step)
     publish(student)
 
 

@@ -12,11 +12,18 @@ from deployments.bundled.world import palette
 from deployments.bundled.world.scene import MAX_THINGS, Background, Grid, Scene
 from deployments.bundled.world.shapes import SHAPES
 
+OUTLINE = 0.25
+"""Width of the line around things in outlined style, in tokens."""
+_DARK = 0.3
 
-def draw(scenes: Sequence[Scene], grid: Grid, resolution: int, samples: int = 2) -> tuple[Tensor, Tensor]:
+
+def draw(
+    scenes: Sequence[Scene], grid: Grid, resolution: int, samples: int = 2, outlined: bool = False
+) -> tuple[Tensor, Tensor]:
     """Pictures (B, 3, H, W) in [-1, 1] and what of them is covered by things, (B, 1, H, W) in [0, 1].
 
-    `resolution` is in pixels per token and side, each of `samples` x `samples` samples.
+    `resolution` is in pixels per token and side, each of `samples` x `samples` samples. `outlined` puts a line around
+    every thing, which is no part of what is covered.
     """
     fine = resolution * samples
     picture = backdrops([scene.background for scene in scenes], grid, fine)
@@ -26,7 +33,14 @@ def draw(scenes: Sequence[Scene], grid: Grid, resolution: int, samples: int = 2)
         if not members:
             break
         things = [scenes[index].things[layer] for index in members]
-        cover = silhouettes([t.shape for t in things], torch.tensor([t.circle(grid) for t in things]), grid, fine)
+        names, circles = [t.shape for t in things], torch.tensor([t.circle(grid) for t in things])
+        if outlined:
+            line = silhouettes(names, circles, grid, fine, grown=OUTLINE)
+            inks = palette.rgb([ink(scenes[index].background) for index in members], [0.0] * len(members))
+            picture[members] = torch.lerp(
+                picture[members], inks[:, :, None, None].expand(-1, -1, *line.shape[2:]), line
+            )
+        cover = silhouettes(names, circles, grid, fine)
         colours = palette.rgb([t.colour for t in things], [t.shade for t in things])[:, :, None, None]
         picture[members] = torch.lerp(picture[members], colours.expand(-1, -1, *cover.shape[2:]), cover)
         covered[members] = torch.maximum(covered[members], cover)
@@ -35,8 +49,13 @@ def draw(scenes: Sequence[Scene], grid: Grid, resolution: int, samples: int = 2)
     return picture, covered
 
 
-def silhouettes(names: Sequence[str], circles: Tensor, grid: Grid, resolution: int) -> Tensor:
-    """(B, 1, H, W) in [0, 1]: shapes by name, each at (x, y, half side) of `circles` (B, 3)."""
+def ink(background: Background) -> str:
+    """The colour that outlines have on it."""
+    return "white" if sum(palette.COLOURS[background.colour]) / 3 < _DARK else "black"
+
+
+def silhouettes(names: Sequence[str], circles: Tensor, grid: Grid, resolution: int, grown: float = 0.0) -> Tensor:
+    """(B, 1, H, W) in [0, 1]: shapes by name, each at (x, y, half side) of `circles` (B, 3), `grown` by some tokens."""
     y, x = axes(grid, resolution)
     distance = torch.empty(len(names), y.shape[0], x.shape[0])
     for name in dict.fromkeys(names):
@@ -44,7 +63,7 @@ def silhouettes(names: Sequence[str], circles: Tensor, grid: Grid, resolution: i
         left, top, radius = circles[members].T[..., None, None]
         distance[members] = SHAPES[name](x[None, None, :] - left, y[None, :, None] - top, radius)
     pixel = 2 / (min(grid) * resolution)
-    return (0.5 - distance / pixel).clamp(0, 1)[:, None]
+    return (0.5 - distance / pixel + grown * resolution).clamp(0, 1)[:, None]
 
 
 def axes(grid: Grid, resolution: int) -> tuple[Tensor, Tensor]:
