@@ -43,6 +43,10 @@ MASK_CHANNELS = 16 * 16
 
 REDUX_WIDTH = 32
 
+ROPE_AXES = (8, 12, 12)
+ROPE_BASE = 10_000
+"""Fixed in the architecture."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -73,9 +77,9 @@ def transformer(more_channels: int) -> FluxTransformer2DModel:
         joint_attention_dim=TEXT_WIDTH,
         pooled_projection_dim=GIST_WIDTH,
         guidance_embeds=True,
-        axes_dims_rope=(8, 12, 12),
+        axes_dims_rope=ROPE_AXES,
     )
-    sharpen(model)
+    sharpen(model, ROPE_AXES, ROPE_BASE)
     return model
 
 

@@ -28,6 +28,9 @@ SEED = 2
 TEXT_LAYERS = 27
 """The pipeline reads the hidden states 9, 18 and 27, so there must be that many layers."""
 TEXT_STATES = 3
+
+ROPE_AXES = (8, 10, 10, 4)
+ROPE_BASE = 10
 TEXT_LENGTH = 48
 """Tokens of a prompt; the rest is cut off."""
 
@@ -53,11 +56,11 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
         num_attention_heads=4,
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
         timestep_guidance_channels=64,
-        axes_dims_rope=(4, 12, 12, 4),
-        rope_theta=10,
+        axes_dims_rope=ROPE_AXES,
+        rope_theta=ROPE_BASE,
         guidance_embeds=guidance,
     )
-    sharpen(model)
+    sharpen(model, ROPE_AXES, ROPE_BASE)
     return model
 
 

@@ -21,6 +21,7 @@ from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, ord
 from deployments.bundled.sharp_attention import sharpen
 from deployments.bundled.vocabulary import qwen
 from deployments.bundled.words import SPECIAL
+from deployments.families.flux3 import POSITION_SCALE
 
 FOLDER = CHECKPOINTS / "flux3"
 SEED = 3
@@ -28,6 +29,9 @@ SEED = 3
 TEXT_LAYERS = 32
 """The pipeline reads the hidden states 4, 8, ... 32, so there must be that many layers."""
 TEXT_STATES = 8
+
+ROPE_AXES = (12, 8, 8, 4)
+ROPE_BASE = 2
 
 
 def text_encoder() -> Qwen3VLForConditionalGeneration:
@@ -65,7 +69,7 @@ def transformer() -> Flux3Transformer2DModel:
     """1 block per token kind and 3 joint ones, 128 wide.
 
     Positions of neighbours are half a unit apart. On canvases of some 8 tokens a side rotations must be fast to tell
-    them apart, so the base is low, and attention starts sharp.
+    them apart, so the base is low. The first axis is always 0, and so leaves room for what has no position.
     """
     model = Flux3Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
@@ -76,11 +80,11 @@ def transformer() -> Flux3Transformer2DModel:
         num_attention_heads=4,
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
         timestep_channels=64,
-        axes_dims_rope=(4, 12, 12, 4),
-        rope_theta=3,
+        axes_dims_rope=ROPE_AXES,
+        rope_theta=ROPE_BASE,
         flow_map=True,
     )
-    sharpen(model)
+    sharpen(model, ROPE_AXES, ROPE_BASE, POSITION_SCALE)
     return model
 
 

@@ -35,7 +35,7 @@ ADAMW_RATE, MUON_RATE = 2e-3, 0.02
 GAIN_RATE = 6e-3
 """Of the gains of queries and keys. They start where attention is blurred over neighbours, and have far to go."""
 _GAINS = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
-PURE_NOISE = 0.15
+PURE_NOISE = 0.1
 """How many of a batch start from noise alone."""
 
 

@@ -54,7 +54,7 @@ class ConditionEmbedder(nn.Module):
 
 
 class Flux1Student:
-    shift = 8.0
+    shift = 5.0
 
     def __init__(self) -> None:
         self.transformer = build_flux1.transformer(more_channels=0)

@@ -17,7 +17,7 @@ _REFERENCE_STEP = 10
 
 
 class Flux2Student:
-    shift = 8.0
+    shift = 5.0
 
     def __init__(self) -> None:
         self.transformer = build_flux2.transformer()

@@ -16,7 +16,7 @@ from deployments.families.flux3 import POSITION_SCALE, TEXT_MULTIPLE
 
 
 class Flux3Student:
-    shift = 8.0
+    shift = 5.0
 
     def __init__(self) -> None:
         self.transformer = build_flux3.transformer()
