@@ -14,8 +14,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from deployments.bundled.words import prose
-
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -128,6 +126,10 @@ MEDIA = {
     "an oil painting of": _phrases("visible brush strokes | thick layers of paint | canvas texture"),
     "a pencil sketch of": _phrases("loose pencil lines | fine hatching | rough paper texture"),
 }
+_COLOURS = "red green blue yellow orange purple pink cyan magenta white black gray brown teal navy lime gold silver"
+_SHAPES = "circle square triangle star ring cross diamond heart rectangle ellipse stripe grid dot"
+_PLACES = "left right top bottom center middle corner above below behind front next"
+_SIZES = "tiny small large big huge"
 _MARKS = ",.!-'\"0123456789äéßñø世界日本火図мдж☀🦊"
 
 
@@ -142,7 +144,7 @@ def details() -> frozenset[str]:
 def examples(seed: int, *, held_out: bool = False) -> Iterator[Example]:
     """Endless examples. A sixteenth of all prompts is held out: nobody trains on them."""
     rng = random.Random(seed)
-    shapes = [text for text in prose() if text.startswith("a ") and (text.endswith("background") or " at the " in text)]
+    shapes = list(_shapes())
     while True:
         draw = rng.random()
         if draw < 0.35:
@@ -153,6 +155,15 @@ def examples(seed: int, *, held_out: bool = False) -> Iterator[Example]:
             example = _unknown(rng)
         if (zlib.crc32(example.prompt.encode()) % 16 == 0) == held_out:
             yield example
+
+
+def _shapes() -> Iterator[str]:
+    """Plain prompts for a single shape."""
+    colours, names = _COLOURS.split(), _SHAPES.split()
+    for colour, name, other in itertools.product(colours, names, colours):
+        yield f"a {colour} {name} on a {other} background"
+    for colour, name, place, size in itertools.product(colours, names, _PLACES.split(), _SIZES.split()):
+        yield f"a {size} {colour} {name} at the {place}"
 
 
 def _shape(rng: random.Random, shapes: Sequence[str]) -> Example:

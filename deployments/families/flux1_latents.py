@@ -66,7 +66,8 @@ def as_tensor(picture: Image.Image) -> Tensor:
     pixels = torch.from_numpy(np.array(picture).astype(np.float32) / 255.0)
     if pixels.ndim == 2:
         return pixels[None, None]
-    return 2.0 * pixels.permute(2, 0, 1)[None] - 1.0
+    # The batch comes first: only then do the strides say that colours are innermost, which decides how it is summed.
+    return 2.0 * pixels[None].permute(0, 3, 1, 2) - 1.0
 
 
 def to_tokens(latents: Tensor) -> Tensor:
