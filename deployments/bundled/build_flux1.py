@@ -2,7 +2,8 @@
 
 `flux` (text to image, with a Redux part for image prompts), `kontext`, `fill` and `canny` lie side by side in FOLDER.
 They have the layout of published checkpoints and load through the same code, only their networks are tiny. Weights come
-from a fixed seed, so building twice gives the same bytes. They are untrained: pictures show coloured noise.
+from a fixed seed, so building twice gives the same bytes. Until they are trained (`bundled/training`), pictures show
+coloured noise.
 """
 
 from __future__ import annotations

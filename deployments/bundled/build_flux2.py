@@ -2,7 +2,7 @@
 
 The folder has the same layout as a published checkpoint of the family and loads through the same code, only its
 networks are tiny: 2.4 million parameters, less than a thousandth of the real one's. Weights come from a fixed seed, so
-building twice gives the same bytes. They are untrained: pictures show coloured noise, not what the prompt says.
+building twice gives the same bytes. Until they are trained (`bundled/training`), pictures show coloured noise.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from PIL import Image
 
 from deployments.bundled.evaluation.question import Question
 from deployments.bundled.evaluation.sizes import Size
-from deployments.bundled.world.drawing import draw
+from deployments.bundled.world.drawing import draw, masked
 from deployments.bundled.world.judge import Pixels
 from deployments.bundled.world.lessons import Mask
 from deployments.bundled.world.scene import Grid, Scene
@@ -30,11 +30,7 @@ def drawn(scene: Scene, grid: Grid, size: Size, outlined: bool = False) -> Pixel
 
 def drawn_mask(mask: Mask, size: Size) -> npt.NDArray[np.uint8]:
     """(height, width): 255 where the picture is painted anew, else 0."""
-    top, left, bottom, right = mask.box
-    x = ((np.arange(size[0]) + 0.5) * 2000 / size[0] - left - right) / (right - left)
-    y = ((np.arange(size[1]) + 0.5) * 2000 / size[1] - top - bottom) / (bottom - top)
-    reach = np.hypot(y[:, None], x) if mask.round else np.maximum(np.abs(y)[:, None], np.abs(x))
-    return np.where(reach <= 1, 255, 0).astype(np.uint8)
+    return np.where(masked(mask, *size).numpy(), 255, 0).astype(np.uint8)
 
 
 def answer(question: Question) -> Pixels:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deployments.bundled.detailed_prompts import details
 from deployments.bundled.training.latents import RESOLUTION, spread, to_tokens
-from deployments.bundled.world.drawing import draw
+from deployments.bundled.world.drawing import draw, masked
 from deployments.bundled.world.lessons import LESSONS, Lesson
 from deployments.bundled.world.scene import Grid, Scene
 from deployments.families.canvas import grid_for
@@ -162,20 +162,8 @@ def edges(pictures: Tensor, random: Random) -> Tensor:
 
 def drawn_masks(lessons: list[Lesson], grid: Grid) -> Tensor:
     """(B, 1, H, W) of 0 and 1, 16 pixels a token."""
-    masks = torch.zeros(len(lessons), 1, grid[0] * TOKEN, grid[1] * TOKEN)
-    y, x = ((torch.arange(side * TOKEN) + 0.5) * 1000 / (side * TOKEN) for side in grid)
-    for mask, lesson in zip(masks, lessons, strict=True):
-        assert lesson.mask is not None
-        top, left, bottom, right = lesson.mask.box
-        down, across = (2 * y - top - bottom) / (bottom - top), (2 * x - left - right) / (right - left)
-        reach = torch.hypot(down[:, None], across) if lesson.mask.round else torch.maximum(*_meshed(down, across))
-        mask[0] = reach <= 1
-    return masks
-
-
-def _meshed(down: Tensor, across: Tensor) -> tuple[Tensor, Tensor]:
-    rows, columns = torch.meshgrid(down.abs(), across.abs(), indexing="ij")
-    return rows, columns
+    height, width = (side * TOKEN for side in grid)
+    return torch.stack([masked(lesson.mask, width, height) for lesson in lessons if lesson.mask])[:, None].float()
 
 
 def _before_and_after(lessons: list[Lesson]) -> tuple[list[Scene], list[Scene]]:

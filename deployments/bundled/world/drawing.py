@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.bundled.world import palette
+from deployments.bundled.world.lessons import Mask
 from deployments.bundled.world.scene import MAX_THINGS, Background, Grid, Scene
 from deployments.bundled.world.shapes import SHAPES
 
@@ -64,6 +65,15 @@ def silhouettes(names: Sequence[str], circles: Tensor, grid: Grid, resolution: i
         distance[members] = SHAPES[name](x[None, None, :] - left, y[None, :, None] - top, radius)
     pixel = 2 / (min(grid) * resolution)
     return (0.5 - distance / pixel + grown * resolution).clamp(0, 1)[:, None]
+
+
+def masked(mask: Mask, width: int, height: int) -> Tensor:
+    """(height, width), true where the picture is painted anew."""
+    top, left, bottom, right = mask.box
+    y = ((torch.arange(height) + 0.5) * 2000 / height - top - bottom) / (bottom - top)
+    x = ((torch.arange(width) + 0.5) * 2000 / width - left - right) / (right - left)
+    distance = torch.hypot(y[:, None], x) if mask.round else torch.maximum(y.abs()[:, None], x.abs()[None])
+    return distance <= 1
 
 
 def axes(grid: Grid, resolution: int) -> tuple[Tensor, Tensor]:
