@@ -33,7 +33,6 @@ from deployments.bundled.clip_t5 import (
     t5_encoder,
 )
 from deployments.bundled.folders import CHECKPOINTS, main, write
-from deployments.bundled.sharp_attention import sharpen
 from deployments.bundled.vocabulary import clip, t5
 
 SEED = 1
@@ -68,7 +67,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 def transformer(more_channels: int) -> FluxTransformer2DModel:
     """1 block with separate weights for text and picture, 3 with joint ones, 128 wide."""
-    model = FluxTransformer2DModel(
+    return FluxTransformer2DModel(
         in_channels=TOKEN_CHANNELS + more_channels,
         out_channels=TOKEN_CHANNELS,
         num_layers=1,
@@ -80,8 +79,6 @@ def transformer(more_channels: int) -> FluxTransformer2DModel:
         guidance_embeds=True,
         axes_dims_rope=ROPE_AXES,
     )
-    sharpen(model, ROPE_AXES, ROPE_BASE)
-    return model
 
 
 def redux() -> FluxPriorReduxPipeline:

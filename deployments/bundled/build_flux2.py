@@ -19,7 +19,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, main, write
 from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, order_numbers, text_config
-from deployments.bundled.sharp_attention import sharpen
 from deployments.bundled.vocabulary import qwen
 
 FOLDER = CHECKPOINTS / "flux2klein"
@@ -48,7 +47,7 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
     `guidance` gives it an input for the strength of the prompt. Rotary frequencies suit grids of some 8 to 64 tokens a
     side: with the usual base most of them would hardly turn.
     """
-    model = Flux2Transformer2DModel(
+    return Flux2Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
         num_single_layers=3,
@@ -60,8 +59,6 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
         rope_theta=ROPE_BASE,
         guidance_embeds=guidance,
     )
-    sharpen(model, ROPE_AXES, ROPE_BASE)
-    return model
 
 
 def scheduler() -> FlowMatchEulerDiscreteScheduler:

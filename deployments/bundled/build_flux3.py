@@ -18,10 +18,8 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from deployments.bundled.analytic_vae import LATENT_CHANNELS, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, main, write
 from deployments.bundled.one_layer_text import TEXT_WIDTH, keep_first_layer, order_numbers, text_config
-from deployments.bundled.sharp_attention import sharpen
 from deployments.bundled.vocabulary import qwen
 from deployments.bundled.words import SPECIAL
-from deployments.families.flux3 import POSITION_SCALE
 
 FOLDER = CHECKPOINTS / "flux3"
 SEED = 3
@@ -71,7 +69,7 @@ def transformer() -> Flux3Transformer2DModel:
     Positions of neighbours are half a unit apart. On canvases of some 8 tokens a side rotations must be fast to tell
     them apart, so the base is low. The first axis is always 0, and so leaves room for what has no position.
     """
-    model = Flux3Transformer2DModel(
+    return Flux3Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         cond_in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
@@ -84,8 +82,6 @@ def transformer() -> Flux3Transformer2DModel:
         rope_theta=ROPE_BASE,
         flow_map=True,
     )
-    sharpen(model, ROPE_AXES, ROPE_BASE, POSITION_SCALE)
-    return model
 
 
 def build(folder: Path = FOLDER) -> None:

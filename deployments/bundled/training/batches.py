@@ -17,7 +17,7 @@ from torch import Tensor
 from deployments.bundled.detailed_prompts import details
 from deployments.bundled.training.latents import RESOLUTION, spread, to_tokens
 from deployments.bundled.world.drawing import draw, masked
-from deployments.bundled.world.lessons import LESSONS, Lesson
+from deployments.bundled.world.lessons import LESSONS, Lesson, tell
 from deployments.bundled.world.scene import Grid, Scene
 from deployments.families.canvas import grid_for
 from deployments.families.flux1_latents import CELL, TOKEN
@@ -42,6 +42,11 @@ RATIOS: Final = (
 CANVAS_TOKENS: Final = 72
 OTHER_GRID: Final = 0.1
 """How often references have another shape than the picture."""
+
+ALONE: Final = 0.15
+ALL: Final = 0.4
+"""Parts of a course: up to the first only text to image is learnt, which all other kinds need, from the second on
+everything. Outlines take longest to learn, and take least time where there are no references."""
 
 DETAILED: Final = 0.2
 """How many prompts have been through a rewriter, which adds details that mean nothing here."""
@@ -87,14 +92,22 @@ def random_grid(random: Random) -> Grid:
     return grid_for(*ratio, CANVAS_TOKENS)
 
 
-def practice(mix: Mapping[str, float], size: int, random: Random) -> Batch:
+def practice(mix: Mapping[str, float], size: int, random: Random, done: float) -> Batch:
     """A batch of one kind of lesson, on one canvas."""
-    kind = random.choices(tuple(mix), tuple(mix.values()))[0]
+    others = min(max((done - ALONE) / (ALL - ALONE), 0.0), 1.0)
+    kind = random.choices(tuple(mix), [share if kind == "tell" else others * share for kind, share in mix.items()])[0]
     grid = random_grid(random)
-    lessons = [LESSONS[kind](random, grid, False) for _ in range(size)]
-    if kind == "tell":
-        lessons = [_detailed(lesson, random) if random.random() < DETAILED else lesson for lesson in lessons]
+    lessons = (
+        _tellings(grid, size, random) if kind == "tell" else [LESSONS[kind](random, grid, False) for _ in range(size)]
+    )
     return BUILDERS.get(kind, batch_of)(lessons, grid, random)
+
+
+def _tellings(grid: Grid, size: int, random: Random) -> list[Lesson]:
+    """Of about the same length: a batch takes as long as its longest prompt."""
+    things = random.choices((0, 1, 2, 3), (1, 12, 7, 2))[0]
+    lessons = [tell(random, grid, things=things) for _ in range(size)]
+    return [_detailed(lesson, random) for lesson in lessons] if random.random() < DETAILED else lessons
 
 
 def _detailed(lesson: Lesson, random: Random) -> Lesson:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +32,12 @@ DECAY = 0.3
 """The part of all steps over which the rate falls."""
 FLOOR = 0.02
 ADAMW_RATE, MUON_RATE = 2e-3, 0.02
-GAIN_RATE = 6e-3
-"""Of the gains of queries and keys. They start where attention is blurred over neighbours, and have far to go."""
-_GAINS = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
 PURE_NOISE = 0.1
 """How many of a batch start from noise alone."""
+
+
+Practice: TypeAlias = Callable[[int, Random, float], Batch]
+"""Makes a batch of so many lessons, for a course of which that part, in [0, 1), is done."""
 
 
 class Student(Protocol):
@@ -68,7 +69,7 @@ class Plan:
 class Course:
     """A student, its optimizers and its randomness: all that a checkpoint of the training must hold."""
 
-    def __init__(self, student: Student, plan: Plan, practice: Callable[[int, Random], Batch]) -> None:
+    def __init__(self, student: Student, plan: Plan, practice: Practice) -> None:
         self._student = student
         self._plan = plan
         self._practice = practice
@@ -91,7 +92,7 @@ class Course:
         saved = time.monotonic()
         with _fast_attention(self._device):
             while self.step < self._plan.steps:
-                loss = self._learn(self._practice(self._plan.batch, self._random))
+                loss = self._learn(self._practice(self._plan.batch, self._random, self.step / self._plan.steps))
                 self.step += 1
                 if time.monotonic() - saved > save_every_s:
                     save(self)
@@ -163,24 +164,16 @@ def _times(count: int, shift: float) -> tuple[Tensor, Tensor]:
 
 
 def _optimizers(named: dict[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
-    def kind(name: str, parameter: nn.Parameter) -> str:
-        if any(gain in name for gain in _GAINS):
-            return "gains"
-        inside = name.startswith("transformer.") and "blocks" in name
-        return "matrices" if inside and parameter.ndim == 2 else "others"
-
-    groups: dict[str, list[nn.Parameter]] = {"gains": [], "matrices": [], "others": []}
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in named.items():
-        groups[kind(name, parameter)].append(parameter)
-    rest: list[dict[str, Any]] = [
-        {"params": groups["others"], "lr": ADAMW_RATE, "weight_decay": 0.01},
-        {"params": groups["gains"], "lr": GAIN_RATE, "weight_decay": 0.0},
-    ]
-    adamw = torch.optim.AdamW([group for group in rest if group["params"]], betas=(0.9, 0.98))
-    if not groups["matrices"]:
+        inside = name.startswith("transformer.") and "blocks" in name
+        (matrices if inside and parameter.ndim == 2 else others).append(parameter)
+    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    if not matrices:
         return [adamw]
     muon = torch.optim.Muon(
-        groups["matrices"], lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
+        matrices, lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
     )
     return [adamw, muon]
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from deployments.bundled import build_flux1
 from deployments.bundled.clip_t5 import TEXT_LENGTH, clip_encoder, t5_encoder
 from deployments.bundled.training.batches import Batch
+from deployments.bundled.training.text import padded
 from deployments.bundled.vocabulary import clip, t5
 from deployments.families.flux1_latents import grid_ids
 from deployments.families.flux1_prompts import MAX_GIST
@@ -117,10 +118,13 @@ class Flux1Student:
         return moved[:, : x.shape[1]]
 
     def _text(self, prompts: Sequence[str], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tokens (B, TEXT_LENGTH, D) and gist (B, P)."""
-        padded = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
-        words = self._words(list(prompts), max_length=TEXT_LENGTH, **padded)["input_ids"].to(device)
-        gists = self._gists(list(prompts), max_length=MAX_GIST, **padded)["input_ids"].to(device)
+        """Tokens (B, TEXT_LENGTH, D), or fewer while learning, and gist (B, P)."""
+        longest = max(len(ids) for ids in self._words(list(prompts))["input_ids"])
+        length = padded(longest, TEXT_LENGTH, self.transformer.training)
+        whole = {"truncation": True, "return_tensors": "pt"}
+        words = self._words(list(prompts), padding="max_length", max_length=length, **whole)["input_ids"].to(device)
+        # The gist is the state at the first end of text, which sees nothing of what follows.
+        gists = self._gists(list(prompts), padding="longest", max_length=MAX_GIST, **whole)["input_ids"].to(device)
         return self.text_encoder_2(words)[0], self.text_encoder(gists).pooler_output
 
     def _seen(self, pictures: Tensor) -> Tensor:

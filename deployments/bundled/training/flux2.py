@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deployments.bundled import build_flux2
 from deployments.bundled.training.batches import Batch
-from deployments.bundled.training.text import OneLayer
+from deployments.bundled.training.text import OneLayer, padded
 from deployments.bundled.vocabulary import qwen
 
 _REFERENCE_STEP = 10
@@ -47,13 +47,14 @@ class Flux2Student:
         return moved[:, : x.shape[1]]
 
     def _text(self, prompts: Sequence[str]) -> Tensor:
-        """(B, TEXT_LENGTH, 3 x width)."""
+        """(B, TEXT_LENGTH, 3 x width), or shorter while learning."""
+        longest = max(len(ids) for ids in self._words(list(prompts))["input_ids"])
         inputs = self._words(
             list(prompts),
             return_tensors="pt",
             padding="max_length",
             truncation=True,
-            max_length=build_flux2.TEXT_LENGTH,
+            max_length=padded(longest, build_flux2.TEXT_LENGTH, self.transformer.training),
         )
         stream, last = self._layer(inputs["input_ids"], inputs["attention_mask"])
         return torch.cat([*[stream] * (build_flux2.TEXT_STATES - 1), last], dim=-1)

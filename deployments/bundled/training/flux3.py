@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from deployments.bundled import build_flux3
 from deployments.bundled.training.batches import Batch
-from deployments.bundled.training.text import OneLayer
+from deployments.bundled.training.text import OneLayer, padded
 from deployments.bundled.vocabulary import qwen
 from deployments.families.flux3 import POSITION_SCALE, TEXT_MULTIPLE
 
@@ -54,9 +54,10 @@ class Flux3Student:
         )[0]
 
     def _text(self, prompts: Sequence[str]) -> Tensor:
-        """(B, L, 8 x width), L a multiple of 80 for the longest prompt."""
+        """(B, L, 8 x width), L a multiple of 80 for the longest prompt, or less while learning."""
         longest = max(len(ids) for ids in self._words(list(prompts))["input_ids"])
-        length = math.ceil(longest / TEXT_MULTIPLE) * TEXT_MULTIPLE
+        most = math.ceil(longest / TEXT_MULTIPLE) * TEXT_MULTIPLE
+        length = padded(longest, most, self.transformer.training)
         inputs = self._words(list(prompts), return_tensors="pt", padding="max_length", max_length=length)
         stream, last = self._layer(inputs["input_ids"], inputs["attention_mask"], padding_position=1)
         return torch.cat([*[stream] * (build_flux3.TEXT_STATES - 1), last], dim=-1)

@@ -84,7 +84,7 @@ class Outlined:
         file.chmod(0o644)
 
 
-def practice(size: int, random: Random) -> Batch:
+def practice(size: int, random: Random, done: float = 0.0) -> Batch:
     """Ordinary prompts; the pictures are outlined."""
     grid = random_grid(random)
     lessons = [tell(random, grid) for _ in range(size)]

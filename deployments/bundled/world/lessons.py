@@ -47,14 +47,15 @@ Teacher: TypeAlias = Callable[[Random, Grid, bool], Lesson]
 """Makes a lesson for a canvas; the flag tells whether its target is one of those held out for grading."""
 
 
-def tell(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
-    """Text to image, with zero to three things."""
-    things = random.choices((0, 1, 2, 3), (0 if held_out else 1, 12, 7, 2))[0]
+def tell(random: Random, grid: Grid, held_out: bool = False, things: int | None = None) -> Lesson:
+    """Text to image, with zero to three things; none can't be held out."""
+    if things is None:
+        things = random.choices((1, 2, 3), (12, 7, 2))[0]
     scene = random_scene(random, grid, things, held_out)
     if not held_out and random.random() < 0.1:
         scene = replace(scene, background=Background(captions.DEFAULT_BACKGROUND, shade=scene.background.shade))
         if not scene.fits(grid) or scene.held_out:
-            return tell(random, grid)
+            return tell(random, grid, things=things)
     return Lesson(captions.caption(scene, random), scene)
 
 
