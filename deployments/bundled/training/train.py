@@ -30,7 +30,7 @@ def main() -> None:
     student = STUDENTS[arguments.model]()
     for network in student.networks().values():
         network.to(arguments.device).train()
-    plan = Plan(arguments.steps, arguments.batch, arguments.seed, arguments.rate)
+    plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
     course = Course(student, plan, functools.partial(practice, MIXES[arguments.model]))
     file = arguments.states / f"{arguments.model}.pt"
     if arguments.begin_with is not None and not file.exists():
