@@ -37,7 +37,7 @@ def load(
     dtype: Precision = "auto",
     attention: Sequence[str] = ("native",),
     compile: bool = False,
-    render_pixels: int | None = None,
+    render_side: int | None = None,
     enlarge: Enlarge = "smooth",
 ) -> Family:
     """The family of `checkpoint`, its networks on `device` and proven to run.
@@ -45,8 +45,8 @@ def load(
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
     attention backends; the first one that works here is used. `compile` compiles the repeated blocks, which slows the
-    first steps down and speeds the others up. `render_pixels` is about what pictures are rendered at before they are
-    scaled to the size asked for (None: at full size), and `enlarge` how.
+    first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
+    before they are scaled to the size asked for (None: at full size), and `enlarge` how.
 
     Raises CheckpointError.
     """
@@ -56,7 +56,7 @@ def load(
         device=place,
         dtype=precision_for(dtype, place),
         local_only=local_only,
-        render_pixels=render_pixels,
+        render_side=render_side,
         enlarge=enlarge,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log

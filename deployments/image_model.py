@@ -102,7 +102,7 @@ def _engine(spec: ModelSpec):
         dtype=spec.dtype,
         attention=spec.attention,
         compile=spec.compile,
-        render_pixels=spec.render_pixels,
+        render_side=spec.render_side,
         enlarge=spec.enlarge,
     )
     backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)

@@ -97,7 +97,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "dtype",
                 "compile",
                 "threads",
-                "render_pixels",
+                "render_side",
                 "enlarge",
                 "preview_every",
                 "max_running",

@@ -104,7 +104,7 @@ class ModelSettings(Section):
     attention: list[str] = ["native"]
     compile: bool = False
     threads: int | None = Field(default=None, ge=1)
-    render_pixels: int | None = Field(default=None, ge=64 * 64)
+    render_side: int | None = Field(default=None, ge=32)
     enlarge: Enlarge = "smooth"
     preview_every: float | None = Field(default=None, gt=0, le=1)
     max_running: int = Field(default=8, ge=1)

@@ -45,7 +45,7 @@ CHAT_TEMPLATE = (
 )
 """Nothing but what was said: small models need no roles."""
 
-_GRIDS = ((8, 8), (6, 11))
+_GRIDS = ((8, 8), (8, 14))
 _PRACTISED = MappingProxyType({"tell": 6000, "change": 3000, "combine": 800})
 _MORE = (
     "photo photograph sketch watercolor oil painting portrait cat dog bird person woman man child car house tree "

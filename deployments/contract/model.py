@@ -13,9 +13,9 @@ Enlarge: TypeAlias = Literal["smooth", "sharp"]
 class ModelSpec:
     """`checkpoint` is a hub id, a folder, or `bundled/<name>`. `attention` names backends, tried in order.
 
-    Pictures are rendered at about `render_pixels`, whatever size was asked for, and scaled to it: for small models that
-    know one size. None renders every picture at its size. `enlarge` `smooth` interpolates; `sharp` also makes edges
-    crisp, which suits drawings and posterises photographs.
+    Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
+    for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
+    `sharp` also makes edges crisp, which suits drawings and posterises photographs.
     `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
     takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use.
     `preview_every` is the share of the steps between two previews.
@@ -29,7 +29,7 @@ class ModelSpec:
     attention: tuple[str, ...] = ("native",)
     compile: bool = False
     threads: int | None = None
-    render_pixels: int | None = None
+    render_side: int | None = None
     enlarge: Enlarge = "smooth"
     preview_every: float | None = None
     max_running: int = 8

@@ -38,15 +38,15 @@ class Commission:
 class Placement:
     """Where and how a checkpoint's networks run.
 
-    Pictures are rendered at about `render_pixels`, whatever size was asked for, and scaled to it (None: at full size);
-    `enlarge` says how.
+    Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it
+    (None: at full size); `enlarge` says how.
     """
 
     device: torch.device
     dtype: torch.dtype
     local_only: bool = True
     """Whether all components must lie in the checkpoint's folder already."""
-    render_pixels: int | None = None
+    render_side: int | None = None
     enlarge: Enlarge = "smooth"
 
 

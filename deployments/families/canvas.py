@@ -30,32 +30,30 @@ class Canvas:
         return slice(top, top + rows), slice(left, left + columns)
 
 
-def canvas_for(width: int, height: int, token: int, render_pixels: int | None = None) -> Canvas:
+MOST_ELONGATED = 8
+"""Ratio of the sides of a canvas, at most: longer pictures are stretched, lest one takes as long as hundreds."""
+
+
+def canvas_for(width: int, height: int, token: int, render_side: int | None = None) -> Canvas:
     """The canvas for a picture of `width` x `height`.
 
-    Without `render_pixels` the frame is that size itself. With it, the frame is the whole canvas, of at most that many
-    pixels whatever the size asked for; bringing it to that size afterwards stretches it by a few percent.
+    Without `render_side` the frame is that size itself. With it, the frame is the whole canvas, whose shorter side is
+    that many pixels whatever the size asked for; bringing it to that size afterwards stretches it by a few percent.
     """
-    if render_pixels is None:
+    if render_side is None:
         return Canvas((height, width), (math.ceil(height / token), math.ceil(width / token)), token)
-    rows, columns = grid_for(width, height, max(1, render_pixels // token**2))
+    rows, columns = grid_for(width, height, render_side // token)
     return Canvas((rows * token, columns * token), (rows, columns), token)
 
 
-def grid_for(width: int, height: int, tokens: int) -> tuple[int, int]:
-    """The grid (rows, columns) of at most `tokens` that suits a picture of `width` x `height`.
+def grid_for(width: int, height: int, side: int) -> tuple[int, int]:
+    """The grid (rows, columns) for a picture of `width` x `height`: its shorter side has `side` tokens, or one less.
 
-    It has the least |log((columns / rows) / (width / height))| + log(tokens / (rows x columns)) / 4: a stretch of 1 %
-    weighs as much as 4 % fewer tokens.
+    Both sides are even, so that the middle of every canvas is a corner of four tokens: what a model draws around it is
+    divided into tokens in one way only. The longer side is nearest to the picture's ratio.
     """
-    ratio = width / height
-
-    def misfit(grid: tuple[int, int]) -> tuple[float, int]:
-        rows, columns = grid
-        stretch = abs(math.log(columns / rows / ratio))
-        # Rounded, so that grids which are equally good don't take turns by rounding errors: the one of fewer rows wins.
-        return round(stretch + math.log(tokens / (rows * columns)) / 4, 9), rows
-
-    # With the rows given, more columns are better up to the ratio and worse beyond it.
-    nearest = [(rows, f(rows * ratio)) for rows in range(1, tokens + 1) for f in (math.floor, math.ceil)]
-    return min(((rows, min(max(columns, 1), tokens // rows)) for rows, columns in nearest), key=misfit)
+    shorter = max(2, side // 2 * 2)
+    ratio = min(max(width, height) / min(width, height), MOST_ELONGATED)
+    below = math.floor(shorter * ratio / 2) * 2
+    longer = min((below, below + 2), key=lambda long: abs(math.log(long / shorter / ratio)))
+    return (shorter, longer) if width >= height else (longer, shorter)

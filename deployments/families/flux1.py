@@ -54,7 +54,7 @@ class Flux1:
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
         self._device = placement.device
-        self._render_pixels = placement.render_pixels
+        self._render_side = placement.render_side
         self._enlarge: Enlarge = placement.enlarge
         self._guided = bool(self.transformer.config.guidance_embeds)
         self._latents = Latents(pipeline.vae, self._device)
@@ -121,7 +121,7 @@ class Flux1:
         return self._preview.picture(to_grid(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_side)
 
     def _decoded(self, tokens: Tensor) -> Tensor:
         """Tokens (1, 4C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1], float32."""
@@ -138,7 +138,7 @@ class Flux1:
             strength = self._condition.guidance if job.guidance is None else job.guidance
             guidance = guidance_table(t, strength, job.guidance_interval).to(self._device)
             generator = torch.Generator("cpu").manual_seed(job.seed)
-            read = self._condition.read(commission, canvas, self._latents, generator, self._render_pixels)
+            read = self._condition.read(commission, canvas, self._latents, generator, self._render_side)
         except JobError as error:
             return error
         dtype = self.transformer.dtype

@@ -77,20 +77,20 @@ class Condition:
 
 
 def read_nothing(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     return Conditioned(latents.noise(canvas.grid, generator))
 
 
 def read_references(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Kontext: up to 4 references as further tokens; none at all is plain text to image.
 
     Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
     is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
     stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
-    `render_pixels`, each gets a canvas by the rule for what is painted.
+    `render_side`, each gets a canvas by the rule for what is painted.
     """
     count = len(commission.references)
     if count > MAX_REFERENCES:
@@ -98,7 +98,7 @@ def read_references(
     noise = latents.noise(canvas.grid, generator)
     if not count:
         return Conditioned(noise)
-    pictures = [_whole_tokens(open_picture(data), render_pixels) for data in commission.references]
+    pictures = [_whole_tokens(open_picture(data), render_side) for data in commission.references]
     read = [latents.mean(as_tensor(picture)) for picture in pictures]
     grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
     return Conditioned(
@@ -110,7 +110,7 @@ def read_references(
 
 
 def read_mask(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
 
@@ -129,7 +129,7 @@ def read_mask(
 
 
 def read_edges(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_pixels: int | None
+    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Canny: white edges on black, found in the control picture or taken from it as they are.
 
@@ -172,10 +172,10 @@ def _masked_picture(commission: Commission) -> tuple[Image.Image, Image.Image, B
     return picture, mask, backdrop
 
 
-def _whole_tokens(picture: Image.Image, render_pixels: int | None) -> Image.Image:
+def _whole_tokens(picture: Image.Image, render_side: int | None) -> Image.Image:
     """The picture at the size it is read at: sides of whole tokens, a megapixel at most."""
-    if render_pixels is not None:
-        return stretch(picture, canvas_for(*picture.size, TOKEN, min(render_pixels, REFERENCE_PIXELS)).size)
+    if render_side is not None:
+        return stretch(picture, canvas_for(*picture.size, TOKEN, render_side).size)
     picture = shrink(picture, REFERENCE_PIXELS)
     return stretch(picture, (max(TOKEN, picture.height // TOKEN * TOKEN), max(TOKEN, picture.width // TOKEN * TOKEN)))
 

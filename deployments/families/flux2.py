@@ -61,7 +61,7 @@ class Flux2:
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
         self._device = placement.device
-        self._render_pixels = placement.render_pixels
+        self._render_side = placement.render_side
         self._enlarge: Enlarge = placement.enlarge
         self._channels = int(self.transformer.config.in_channels)
         # Padding is attended and costs as much as words. Published tokenizers know longer texts than MAX_TEXT (or name
@@ -127,7 +127,7 @@ class Flux2:
         return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_side)
 
     def _decoded(self, latents: Tensor) -> Tensor:
         """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
@@ -197,9 +197,8 @@ class Flux2:
 
     def _pixels(self, picture: Image.Image) -> Tensor:
         """What the pipelines make of a reference, with room for the narrow ones that they refuse."""
-        if self._render_pixels is not None:
-            limit = min(self._render_pixels, REFERENCE_PIXELS)
-            picture = stretch(picture, canvas_for(*picture.size, TOKEN, limit).size)
+        if self._render_side is not None:
+            picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
         processor = self._pipeline.image_processor
         picture = _widened(processor._resize_if_exceeds_area(_widened(picture), REFERENCE_PIXELS))
         width, height = (side // TOKEN * TOKEN for side in picture.size)

@@ -39,8 +39,6 @@ MAX_TEXT = 8192
 TEXT_STATES = (4, 8, 12, 16, 20, 24, 28, 32)
 """Hidden states of the text encoder that are stacked, as the pipeline does by default."""
 MAX_REFERENCES = 10
-REFERENCE_PIXELS = 1024 * 1024
-"""Larger references are scaled down to this where the pixels to render are given, as several are by the pipeline."""
 POSITION_SCALE = 0.5
 
 
@@ -59,7 +57,7 @@ class Flux3:
         self._decode: Any = blocks["decode"].init_pipeline()
         self._decode.update_components(vae=pipeline.vae)
         self._device = placement.device
-        self._render_pixels = placement.render_pixels
+        self._render_side = placement.render_side
         self._enlarge: Enlarge = placement.enlarge
         self._channels = int(self.transformer.config.in_channels)
         with torch.inference_mode():
@@ -116,7 +114,7 @@ class Flux3:
         return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
 
     def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_pixels)
+        return canvas_for(job.width, job.height, TOKEN, self._render_side)
 
     def _decoded(self, latents: Tensor) -> Tensor:
         """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
@@ -158,7 +156,7 @@ class Flux3:
     def _references(self, commission: Commission) -> list[Tensor]:
         """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each.
 
-        Where the pixels to render are given, each gets a canvas by the rule for what is painted.
+        Where the side to render at is given, each gets a canvas by the rule for what is painted.
         """
         if not commission.references:
             return []
@@ -166,10 +164,9 @@ class Flux3:
         if count > MAX_REFERENCES:
             raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
         pictures = [open_picture(data) for data in commission.references]
-        if self._render_pixels is None:
+        if self._render_side is None:
             return self._read_references(image=pictures, output="image_cond_latents")
-        limit = min(self._render_pixels, REFERENCE_PIXELS)
-        sizes = [canvas_for(*picture.size, TOKEN, limit).size for picture in pictures]
+        sizes = [canvas_for(*picture.size, TOKEN, self._render_side).size for picture in pictures]
         # The stock block would pad a single reference to 64 pixels per side; "crop" cuts nothing off whole tokens.
         processor = self._read_references.image_processor
         ready = [

@@ -50,7 +50,7 @@ class ModelPainter:
             f"bundled/{checkpoint}",
             device="cpu",
             dtype="float32",
-            render_pixels=self._service.render_pixels,
+            render_side=self._service.render_side,
             enlarge=self._service.enlarge,
         )
         self._engine = Engine(

@@ -26,12 +26,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a job gets, and what it runs on. `render_pixels` and `enlarge` as in ModelSpec."""
+    """What a job gets, and what it runs on. `render_side` and `enlarge` as in ModelSpec."""
 
     steps: int
     guidance: float | None
     guidance_interval: float | None
-    render_pixels: int | None
+    render_side: int | None
     enlarge: Enlarge
     max_running: int
     max_batch: int
@@ -64,7 +64,7 @@ def service_of(checkpoint: str) -> Service:
         steps=steps,
         guidance=model.get("guidance") if guidance is None else guidance,
         guidance_interval=request.interval,
-        render_pixels=model.get("render_pixels"),
+        render_side=model.get("render_side"),
         enlarge=cast(Enlarge, model.get("enlarge", "smooth")),
         max_running=model.get("max_running", 8),
         max_batch=model.get("max_batch", 8),

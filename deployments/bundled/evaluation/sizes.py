@@ -13,8 +13,8 @@ from deployments.families.canvas import grid_for
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
 
-CANVAS_TOKENS: Final = 72
-"""Of 16 x 16 pixels, at most: what the bundled models' `render_pixels` amounts to."""
+CANVAS_SIDE: Final = 8
+"""Tokens of 16 x 16 pixels along the shorter side: what the bundled models' `render_side` amounts to."""
 
 _NAMED_RATIOS: Final = (
     *("21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1"),
@@ -37,12 +37,12 @@ NAMED_SIZES: Final[Mapping[str, Size]] = MappingProxyType({name: _size_of(name) 
 
 SIZES: Final[tuple[Size, ...]] = (*NAMED_SIZES.values(), (768, 768))
 
-GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (6, 11), (8, 8), (11, 6), (8, 8), (7, 10), (8, 8), (12, 5))
+GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 14), (8, 8), (14, 8), (8, 8), (8, 10), (8, 8), (12, 8))
 """What pictures are drawn on where their size isn't the point: every other one is square."""
 
 
 def canvas_of(size: Size) -> Grid:
-    return grid_for(*size, CANVAS_TOKENS)
+    return grid_for(*size, CANVAS_SIDE)
 
 
 def size_of(grid: Grid) -> Size:

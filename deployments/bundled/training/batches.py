@@ -39,7 +39,7 @@ RATIOS: Final = (
     (4, 5),
 )
 """Widths and heights that are practised, the square most often."""
-CANVAS_TOKENS: Final = 72
+CANVAS_SIDE: Final = 8
 OTHER_GRID: Final = 0.1
 """How often references have another shape than the picture."""
 
@@ -88,8 +88,8 @@ class Batch:
 
 
 def random_grid(random: Random) -> Grid:
-    ratio = (1, 1) if random.random() < 0.2 else random.choice(RATIOS)
-    return grid_for(*ratio, CANVAS_TOKENS)
+    ratio = (1, 1) if random.random() < 0.35 else random.choice(RATIOS)
+    return grid_for(*ratio, CANVAS_SIDE)
 
 
 def practice(mix: Mapping[str, float], size: int, random: Random, done: float) -> Batch:

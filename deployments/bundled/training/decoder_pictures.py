@@ -17,7 +17,7 @@ from deployments.bundled.world.shapes import SHAPES
 TOKEN: Final = 16
 """Pixels of a token's side."""
 
-GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 8), (6, 11), (11, 6), (5, 12), (12, 5), (7, 10), (10, 7), (9, 8))
+GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 8), (8, 14), (14, 8), (8, 12), (12, 8), (8, 10), (10, 8), (8, 8))
 CROPS: Final = ((64, 64),) * 5 + ((48, 80), (80, 48), (128, 128), (96, 176), (176, 96))
 """Heights and widths. Small ones have more different pictures and more of a border in a batch of the same cost; the
 large ones are there because group norms look at the whole picture."""

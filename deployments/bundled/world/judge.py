@@ -127,10 +127,9 @@ def on_canvas(picture: Pixels, grid: Grid) -> Floats:
 
 
 def place_of(circle: tuple[float, float, float], grid: Grid) -> str:
-    """The name of the place nearest to a thing at (x, y) with half side `circle[2]`."""
-    x, y, radius = circle
-    half_side = SIZES[size_of(radius, grid)]
-    free = [reach(side, half_side) * 2 / min(grid) for side in grid]
+    """The name of the place nearest to a thing at (x, y)."""
+    x, y, _ = circle
+    free = [reach(side) * 2 / min(grid) for side in grid]
     return min(PLACES, key=lambda name: math.hypot(x - PLACES[name][0] * free[1], y - PLACES[name][1] * free[0]))
 
 

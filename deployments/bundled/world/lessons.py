@@ -191,7 +191,7 @@ def _setting(scene: Scene, random: Random) -> str:
 def _random_box(random: Random, grid: Grid) -> Box:
     """Not too flat, with room for a thing that can be recognised; in units, tens or fifties."""
     step = random.choice((1, 10, 50))
-    height, width = (random.randint(max(250, 2300 // side), 600) // step * step for side in grid)
+    height, width = (random.randint(max(250, 2500 // side), 600) // step * step for side in grid)
     top, left = random.randint(0, 1000 - height) // step * step, random.randint(0, 1000 - width) // step * step
     return top, left, top + height, left + width
 

@@ -37,11 +37,12 @@ PLACES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 )
 """Which side of the canvas, along x and y."""
 
-LATTICE = 0.5
-"""Middles are whole or half tokens from the canvas's. So a shape of some size cuts the tokens in four ways, wherever it
-is and whatever the ratio, and one that is learnt in one place is known in all."""
-MARGIN = 0.3
-"""Between a thing at a side and the canvas's edge, in tokens, if there is room."""
+LATTICE = 1.0
+"""Middles are whole tokens from the canvas's, which is a corner of four (`families.canvas`). So a shape of some size
+cuts the tokens in one way, wherever it is and whatever the ratio, and one that is learnt in one place is known in
+all."""
+INSET = 2.0
+"""From a side of the canvas to the middle of a thing that is there, in tokens."""
 GAP = 0.25
 """Between things, at least, in tokens."""
 JITTER = 0.06
@@ -71,14 +72,13 @@ class Thing:
         return (x + self.shift[0]) * unit, (y + self.shift[1]) * unit, radius * unit
 
     def _placed(self, grid: Grid) -> tuple[float, float, float]:
-        radius = SIZES[self.size]
         across, down = PLACES[self.place]
-        return across * reach(grid[1], radius), down * reach(grid[0], radius), radius
+        return across * reach(grid[1]), down * reach(grid[0]), SIZES[self.size]
 
 
-def reach(side: int, radius: float) -> float:
-    """How far from the middle of a canvas a thing at its edge is; all in tokens."""
-    return max(LATTICE, math.floor((side / 2 - radius - MARGIN) / LATTICE) * LATTICE)
+def reach(side: int) -> float:
+    """How far from the middle of a canvas a thing at its side is, in tokens."""
+    return max(0.0, side / 2 - INSET)
 
 
 def _boxed(box: Box, grid: Grid) -> tuple[float, float, float]:

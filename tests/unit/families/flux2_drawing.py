@@ -19,8 +19,8 @@ from deployments.families.flux2 import Flux2
 from deployments.families.pictures import Pixels
 
 
-def placement(render_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
+def placement(render_side: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
 
 
 def stock_pipeline(folder: Path) -> Any:

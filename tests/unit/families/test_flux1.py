@@ -26,8 +26,8 @@ from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels
 
 
-def placement(render_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
+def placement(render_side: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
 
 
 @pytest.fixture(scope="module")
@@ -242,19 +242,19 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux1, width: int, height: 
 
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
-    family = Flux1.load(CHECKPOINTS / "flux", placement(render_pixels=64 * 64))
+def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux1.load(CHECKPOINTS / "flux", placement(render_side=64))
     state = encoded(family, a_job(width=width, height=height, steps=2))
-    assert state.grid == (3, 5)
+    assert state.grid == (4, 8)
     assert drawn(family, state).shape == (height, width, 3)
 
 
 def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
-    smooth = Flux1.load(CHECKPOINTS / "flux", placement(render_pixels=64 * 64))
-    sharp = Flux1.load(CHECKPOINTS / "flux", replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    smooth = Flux1.load(CHECKPOINTS / "flux", placement(render_side=64))
+    sharp = Flux1.load(CHECKPOINTS / "flux", replace(placement(render_side=64), enlarge="sharp"))
     state = encoded(smooth, a_job(width=250, height=130, steps=1))
     pixels = drawn(smooth, state)
-    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
     assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
     assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
 

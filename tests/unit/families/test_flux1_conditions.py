@@ -36,8 +36,8 @@ JOB = GenerationJob(
 SQUARE = (slice(16, 40), slice(8, 56))
 
 
-def loaded(name: str, render_pixels: int | None = None) -> Flux1:
-    place = Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
+def loaded(name: str, render_side: int | None = None) -> Flux1:
+    place = Placement(torch.device("cpu"), torch.float32, render_side=render_side)
     return Flux1.load(CHECKPOINTS / name, place)
 
 
@@ -170,11 +170,11 @@ class TestKontext:
         assert isinstance(four, State)
         assert isinstance(five, JobError)
 
-    @pytest.mark.parametrize(("size", "grid"), [((200, 200), (4, 4)), ((16, 16), (4, 4)), ((300, 100), (2, 6))])
-    def test_with_pixels_to_render_each_reference_has_a_canvas_of_its_own(
+    @pytest.mark.parametrize(("size", "grid"), [((200, 200), (4, 4)), ((16, 16), (4, 4)), ((300, 100), (4, 12))])
+    def test_with_a_side_to_render_each_reference_has_a_canvas_of_its_own(
         self, size: tuple[int, int], grid: tuple[int, int]
     ) -> None:
-        family = loaded("kontext", render_pixels=64 * 64)
+        family = loaded("kontext", render_side=64)
         data = png(a_picture(0, *size))
         state = encoded(family, Commission(replace(JOB, width=size[0], height=size[1]), (data, data)))
         tokens = grid[0] * grid[1]

@@ -128,29 +128,29 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux2, width: int, height: 
 
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
-    family = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
+def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux2.load(FOLDER, placement(render_side=64))
     references = a_picture(0, 300, 100), a_picture(0, 10, 10)
     state = encoded(family, a_job(width=width, height=height, steps=2), *references)
-    assert state.grid == (3, 5)
-    assert state.per["references"].shape[1] == 2 * 6 + 4 * 4
+    assert state.grid == (4, 8)
+    assert state.per["references"].shape[1] == 4 * 12 + 4 * 4
     pixels = drawn(family, state)
     assert pixels.shape == (height, width, 3)
     assert pixels.dtype == np.uint8
 
 
 def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
-    smooth = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
-    sharp = Flux2.load(FOLDER, replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    smooth = Flux2.load(FOLDER, placement(render_side=64))
+    sharp = Flux2.load(FOLDER, replace(placement(render_side=64), enlarge="sharp"))
     state = encoded(smooth, a_job(width=250, height=130, steps=1))
     pixels = drawn(smooth, state)
-    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
     assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
     assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
 
 
 def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(family: Flux2) -> None:
-    small = Flux2.load(FOLDER, placement(render_pixels=64 * 64))
+    small = Flux2.load(FOLDER, placement(render_side=64))
     job, reference = a_job(), a_picture(0, 64, 64)
     states = [encoded(model, job, reference) for model in (family, small)]
     assert torch.equal(states[0].per["references"], states[1].per["references"])

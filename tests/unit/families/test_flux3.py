@@ -23,8 +23,8 @@ from deployments.families.pictures import Pixels
 FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
 
 
-def placement(render_pixels: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_pixels=render_pixels)
+def placement(render_side: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
 
 
 def stock_pipeline() -> Any:
@@ -198,10 +198,10 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Flux3, width: int, height: 
 
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size(width: int, height: int) -> None:
-    family = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
+def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(width: int, height: int) -> None:
+    family = Flux3.load(FOLDER, placement(render_side=32))
     state = encoded(family, a_job(width=width, height=height, steps=2), a_picture(0, 300, 100))
-    assert state.grid == (3, 5)
+    assert state.grid == (2, 4)
     # Narrower than the 64 pixels that the stock block would pad it to.
     assert state.per["references"].shape[1] == 2 * 6
     pixels = drawn(family, state)
@@ -210,18 +210,18 @@ def test_every_size_is_rendered_at_the_given_pixels_and_scaled_to_the_exact_size
 
 
 def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
-    smooth = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
-    sharp = Flux3.load(FOLDER, replace(placement(render_pixels=64 * 64), enlarge="sharp"))
+    smooth = Flux3.load(FOLDER, placement(render_side=64))
+    sharp = Flux3.load(FOLDER, replace(placement(render_side=64), enlarge="sharp"))
     state = encoded(smooth, a_job(width=250, height=130, steps=1))
     pixels = drawn(smooth, state)
-    small = smooth.finish(replace(state, job=replace(state.job, width=80, height=48)))
+    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
     assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
     assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(family: Flux3, count: int) -> None:
-    small = Flux3.load(FOLDER, placement(render_pixels=64 * 64))
+    small = Flux3.load(FOLDER, placement(render_side=64))
     references = [a_picture(seed, 64, 64) for seed in range(count)]
     states = [encoded(model, a_job(), *references) for model in (family, small)]
     assert torch.equal(states[0].per["references"], states[1].per["references"])

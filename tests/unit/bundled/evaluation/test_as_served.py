@@ -37,6 +37,6 @@ def test_models_run_as_the_local_profile_has_them() -> None:
     for checkpoint in REQUESTS:
         service = service_of(checkpoint)
         assert service.steps >= 1
-        assert service.render_pixels == sizes.CANVAS_TOKENS * 16 * 16
+        assert service.render_side == sizes.CANVAS_SIDE * 16
     with pytest.raises(ValueError, match="runs no bundled/rewriter"):
         service_of("rewriter")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from deployments.bundled.training.batches import ALONE, CANVAS_TOKENS, MIXES, practice
+from deployments.bundled.training.batches import ALONE, CANVAS_SIDE, MIXES, practice
 
 
 @pytest.mark.parametrize("model", MIXES)
@@ -28,5 +28,5 @@ def test_a_batch_has_one_canvas_and_prompts_for_as_many_things() -> None:
         batch = practice(MIXES["flux3"], 4, random, 0.0)
         rows, columns = batch.grid
         assert batch.target.shape == (4, rows * columns, 48)
-        assert rows * columns <= CANVAS_TOKENS
+        assert min(rows, columns) == CANVAS_SIDE
         assert len(batch.prompts) == 4

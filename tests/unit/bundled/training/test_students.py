@@ -26,7 +26,7 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.state import State
 from deployments.families.base import Commission, Placement, family_of
 
-GRID = (6, 11)
+GRID = (8, 14)
 GUIDANCE = 3.5
 PRACTISED = [
     ("flux3", "flux3", "tell"),
@@ -78,7 +78,7 @@ def test_a_student_sees_what_the_family_sees(
     monkeypatch.setattr(batches, "OTHER_GRID", 0.0)
     lesson = LESSONS[kind](Random(3), GRID, False)
     batch = BUILDERS.get(kind, batch_of)([lesson], GRID, Random(0))
-    place = Placement(torch.device("cpu"), torch.float32, render_pixels=72 * 256)
+    place = Placement(torch.device("cpu"), torch.float32, render_side=128)
     family = family_of(published / checkpoint).load(published / checkpoint, place)
     (state,) = family.encode([commission(kind, lesson, batch.channels)])
     assert isinstance(state, State)
@@ -91,9 +91,9 @@ def test_a_student_sees_what_the_family_sees(
 
 
 def test_pictures_survive_as_tokens() -> None:
-    picture = torch.randn(2, 3, 24, 44)
+    picture = torch.randn(2, 3, 32, 56)
     tokens = to_tokens(picture)
-    assert tokens.shape == (2, 66, 48)
+    assert tokens.shape == (2, 112, 48)
     assert torch.allclose(to_picture(tokens, GRID), picture, atol=1e-6)
 
 

@@ -57,8 +57,8 @@ def test_no_two_shapes_look_alike() -> None:
 
 def test_fine_drawings_average_to_coarse_ones() -> None:
     scene = Scene((Thing("heart", "pink", "large"), Thing("moon", "black", "small", "top left")), Background("green"))
-    fine, _ = draw([scene], (6, 11), 16)
-    coarse, _ = draw([scene], (6, 11), 4)
+    fine, _ = draw([scene], (8, 14), 16)
+    coarse, _ = draw([scene], (8, 14), 4)
     assert (F.avg_pool2d(fine, 4) - coarse).abs().mean() < 0.01
 
 

@@ -20,7 +20,7 @@ from deployments.bundled.world.scene import Background, Grid, Scene, Thing, rand
 
 PICTURES = 44
 SQUARE = (8, 8)
-GRIDS = (SQUARE, (7, 9), (9, 7), (7, 10), (10, 7), (6, 11), (11, 6), (6, 12), (12, 6), (5, 12), (12, 5))
+GRIDS = (SQUARE, (8, 10), (10, 8), (8, 12), (12, 8), (8, 14), (14, 8), (8, 16), (16, 8), (8, 18), (18, 8))
 STAR = Scene((Thing("star", "red", place="top left"),), Background("white"))
 
 
@@ -169,7 +169,7 @@ def test_another_background_is_wrong(other: Background) -> None:
 @pytest.mark.parametrize("kind", list(CHANGES))
 def test_edits_are_right_when_drawn_and_wrong_when_nothing_happened(kind: str) -> None:
     random = Random(kind)
-    for grid in (SQUARE, (6, 11)):
+    for grid in (SQUARE, (8, 14)):
         lesson = change(random, grid, kind=kind)
         [before] = lesson.references
         done = judge_edit(softened(drawn(lesson.target, grid)), grid, before, lesson.target)

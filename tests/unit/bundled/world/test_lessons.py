@@ -10,7 +10,7 @@ from deployments.bundled.world.instructions import CHANGES
 from deployments.bundled.world.scene import Grid
 from serve_app.requests.layout import parse_layout
 
-GRIDS: tuple[Grid, ...] = ((8, 8), (6, 11), (12, 5))
+GRIDS: tuple[Grid, ...] = ((8, 8), (8, 14), (12, 8))
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -57,7 +57,7 @@ def test_combining_takes_the_thing_of_one_and_the_background_of_the_other() -> N
 def test_tables_are_what_the_service_takes() -> None:
     random = Random(4)
     for _ in range(50):
-        lesson = lessons.lay_out(random, (6, 11))
+        lesson = lessons.lay_out(random, (8, 14))
         rows = parse_layout(lesson.prompt)
         assert [row.target for row in rows] == [thing.box for thing in lesson.target.things]
 
