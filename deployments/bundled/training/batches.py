@@ -38,7 +38,8 @@ RATIOS: Final = (
     (5, 4),
     (4, 5),
 )
-"""Widths and heights that are practised, the square most often."""
+"""Widths and heights that are practised."""
+SQUARE: Final = 0.25
 CANVAS_SIDE: Final = 8
 OTHER_GRID: Final = 0.1
 """How often references have another shape than the picture."""
@@ -88,7 +89,9 @@ class Batch:
 
 
 def random_grid(random: Random) -> Grid:
-    ratio = (1, 1) if random.random() < 0.35 else random.choice(RATIOS)
+    """Long ones less often: they take as much longer to learn from."""
+    shares = [min(ratio) / max(ratio) for ratio in RATIOS]
+    ratio = (1, 1) if random.random() < SQUARE else random.choices(RATIOS, shares)[0]
     return grid_for(*ratio, CANVAS_SIDE)
 
 

@@ -50,7 +50,9 @@ class OneLayer:
             ).last_hidden_state
         finally:
             self._decoder.layers = whole
-        return self._stream, last
+            # Kept, it would be copied with the layer, which tensors with a history can't be.
+            stream, self._stream = self._stream, torch.empty(0)
+        return stream, last
 
     def _keep(self, layer: nn.Module, inputs: Any, output: Any) -> None:
         self._stream = output[0] if isinstance(output, tuple) else output
