@@ -79,7 +79,7 @@ def test_fill_leaves_what_is_outside_the_mask(client: Client, photo: Image.Image
 
 
 def test_canny_follows_its_thresholds(client: Client, photo: Image.Image) -> None:
-    soft = photo.filter(ImageFilter.GaussianBlur(3))  # hard edges are above any threshold
+    soft = photo.filter(ImageFilter.GaussianBlur(1.2))  # hard edges are above any threshold
     body = {"prompt": "a fox", "control_image": as_base64(soft), "steps": 15}
     _, edges = make(client, "gen-pro-1.0-canny", **body)
     _, none = make(client, "gen-pro-1.0-canny", canny_low_threshold=500, canny_high_threshold=500, **body)
