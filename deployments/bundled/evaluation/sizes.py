@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from deployments.bundled.world.scene import Grid
+from deployments.bundled.world.scene import CANVAS_SIDE, Grid
 from deployments.families.canvas import grid_for
 
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
-
-CANVAS_SIDE: Final = 8
-"""Tokens of 16 x 16 pixels along the shorter side: what the bundled models' `render_side` amounts to."""
 
 _NAMED_RATIOS: Final = (
     *("21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1"),

@@ -18,7 +18,7 @@ from deployments.bundled.detailed_prompts import details
 from deployments.bundled.training.latents import RESOLUTION, spread, to_tokens
 from deployments.bundled.world.drawing import draw, masked
 from deployments.bundled.world.lessons import LESSONS, Lesson, tell
-from deployments.bundled.world.scene import Grid, Scene
+from deployments.bundled.world.scene import CANVAS_SIDE, Grid, Scene
 from deployments.families.canvas import grid_for
 from deployments.families.flux1_latents import CELL, TOKEN
 from deployments.families.flux1_latents import to_tokens as to_grid_tokens
@@ -40,7 +40,6 @@ RATIOS: Final = (
 )
 """Widths and heights that are practised."""
 SQUARE: Final = 0.25
-CANVAS_SIDE: Final = 8
 OTHER_GRID: Final = 0.1
 """How often references have another shape than the picture."""
 

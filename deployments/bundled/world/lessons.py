@@ -48,7 +48,7 @@ Teacher: TypeAlias = Callable[[Random, Grid, bool], Lesson]
 
 
 def tell(random: Random, grid: Grid, held_out: bool = False, things: int | None = None) -> Lesson:
-    """Text to image, with zero to three things; none can't be held out."""
+    """Text to image, with `things` things, or else one to three; a scene without any can't be held out."""
     if things is None:
         things = random.choices((1, 2, 3), (12, 7, 2))[0]
     scene = random_scene(random, grid, things, held_out)

@@ -13,6 +13,8 @@ from deployments.bundled.world import palette, shapes
 
 Grid: TypeAlias = tuple[int, int]
 """Rows and columns of a canvas, in tokens."""
+CANVAS_SIDE: Final = 8
+"""Tokens of 16 x 16 pixels along a canvas's shorter side: what the bundled models' `render_side` amounts to."""
 Box: TypeAlias = tuple[int, int, int, int]
 """Top, left, bottom, right, in thousandths of the canvas."""
 BackgroundKind: TypeAlias = Literal["plain", "vertical", "horizontal", "striped", "checkered", "dotted"]

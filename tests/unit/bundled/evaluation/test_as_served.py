@@ -8,6 +8,7 @@ import pytest
 
 from deployments.bundled.evaluation import edges, sizes
 from deployments.bundled.evaluation.settings import REQUESTS, service_of
+from deployments.bundled.world.scene import CANVAS_SIDE
 from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, size_for
 from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
@@ -37,6 +38,6 @@ def test_models_run_as_the_local_profile_has_them() -> None:
     for checkpoint in REQUESTS:
         service = service_of(checkpoint)
         assert service.steps >= 1
-        assert service.render_side == sizes.CANVAS_SIDE * 16
+        assert service.render_side == CANVAS_SIDE * 16
     with pytest.raises(ValueError, match="runs no bundled/rewriter"):
         service_of("rewriter")

@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from deployments.bundled.training.batches import ALONE, CANVAS_SIDE, MIXES, practice
+from deployments.bundled.training.batches import ALONE, MIXES, practice
+from deployments.bundled.world.scene import CANVAS_SIDE
 
 
 @pytest.mark.parametrize("model", MIXES)
