@@ -16,6 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 
 from serve_app import errors, services
+from serve_app.accounts.roles import Permission
 from serve_app.auth import authenticated
 from serve_app.body_limit import BodyLimit
 from serve_app.catalog import Catalog
@@ -78,7 +79,7 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
 def _key_check(app: FastAPI) -> Callable[[str], Awaitable[None]]:
     async def check(secret: str) -> None:
         try:
-            await authenticated(app.state.services, secret)
+            await authenticated(app.state.services, secret, Permission.GENERATE)
         except UNREACHABLE:
             raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from types import FrameType
 
 from serve_app import ray_flags, redis_client
+from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.roles import Role
 from serve_app.embedded_redis import EmbeddedRedis
 from serve_app.settings import Settings
 
@@ -67,6 +69,10 @@ class Launcher:
     def key_file(self) -> Path:
         return self.settings.data_dir / "key"
 
+    @property
+    def operator_key_file(self) -> Path:
+        return self.settings.data_dir / "operator-key"
+
     def _start(self) -> None:
         settings = self.settings
         _check_port(settings.service.host, settings.service.port)
@@ -76,7 +82,8 @@ class Launcher:
             self._started.callback(self._server.stop)
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
-        _ensure_key(settings, self.key_file)
+        _ensure_key(settings, self.key_file, Role.DEVELOPER)
+        _ensure_key(settings, self.operator_key_file, Role.OPERATOR)
         self._start_ray()
 
     def _start_ray(self) -> None:
@@ -119,25 +126,25 @@ class Launcher:
             self._started.close()
 
 
-def _ensure_key(settings: Settings, path: Path) -> None:
-    """Makes the local key at first start, and makes it valid again on a new or emptied Redis."""
+def _ensure_key(settings: Settings, path: Path, role: Role) -> None:
+    """Makes a local key at first start, and makes it valid again on a new or emptied Redis."""
     secret = path.read_text().strip() if path.exists() else None
-    made = asyncio.run(_valid_key(settings, secret))
+    made = asyncio.run(_valid_key(settings, secret, role))
     if made != secret:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(made + "\n")
 
 
-async def _valid_key(settings: Settings, secret: str | None) -> str:
+async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
     redis = redis_client.connect(settings.redis_url)
     try:
         keys = KeyStore(redis, settings.redis.prefix)
-        if secret and await keys.authenticate(secret):
+        if secret and await Callers(redis, settings.redis.prefix).authenticate(secret):
             return secret
         if secret and await keys.is_revoked(secret):
             secret = None
-        return (await keys.create("local", secret=secret))[1]
+        return (await keys.create("local", secret=secret, role=role))[1]
     finally:
         await redis.aclose()
 

@@ -240,8 +240,6 @@ class _Work:
         """Insists until the store took the outcome or refused it. Raises Stale when refused."""
         flight = self.flight
         flight.completing = True
-        if status is Status.READY:
-            outcome["cost"] = self.spec["price"]
         while True:
             try:
                 published = await self._store.complete(flight.lane, *flight.held, status, **outcome)

@@ -13,7 +13,11 @@ from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
 from serve_app import redis_client
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.callers import Callers
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.catalog import Catalog
 from serve_app.finetunes.registry import FinetuneRegistry
@@ -32,8 +36,12 @@ class Services:
     redis: Redis
     tasks: TaskStore
     completions: Completions
+    callers: Callers
     keys: KeyStore
     projects: ProjectStore
+    organizations: OrganizationStore
+    credits: Credits
+    audit: AuditLog
     objects: ObjectStore
     links: LinkSigner
     guard: UrlGuard
@@ -54,8 +62,12 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         redis=redis,
         tasks=tasks,
         completions=completions,
+        callers=Callers(redis, prefix),
         keys=KeyStore(redis, prefix),
         projects=ProjectStore(redis, prefix),
+        organizations=OrganizationStore(redis, prefix),
+        credits=Credits(redis, prefix),
+        audit=AuditLog(redis, prefix),
         objects=objects,
         links=LinkSigner(await _link_secret(redis, prefix)),
         guard=UrlGuard(settings.network.allow),
@@ -63,10 +75,17 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         uploads=Uploads(finetunes, objects, settings, catalog),
     )
     try:
+        await _give_first_credits(services)
         yield services
     finally:
         await completions.close()
         await redis.aclose()
+
+
+async def _give_first_credits(services: Services) -> None:
+    """Once in the life of a store, whoever comes first."""
+    amount = round(services.settings.accounts.first_credits * 1000)
+    await services.credits.grant(DEFAULT_ORGANIZATION, "first", amount, by="settings", note="accounts.first_credits")
 
 
 async def _link_secret(redis: Redis, prefix: str) -> bytes:

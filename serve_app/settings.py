@@ -58,6 +58,8 @@ class LinkSettings(Section):
 class TaskSettings(Section):
     max_ready: int = Field(default=10_000, ge=1)
     max_active: int = Field(default=24, ge=1)
+    requests_per_s: float = Field(default=100.0, gt=0)
+    burst: int = Field(default=500, ge=1)
     queue_s: float = Field(default=24 * 3600, gt=0)
     run_s: float = Field(default=15 * 60, gt=0)
     retention_s: float = Field(default=24 * 3600, gt=0)
@@ -65,6 +67,10 @@ class TaskSettings(Section):
 
     def limits(self) -> Limits:
         return Limits(**self.model_dump())
+
+
+class AccountSettings(Section):
+    first_credits: float = Field(default=100_000.0, ge=0)
 
 
 class FinetuneSettings(Section):
@@ -157,6 +163,7 @@ class Settings(BaseSettings):
     objects: ObjectSettings = ObjectSettings()
     links: LinkSettings = LinkSettings()
     tasks: TaskSettings = TaskSettings()
+    accounts: AccountSettings = AccountSettings()
     finetunes: FinetuneSettings = FinetuneSettings()
     network: NetworkSettings = NetworkSettings()
     dispatcher: DispatcherSettings = DispatcherSettings()

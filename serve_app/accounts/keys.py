@@ -2,11 +2,13 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:key:{sha256}` | hash | `id name project hint created` of a valid key |
+| `gen:key:{sha256}` | hash | `id name project role hint created`, and `expires` where it does, of a valid key |
 | `gen:keys` | hash | key id to sha256, revoked ones removed |
+| `gen:keys:used` | hash | key id to its last use, epoch seconds, at most some seconds late |
 | `gen:keys:revoked` | set | sha256 of revoked keys |
 
-Keys have 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs nothing per request.
+Keys have 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs nothing per request. A secret is found
+by its hash: nothing is compared that timing could tell about. Keys from before roles are a developer's.
 """
 
 from __future__ import annotations
@@ -14,99 +16,126 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
-DEFAULT_PROJECT = "default"
-_CACHE_S = 10.0
-_CACHE_SIZE = 10_000
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.projects import DEFAULT_PROJECT
+from serve_app.accounts.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
+    """Times in epoch seconds."""
+
     id: str
     name: str
     project: str
     hint: str
     """The first characters, enough for a person to tell keys apart."""
     created: float
-    """Epoch seconds."""
+    role: Role = Role.DEVELOPER
+    expires: float | None = None
+    used: float | None = None
 
 
 class KeyStore:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
-        self._cache: dict[str, tuple[float, ApiKey]] = {}
+        self._audit = AuditLog(redis, prefix)
 
-    async def create(self, name: str, project: str = DEFAULT_PROJECT, secret: str | None = None) -> tuple[ApiKey, str]:
-        """Makes a key, or registers the given `secret` again. Returns it with its secret, which is stored nowhere."""
+    async def create(
+        self,
+        name: str,
+        project: str = DEFAULT_PROJECT,
+        secret: str | None = None,
+        *,
+        role: Role = Role.DEVELOPER,
+        expires: float | None = None,
+        organization: str = DEFAULT_ORGANIZATION,
+        actor: str = "operator",
+    ) -> tuple[ApiKey, str]:
+        """Makes a key, or registers the given `secret` again. Returns it with its secret, which is stored nowhere.
+
+        `organization` is that of the project: whose audit log tells of the key.
+        """
         secret = secret or f"gen_{secrets.token_urlsafe(32)}"
-        key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time())
-        digest = _digest(secret)
+        key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time(), role, expires)
+        digest = digest_of(secret)
         fields: dict[Any, Any] = {
             "id": key.id,
             "name": name,
             "project": project,
+            "role": role.value,
             "hint": key.hint,
             "created": key.created,
+            **({} if expires is None else {"expires": expires}),
         }
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hset(f"{self._prefix}key:{digest}", mapping=fields)
-        pipe.hset(f"{self._prefix}keys", key.id, digest)
-        await pipe.execute()
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hset(f"{self._prefix}key:{digest}", mapping=fields)
+        transaction.hset(f"{self._prefix}keys", key.id, digest)
+        self._audit.note(
+            transaction, organization, actor, "create key", key.id, name=name, project=project, role=role.value
+        )
+        await transaction.execute()
         return key, secret
-
-    async def authenticate(self, secret: str) -> ApiKey | None:
-        """The key, or None when it is unknown or revoked. A revocation takes effect within 10 s everywhere."""
-        digest, now = _digest(secret), time.monotonic()
-        cached = self._cache.get(digest)
-        if cached and now - cached[0] < _CACHE_S:
-            return cached[1]
-        self._cache.pop(digest, None)
-        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}key:{digest}"))
-        if not raw:
-            return None
-        if len(self._cache) >= _CACHE_SIZE:
-            self._cache.clear()
-        key = _key(raw)
-        self._cache[digest] = (now, key)
-        return key
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""
-        member = self._redis.sismember(f"{self._prefix}keys:revoked", _digest(secret))
+        member = self._redis.sismember(f"{self._prefix}keys:revoked", digest_of(secret))
         return bool(await cast(Awaitable[int], member))
 
-    async def list(self) -> list[ApiKey]:
-        """All valid keys, oldest first."""
+    async def list(self, project: str | None = None) -> list[ApiKey]:
+        """All valid keys, or those of a project, oldest first; expired ones too."""
         digests = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys"))
+        used = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys:used"))
         pipe = self._redis.pipeline(transaction=False)
         for digest in digests.values():
             pipe.hgetall(f"{self._prefix}key:{digest}")
         records = await pipe.execute() if digests else []
-        return sorted((_key(raw) for raw in records if raw), key=lambda key: key.created)
+        keys = [key_of(raw, used.get(raw["id"])) for raw in records if raw]
+        return sorted((key for key in keys if project in (None, key.project)), key=lambda key: key.created)
 
-    async def revoke(self, key_id: str) -> bool:
-        """False when there is no such key."""
+    async def get(self, key_id: str) -> ApiKey | None:
+        digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
+        if digest is None:
+            return None
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}key:{digest}"))
+        return key_of(raw) if raw else None
+
+    async def revoke(self, key_id: str, *, organization: str = DEFAULT_ORGANIZATION, actor: str = "operator") -> bool:
+        """False when there is no such key. Takes effect within 10 s everywhere."""
         digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
         if digest is None:
             return False
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.delete(f"{self._prefix}key:{digest}")
-        pipe.hdel(f"{self._prefix}keys", key_id)
-        pipe.sadd(f"{self._prefix}keys:revoked", digest)
-        await pipe.execute()
-        self._cache.pop(digest, None)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.delete(f"{self._prefix}key:{digest}")
+        transaction.hdel(f"{self._prefix}keys", key_id)
+        transaction.hdel(f"{self._prefix}keys:used", key_id)
+        transaction.sadd(f"{self._prefix}keys:revoked", digest)
+        self._audit.note(transaction, organization, actor, "revoke key", key_id)
+        await transaction.execute()
         return True
 
 
-def _digest(secret: str) -> str:
+def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _key(raw: dict[str, str]) -> ApiKey:
-    return ApiKey(raw["id"], raw["name"], raw["project"], raw["hint"], float(raw["created"]))
+def key_of(raw: Mapping[str, str], used: str | None = None) -> ApiKey:
+    """The record, as a key."""
+    return ApiKey(
+        raw["id"],
+        raw["name"],
+        raw["project"],
+        raw["hint"],
+        float(raw["created"]),
+        Role(raw.get("role", Role.DEVELOPER)),
+        float(raw["expires"]) if "expires" in raw else None,
+        float(used) if used else None,
+    )

@@ -1,19 +1,29 @@
-"""Projects: whom a task belongs to, and how it is treated.
+"""Projects: whom a task belongs to, how it is treated, and what it may cost.
 
 | key | kind | holds |
 |---|---|---|
-| `gen:project:{id}` | hash | `weight`: share of the queue against other projects, `statuses`: `full` or `basic` |
+| `gen:project:{id}` | hash | field by field below; limits in milli-credits |
+| `gen:projects:{organization}` | set | ids of its projects |
+
+`organization`; `weight`: share of the queue against other projects; `statuses`: `full` or `basic`; `max_active`: tasks
+that have not ended; `limit_day limit_week limit_month`: what may be spent. What is not there has a default. Submissions
+read limits in their own atomic step, so a change of them holds for the next one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
 
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.records import creation
+
+DEFAULT_PROJECT = "default"
 _CACHE_S = 10.0
 _CACHE_SIZE = 10_000
 
@@ -21,35 +31,101 @@ _CACHE_SIZE = 10_000
 @dataclass(frozen=True, slots=True)
 class Project:
     id: str
+    organization: str = DEFAULT_ORGANIZATION
     weight: float = 1.0
     statuses: Literal["full", "basic"] = "full"
     """`basic` reports `Reasoning` and `Generating` as `Pending`, for clients that reject strings they don't know."""
+    max_active: int | None = None
+    limit_day: int | None = None
+    limit_week: int | None = None
+    limit_month: int | None = None
 
 
 class ProjectStore:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
+        self._audit = AuditLog(redis, prefix)
+        self._create = creation(redis)
         self._cache: dict[str, tuple[float, Project]] = {}
 
+    async def create(self, project_id: str, organization: str, actor: str) -> bool:
+        """False when there is one of that id, in whatever organization."""
+        if project_id == DEFAULT_PROJECT:
+            return False
+        return await self._create(
+            record=self._key(project_id),
+            index=f"{self._prefix}projects:{organization}",
+            member=project_id,
+            audit=self._audit.stream(organization),
+            note=(actor, "create project", project_id),
+            fields={"organization": organization},
+        )
+
+    async def find(self, project_id: str) -> Project | None:
+        """None when nobody made it."""
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id)))
+        return project_of(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
+
     async def get(self, project_id: str) -> Project:
-        """A project that was never set has the defaults. A change takes effect within 10 s everywhere."""
+        """One that nobody made has the defaults. A change takes effect within 10 s everywhere."""
         now = time.monotonic()
         cached = self._cache.get(project_id)
         if cached and now - cached[0] < _CACHE_S:
             return cached[1]
-        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}project:{project_id}"))
-        statuses = "basic" if raw.get("statuses") == "basic" else "full"
-        project = Project(project_id, float(raw.get("weight", 1.0)), statuses)
+        project = await self.find(project_id) or Project(project_id)
         if len(self._cache) >= _CACHE_SIZE:
             self._cache.clear()
         self._cache[project_id] = (now, project)
         return project
 
-    async def put(self, project: Project) -> None:
-        """Raises ValueError for a weight that is not above 0."""
-        if not project.weight > 0:
+    async def list(self, organization: str) -> list[Project]:
+        ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}projects:{organization}"))
+        if organization == DEFAULT_ORGANIZATION:
+            ids |= {DEFAULT_PROJECT}
+        found = [await self.find(project_id) for project_id in sorted(ids)]
+        return [project for project in found if project is not None]
+
+    async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
+        """Sets what `changes` name of the project; None means the default. Raises ValueError for what can't be."""
+        if unknown := set(changes) - _CHANGEABLE:
+            raise ValueError(f"{sorted(unknown)} can't be changed")
+        if not (changes.get("weight") is None or changes["weight"] > 0):
             raise ValueError("weight must be above 0")
-        mapping: dict[Any, Any] = {"weight": project.weight, "statuses": project.statuses}
-        await cast(Awaitable[int], self._redis.hset(f"{self._prefix}project:{project.id}", mapping=mapping))
+        transaction = self._redis.pipeline(transaction=True)
+        key = self._key(project.id)
+        # In the record and its index, too, if it is there by default.
+        transaction.hset(key, "organization", project.organization)
+        transaction.sadd(f"{self._prefix}projects:{project.organization}", project.id)
+        for name, value in changes.items():
+            if value is None:
+                transaction.hdel(key, name)
+            else:
+                transaction.hset(key, name, str(value))
+        self._audit.note(transaction, project.organization, actor, "change project", project.id, **changes)
+        await transaction.execute()
         self._cache.pop(project.id, None)
+
+    def _key(self, project_id: str) -> str:
+        return f"{self._prefix}project:{project_id}"
+
+
+_CHANGEABLE = frozenset(field.name for field in fields(Project)) - {"id", "organization"}
+
+
+def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
+    """The record, as a project."""
+
+    def number(name: str) -> int | None:
+        return int(raw[name]) if name in raw else None
+
+    return Project(
+        project_id,
+        organization=raw.get("organization", DEFAULT_ORGANIZATION),
+        weight=float(raw.get("weight", 1.0)),
+        statuses="basic" if raw.get("statuses") == "basic" else "full",
+        max_active=number("max_active"),
+        limit_day=number("limit_day"),
+        limit_week=number("limit_week"),
+        limit_month=number("limit_month"),
+    )

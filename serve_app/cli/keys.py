@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+import time
 from typing import Annotated
 
 import typer
 
-from serve_app.accounts.keys import DEFAULT_PROJECT, ApiKey, KeyStore
-from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.accounts.keys import ApiKey, KeyStore
+from serve_app.accounts.projects import DEFAULT_PROJECT, ProjectStore
+from serve_app.accounts.roles import Role
+from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
-from serve_app.cli.table import show
+from serve_app.cli.table import moment, show
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -20,13 +22,21 @@ app = typer.Typer(help="API keys.", no_args_is_help=True)
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     project: Annotated[str, typer.Option(help="Project the key acts in.")] = DEFAULT_PROJECT,
+    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.DEVELOPER,
+    days: Annotated[float | None, typer.Option(help="How long it is valid; else until it is revoked.", min=0)] = None,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Make a key and show it, this once."""
+    expires = None if days is None else time.time() + days * 86400
 
     async def make() -> str:
         async with connected(config) as (redis, prefix):
-            return (await KeyStore(redis, prefix).create(name, project))[1]
+            organization = (await ProjectStore(redis, prefix).get(project)).organization
+            keys = KeyStore(redis, prefix)
+            _, secret = await keys.create(
+                name, project, role=role, expires=expires, organization=organization, actor=ACTOR
+            )
+            return secret
 
     print(asyncio.run(make()))
 
@@ -40,9 +50,16 @@ def list_keys(config: Config = DEFAULT_CONFIG) -> None:
             return await KeyStore(redis, prefix).list()
 
     show(
-        ("id", "key", "name", "project", "created"),
+        ("id", "key", "name", "project", "role", "created", "last used", "expires"),
         (
-            (key.id, f"{key.hint}…", key.name, key.project, f"{datetime.fromtimestamp(key.created):%Y-%m-%d %H:%M}")
+            (
+                key.id,
+                f"{key.hint}…",
+                key.name,
+                key.project,
+                key.role,
+                *map(moment, (key.created, key.used, key.expires)),
+            )
             for key in asyncio.run(read())
         ),
     )
@@ -57,7 +74,12 @@ def revoke(
 
     async def remove() -> bool:
         async with connected(config) as (redis, prefix):
-            return await KeyStore(redis, prefix).revoke(key_id)
+            keys = KeyStore(redis, prefix)
+            key = await keys.get(key_id)
+            if key is None:
+                return False
+            organization = (await ProjectStore(redis, prefix).get(key.project)).organization
+            return await keys.revoke(key_id, organization=organization, actor=ACTOR)
 
     if not asyncio.run(remove()):
         raise ValueError(f"there is no key {key_id}")

@@ -14,6 +14,8 @@ Key = Annotated[
     str, typer.Option("--key", help="API key; else that of .gen/key.", envvar="GEN_KEY", show_default=False)
 ]
 
+ACTOR = "command line"
+"""Who the audit log says it was: whoever reaches the store is an operator."""
 DEFAULT_CONFIG = Path("configs/local.yaml")
 DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 

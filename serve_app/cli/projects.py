@@ -1,34 +1,102 @@
-"""`gen-serve projects`: how a project's tasks are treated."""
+"""`gen-serve projects`: whom tasks belong to, how they are treated, what they may cost."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending
+from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
+from serve_app.cli.table import show
 
 app = typer.Typer(help="Projects.", no_args_is_help=True)
+
+ProjectId = Annotated[str, typer.Argument(help="The project's id.")]
+Amount = Annotated[float | None, typer.Option(help="Credits that may be spent in one; -1 for no limit.", min=-1)]
+
+
+@app.command()
+def create(
+    project: ProjectId,
+    organization: Annotated[str, typer.Option(help="Who pays.")] = DEFAULT_ORGANIZATION,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Make a project."""
+
+    async def make() -> None:
+        async with connected(config) as (redis, prefix):
+            if await OrganizationStore(redis, prefix).get(organization) is None:
+                raise ValueError(f"there is no organization {organization}")
+            if not await ProjectStore(redis, prefix).create(project, organization, ACTOR):
+                raise ValueError(f"there is a project {project} already")
+
+    asyncio.run(make())
+    print(f"{project}: made in {organization}")
+
+
+@app.command("list")
+def list_projects(
+    organization: Annotated[str, typer.Option(help="Whose.")] = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG
+) -> None:
+    """List an organization's projects with their limits and what they have spent, in credits."""
+
+    async def read() -> list[tuple[Project, list[Spending]]]:
+        async with connected(config) as (redis, prefix):
+            credits = Credits(redis, prefix)
+            projects = await ProjectStore(redis, prefix).list(organization)
+            return [(project, await credits.spending(project.id)) for project in projects]
+
+    def row(project: Project, spent: list[Spending]) -> tuple[str, ...]:
+        limits = (project.limit_day, project.limit_week, project.limit_month)
+        of_limits = (
+            f"{now.spent / 1000:g}" + ("" if limit is None else f" of {limit / 1000:g}")
+            for now, limit in zip(spent, limits, strict=True)
+        )
+        active = "" if project.max_active is None else str(project.max_active)
+        return (project.id, f"{project.weight:g}", project.statuses, active, *of_limits)
+
+    columns = ("id", "weight", "statuses", "active at most", "today", "this week", "this month")
+    show(columns, (row(project, spent) for project, spent in asyncio.run(read())))
 
 
 @app.command("set")
 def set_project(
-    project: Annotated[str, typer.Argument(help="The project's name.")],
-    weight: Annotated[float, typer.Option(help="Share of the queue against other projects.")] = 1.0,
-    statuses: Annotated[str, typer.Option(help="full, or basic: Reasoning and Generating shown as Pending.")] = "full",
+    project: ProjectId,
+    weight: Annotated[float | None, typer.Option(help="Share of the queue against other projects.")] = None,
+    statuses: Annotated[
+        str | None, typer.Option(help="full, or basic: Reasoning and Generating shown as Pending.")
+    ] = None,
+    max_active: Annotated[
+        int | None, typer.Option(help="Unfinished tasks at a time; 0 for the default.", min=0)
+    ] = None,
+    limit_day: Amount = None,
+    limit_week: Amount = None,
+    limit_month: Amount = None,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Set a project's share of the queue and the statuses it is shown."""
-    if statuses not in ("full", "basic"):
+    """Change what is named, and nothing else."""
+    if statuses not in (None, "full", "basic"):
         raise ValueError("statuses must be full or basic")
-    chosen: Literal["full", "basic"] = "basic" if statuses == "basic" else "full"
+    given: dict[str, Any] = {"weight": weight, "statuses": statuses}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if max_active is not None:
+        changes["max_active"] = max_active or None
+    for name, limit in (("limit_day", limit_day), ("limit_week", limit_week), ("limit_month", limit_month)):
+        if limit is not None:
+            changes[name] = None if limit < 0 else round(limit * 1000)
+    if not changes:
+        raise ValueError("nothing to set: name at least one option")
 
-    async def put() -> None:
+    async def put() -> Project:
         async with connected(config) as (redis, prefix):
-            await ProjectStore(redis, prefix).put(Project(project, weight, chosen))
+            projects = ProjectStore(redis, prefix)
+            await projects.change(await projects.get(project), changes, ACTOR)
+            return await projects.get(project)
 
-    asyncio.run(put())
-    print(f"{project}: weight {weight:g}, {chosen} statuses")
+    now = asyncio.run(put())
+    print(f"{now.id}: weight {now.weight:g}, {now.statuses} statuses")

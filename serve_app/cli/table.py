@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
@@ -18,3 +19,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 1000
     Console(width=width).print(table, crop=False)
+
+
+def moment(at: float | None) -> str:
+    """Epoch seconds as local time, or nothing."""
+    return "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}"

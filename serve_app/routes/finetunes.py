@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BaseModel
 
-from serve_app.auth import Caller
+from serve_app.accounts.callers import Caller
+from serve_app.auth import Generator, TaskReader
 from serve_app.errors import Invalid
 from serve_app.finetunes.registry import Finetune
 from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
@@ -56,7 +57,7 @@ class Deleted(BaseModel):
 async def upload(
     request: Request,
     services: Deps,
-    caller: Caller,
+    caller: Generator,
     name: Annotated[str, Query(min_length=1, max_length=128, description="What to call it")],
     base: Annotated[str, Query(max_length=128, description="The endpoint it was made for, e.g. gen-3-image-klein")],
 ) -> FinetuneDetails:
@@ -66,7 +67,7 @@ async def upload(
         known = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
         raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(known)}")
     try:
-        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
+        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project.id, endpoint=base)
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
     except TooMany as reason:
@@ -77,14 +78,14 @@ async def upload(
 
 
 @router.get("/my_finetunes", responses=errors(403, 503))
-async def my_finetunes(services: Deps, caller: Caller) -> FinetuneList:
+async def my_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
     """The tuned models of the key's project, newest first."""
-    return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project)])
+    return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project.id)])
 
 
 @router.get("/finetune_details", responses=errors(403, 404, 503))
 async def finetune_details(
-    services: Deps, caller: Caller, finetune_id: Annotated[str, Query(max_length=128)]
+    services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
 ) -> OneFinetune:
     """One tuned model of the key's project."""
     return OneFinetune(finetune_details=_details(await _owned(services, caller, finetune_id)))
@@ -92,7 +93,7 @@ async def finetune_details(
 
 @router.post("/delete_finetune", responses=errors(403, 404, 503))
 async def delete_finetune(
-    services: Deps, caller: Caller, finetune_id: Annotated[str, Body(embed=True, max_length=128)]
+    services: Deps, caller: Generator, finetune_id: Annotated[str, Body(embed=True, max_length=128)]
 ) -> Deleted:
     """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
     finetune = await _owned(services, caller, finetune_id)
@@ -106,7 +107,7 @@ async def delete_finetune(
 
 
 async def _owned(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
-    finetune = await services.finetunes.get(finetune_id, caller.project)
+    finetune = await services.finetunes.get(finetune_id, caller.project.id)
     if finetune is None:
         raise HTTPException(404, "Finetune not found or access denied")
     return finetune

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Request
+from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.accounts.keys import ApiKey
-from serve_app.auth import Caller
+from serve_app import refusals
+from serve_app.accounts.callers import Caller
+from serve_app.auth import Generator
 from serve_app.catalog import Catalog, Endpoint
 from serve_app.errors import Invalid
 from serve_app.media.geometry import megapixels
@@ -34,8 +35,8 @@ from serve_app.requests.plan import Plan, Sampling
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
 from serve_app.settings import ServiceSettings, Settings
-from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
-from serve_app.tasks.task import NewTask
+from serve_app.tasks.limits import IdempotencyMismatch, Refused
+from serve_app.tasks.task import Accepted, NewTask
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
@@ -57,7 +58,7 @@ def router(catalog: Catalog, settings: Settings) -> APIRouter:
             summary=endpoint.summary or name,
             operation_id=name,
             deprecated=endpoint.deprecated is not None or None,
-            responses=errors(*((400,) if endpoint.tuned else ()), 403, 413, 429, 503),
+            responses=errors(*((400,) if endpoint.tuned else ()), 402, 403, 413, 429, 503),
         )
     return routes
 
@@ -77,11 +78,19 @@ def _elsewhere(name: str, endpoint: Endpoint, service: ServiceSettings) -> Calla
 
 def _handler(name: str, endpoint: Endpoint, sampling: Sampling) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def submit(
-        body: BaseModel, request: Request, services: Deps, caller: Caller, idempotency_key: IdempotencyKey = None
+        body: BaseModel,
+        request: Request,
+        response: Response,
+        services: Deps,
+        caller: Generator,
+        idempotency_key: IdempotencyKey = None,
     ) -> dict[str, Any]:
         assert isinstance(body, GenerationRequest)
         base = public_base(request, services.settings.service)
-        return await _accept(services, caller, name, endpoint, sampling, body, base, idempotency_key or "")
+        accepted = await _accept(services, caller, name, endpoint, sampling, body, base, idempotency_key or "")
+        if accepted.requests_left is not None:
+            response.headers.update(refusals.rate_limit(services.tasks.limits, accepted.requests_left))
+        return json.loads(accepted.reply)
 
     # The real type, for validation and for the API's description.
     submit.__annotations__["body"] = endpoint.request_type
@@ -90,19 +99,19 @@ def _handler(name: str, endpoint: Endpoint, sampling: Sampling) -> Callable[...,
 
 async def _accept(
     services: Services,
-    caller: ApiKey,
+    caller: Caller,
     name: str,
     endpoint: Endpoint,
     sampling: Sampling,
     body: GenerationRequest,
     base: str,
     idempotency_key: str,
-) -> dict[str, Any]:
+) -> Accepted:
     # In a thread: the body may be hundreds of megabytes of pictures.
     body_hash = await asyncio.to_thread(_body_hash, name, body) if idempotency_key else ""
     if idempotency_key and (earlier := await _earlier_reply(services, caller, idempotency_key, body_hash, name)):
-        return earlier
-    tolerance = _approved_tolerance(endpoint, body)
+        return Accepted(earlier, created=False)
+    tolerance = _approved_tolerance(name, endpoint, caller, body)
     await _check_webhook(services, body)
     adapter = await _adapter(services, caller, endpoint, body)
     pictures = await _load_pictures(services, body)
@@ -114,12 +123,13 @@ async def _accept(
     reply = _reply(task_id, base, endpoint, body, plan, price)
     task = NewTask(
         id=task_id,
-        project=caller.project,
+        project=caller.project.id,
+        organization=caller.organization,
         lane=endpoint.model,
         endpoint=name,
-        job=json.dumps(_job(plan, _by_role(pictures, keys), adapter, tolerance, price)),
+        job=json.dumps(_job(plan, _by_role(pictures, keys), adapter, tolerance)),
         work=plan.work,
-        weight=(await services.projects.get(caller.project)).weight,
+        weight=caller.project.weight,
         reply=json.dumps(reply),
         price=price,
         key_id=caller.id,
@@ -132,29 +142,29 @@ async def _accept(
     )
     try:
         await _store(services, task_id, keys, pictures)
-        created, accepted = await services.tasks.submit(task)
-    except (QueueFull, TooManyActive, IdempotencyMismatch) as refusal:
+        accepted = await services.tasks.submit(task)
+    except Refused as refusal:
         await _discard(services, task_id, keys)
-        raise _refused(refusal, name) from None
-    if not created:
+        raise refusals.answer(refusal, name, services.tasks.limits) from None
+    if not accepted.created:
         await _discard(services, task_id, keys)
-    return json.loads(accepted)
+    return accepted
 
 
 async def _earlier_reply(
-    services: Services, caller: ApiKey, idempotency_key: str, body_hash: str, name: str
-) -> dict[str, Any] | None:
+    services: Services, caller: Caller, idempotency_key: str, body_hash: str, name: str
+) -> str | None:
     try:
-        reply = await services.tasks.submitted(caller.project, idempotency_key, body_hash)
+        return await services.tasks.submitted(caller.project.id, idempotency_key, body_hash)
     except IdempotencyMismatch as refusal:
-        raise _refused(refusal, name) from None
-    return json.loads(reply) if reply else None
+        raise refusals.answer(refusal, name, services.tasks.limits) from None
 
 
-def _approved_tolerance(endpoint: Endpoint, body: GenerationRequest) -> int:
-    tolerance = endpoint.safety.default if body.safety_tolerance is None else body.safety_tolerance
-    if tolerance > endpoint.safety.approved:
-        approved = list(range(endpoint.safety.approved + 1))
+def _approved_tolerance(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
+    highest = caller.safety.get(name, endpoint.safety.approved)
+    tolerance = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
+    if tolerance > highest:
+        approved = list(range(highest + 1))
         message = f"Level {tolerance} is not approved for this endpoint; approved levels: {approved}"
         raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
     return tolerance
@@ -169,14 +179,14 @@ async def _check_webhook(services: Services, body: GenerationRequest) -> None:
 
 
 async def _adapter(
-    services: Services, caller: ApiKey, endpoint: Endpoint, body: GenerationRequest
+    services: Services, caller: Caller, endpoint: Endpoint, body: GenerationRequest
 ) -> dict[str, Any] | None:
     """The tuned model that the request asks for, as the job names it."""
     wanted = body.tuned_model()
     if wanted is None:
         return None
     finetune_id, strength = wanted
-    finetune = await services.finetunes.get(finetune_id, caller.project)
+    finetune = await services.finetunes.get(finetune_id, caller.project.id)
     if finetune is None or finetune.status != "Ready" or finetune.lane != endpoint.model:
         raise HTTPException(400, "Finetune not found or not ready")
     return {"id": finetune.id, "key": finetune.key, "strength": strength}
@@ -219,13 +229,11 @@ def _by_role(pictures: list[Picture], keys: list[str]) -> dict[str, Any]:
     return {"references": references, **dict.fromkeys(("mask", "control", "image_prompt")), **single}
 
 
-def _job(
-    plan: Plan, pictures: dict[str, Any], adapter: dict[str, Any] | None, tolerance: int, price: int
-) -> dict[str, Any]:
+def _job(plan: Plan, pictures: dict[str, Any], adapter: dict[str, Any] | None, tolerance: int) -> dict[str, Any]:
     """What the dispatcher needs: the plan as it is, the keys of the pictures, and what the plan does not know."""
     decided = asdict(plan)
     del decided["input_pixels"]
-    return {**decided, **pictures, "adapter": adapter, "safety_tolerance": tolerance, "price": price}
+    return {**decided, **pictures, "adapter": adapter, "safety_tolerance": tolerance}
 
 
 def _reply(
@@ -247,14 +255,3 @@ def _body_hash(name: str, body: GenerationRequest) -> str:
     if body.webhook_secret is not None:
         meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
     return hashlib.sha256(f"{name}\n{json.dumps(meant, sort_keys=True)}".encode()).hexdigest()
-
-
-def _refused(refusal: Exception, name: str) -> Exception:
-    if isinstance(refusal, IdempotencyMismatch):
-        message = "This Idempotency-Key was used with another request body in the last 24 hours"
-        return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
-    if isinstance(refusal, TooManyActive):
-        message = f"Too many active tasks: this project may have {refusal.limit} at a time"
-    else:
-        message = f"The queue of {name} is full"
-    return HTTPException(429, message, {"Retry-After": "5"})

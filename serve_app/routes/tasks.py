@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query
 
-from serve_app.auth import Caller
+from serve_app.auth import Generator, TaskReader
 from serve_app.errors import Invalid
 from serve_app.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
 from serve_app.services import Deps
@@ -18,23 +18,23 @@ router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 @router.get("", responses=errors(403, 503))
 async def list_tasks(
     services: Deps,
-    caller: Caller,
+    caller: TaskReader,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=80, description="`next` of the page before")] = None,
     active: Annotated[bool, Query(description="Only tasks that have not ended")] = False,
 ) -> TaskPage:
     """The tasks of the key's project that are still kept, newest first."""
     try:
-        tasks, following = await services.tasks.list_tasks(caller.project, limit=limit, cursor=cursor, active=active)
+        tasks, following = await services.tasks.list_tasks(caller.project.id, limit=limit, cursor=cursor, active=active)
     except ValueError:
         raise Invalid(["query", "cursor"], "Not a cursor: pass `next` of the page before, unchanged") from None
     return TaskPage(tasks=[_summary(task) for task in tasks], next=following)
 
 
 @router.delete("/{task_id}", responses=errors(403, 404, 409, 503), response_model_exclude_unset=True)
-async def cancel_task(services: Deps, caller: Caller, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
+async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str, Path(max_length=64)]) -> TaskResult:
     """Cancels a task of the key's project: it ends as `Error` and costs nothing; its work stops at the next step."""
-    outcome = await services.tasks.cancel(task_id, caller.project)
+    outcome = await services.tasks.cancel(task_id, caller.project.id)
     task = await services.tasks.get(task_id) if outcome else None
     if task is None:
         raise HTTPException(404, "Task not found")

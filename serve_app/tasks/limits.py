@@ -5,11 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-class QueueFull(Exception):
+class Refused(Exception):
+    """A submission that changed nothing."""
+
+
+class IdempotencyMismatch(Refused):
+    """The idempotency key was used before, with another body."""
+
+
+class TooFast(Refused):
+    """The key sends requests faster than it may."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+
+class QueueFull(Refused):
     """The lane holds as many waiting tasks as it may."""
 
 
-class TooManyActive(Exception):
+class TooManyActive(Refused):
     """The project has as many unfinished tasks as it may."""
 
     def __init__(self, limit: int) -> None:
@@ -17,8 +33,23 @@ class TooManyActive(Exception):
         self.limit = limit
 
 
-class IdempotencyMismatch(Exception):
-    """The idempotency key was used before, with another body."""
+class InsufficientCredits(Refused):
+    """The organization has less than the price. In milli-credits."""
+
+    def __init__(self, balance: int) -> None:
+        super().__init__(balance)
+        self.balance = balance
+
+
+class SpendingLimitReached(Refused):
+    """The price does not fit below the project's limit. In milli-credits; `resets` in epoch seconds."""
+
+    def __init__(self, window: str, limit: int, spent: int, resets: float) -> None:
+        super().__init__(window, limit, spent, resets)
+        self.window = window
+        self.limit = limit
+        self.spent = spent
+        self.resets = resets
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +59,11 @@ class Limits:
     max_ready: int = 10_000
     """Waiting tasks per lane."""
     max_active: int = 24
-    """Unfinished tasks per project."""
+    """Unfinished tasks per project, where it has no limit of its own."""
+    requests_per_s: float = 100.0
+    """Submissions per key, in the long run."""
+    burst: int = 500
+    """Submissions per key at once."""
     queue_s: float = 24 * 3600
     """From submission to start of work."""
     run_s: float = 15 * 60
@@ -41,3 +76,19 @@ class Limits:
     max_losses: int = 8
     max_isolated: int = 1
     """Suspects in flight per lane."""
+
+
+def refusal(why: str, *about: int) -> Refused:
+    """What the submit script answered, as an exception."""
+    match why:
+        case "rate":
+            return TooFast(about[0] / 1000)
+        case "queue":
+            return QueueFull()
+        case "active":
+            return TooManyActive(about[0])
+        case "credits":
+            return InsufficientCredits(about[0])
+        case window:
+            limit, spent, resets = about
+            return SpendingLimitReached(window, limit, spent, resets / 1000)

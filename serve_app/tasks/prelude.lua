@@ -17,50 +17,15 @@ local function task_key(id) return P .. 'task:' .. id end
 -- Lua numbers lose digits when Redis turns them into text; scores keep all 17 this way.
 local function score(x) return string.format('%.17g', x) end
 
--- The one way into a terminal status: every index lets go of the task in the same step.
-local function finish(id, status, retention_ms)
-  local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_url')
-  redis.call('HSET', key, 'status', status, 'finished', now, 'owner', '')
-  redis.call('ZREM', READY, id)
-  redis.call('ZREM', SUSPECTS, id)
-  redis.call('SREM', ISOLATED, id)
-  redis.call('ZREM', LEASED, id)
-  redis.call('ZREM', DEADLINES, id)
-  redis.call('ZREM', P .. 'active:' .. h[1], id)
-  redis.call('ZADD', EXPIRING, now + retention_ms, id)
-  -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
-  redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
-  redis.call('HINCRBY', STATS, status, 1)
-  if h[2] and h[2] ~= '' then redis.call('ZADD', OUTBOX, now, id) end
-  redis.call('PUBLISH', P .. 'done', id)
-  redis.call('PUBLISH', WAKE, '1')
+-- Generic cell rate algorithm, for a key that may send one request every `every_ms`, and `burst` at once. Returns how
+-- long to wait in ms, 0 for not at all; how many more requests there may be after this one; and when the next is due,
+-- which `note_pace` notes if this one is taken.
+local function pace(key_id, every_ms, burst, now)
+  local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
+  local early = due + every_ms - burst * every_ms - now
+  return math.max(0, math.ceil(early)), math.floor(-early / every_ms), due + every_ms
 end
 
--- Takes a task back from a worker. strike: the worker died with it. alone: it had a worker to itself.
--- A shared crash can make a task a suspect but never end it; only a crash it suffered alone does, or too many losses.
--- Returns 1 when it waits again, 2 when it ended.
-local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms, details)
-  local key = task_key(id)
-  local h = redis.call('HMGET', key, 'strikes', 'losses', 'vt')
-  local strikes, losses = tonumber(h[1] or 0), tonumber(h[2] or 0)
-  if strike then
-    losses = losses + 1
-    strikes = strikes + 1
-    if strikes >= max_strikes and not alone then strikes = max_strikes - 1 end
-    redis.call('HINCRBY', STATS, 'strikes', 1)
-  end
-  redis.call('HSET', key, 'strikes', strikes, 'losses', losses)
-  if strikes >= max_strikes or losses >= max_losses then
-    redis.call('HSET', key, 'details', details)
-    finish(id, 'Error', retention_ms)
-    return 2
-  end
-  redis.call('ZREM', LEASED, id)
-  redis.call('SREM', ISOLATED, id)
-  redis.call('HSET', key, 'status', 'Pending', 'owner', '')
-  redis.call('ZADD', strikes >= max_strikes - 1 and SUSPECTS or READY, h[3], id)
-  redis.call('HINCRBY', STATS, 'put_back', 1)
-  redis.call('PUBLISH', WAKE, '1')
-  return 1
+local function note_pace(key_id, due, now)
+  redis.call('SET', P .. 'rate:' .. key_id, score(due), 'PX', math.max(1, math.ceil(due - now)))
 end

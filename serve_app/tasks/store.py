@@ -18,11 +18,16 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for a model deploy
 | `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
 | `gen:expiring` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:outbox` | zset | ended tasks that have a webhook, by next delivery, ms |
+| `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
 
-A task's hash: who and what (`id lane project endpoint key_id user job price input_count`), where it stands (`status
-attempt strikes losses owner published_by`), its turn (`vt share`, in virtual time), times in ms (`created started
-finished`), what came of it (`progress preview result details cost`), whom to tell (`webhook_url webhook_secret`).
+Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
+from `gen:project:{id}`.
+
+A task's hash: who and what (`id lane organization project endpoint key_id user job input_count`), where it stands
+(`status attempt strikes losses owner published_by`), its turn (`vt share`, in virtual time), times in ms (`created
+started finished`), what came of it (`progress preview result details`), its price while it is `held` and its `cost`
+once it is ready, whom to tell (`webhook_url webhook_secret`).
 `job`, `preview`, `result` and `details` are JSON; money is in milli-credits.
 
 Invariants, each held by every script:
@@ -32,6 +37,7 @@ Invariants, each held by every script:
 3. A terminal status never changes. One attempt publishes, once; repeating a step is harmless.
 4. `strikes` grows only when a worker or dispatcher was lost with the task. Cancel, drain and release cost none.
 5. Times are Redis' own (`TIME`); no two clocks are compared.
+6. The price of a task is held exactly while the task has not ended. Then it is settled, or given back, once.
 
 Scripts build key names from ids, so all keys of one prefix live on one server.
 """
@@ -47,8 +53,9 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from serve_app.tasks import scripts
-from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
-from serve_app.tasks.task import Lease, NewTask, Status, Task, from_record
+from serve_app.tasks.limits import IdempotencyMismatch, Limits, refusal
+from serve_app.tasks.pages import page
+from serve_app.tasks.task import Accepted, Lease, NewTask, Status, Task, from_record
 
 _GIVEN_UP = "The task lost its worker too many times and was given up"
 
@@ -71,17 +78,11 @@ class TaskStore:
         now = await self._now()
         await _int(self.redis.zadd(self._key("expiring"), {task_id: (now + RESERVATION_S) * 1000}))
 
-    async def submit(self, task: NewTask) -> tuple[bool, str]:
-        """Creates and queues the task. Returns (created, reply); not created means an idempotent repeat.
-
-        Raises QueueFull, TooManyActive, IdempotencyMismatch; then nothing was written.
-        """
+    async def submit(self, task: NewTask) -> Accepted:
+        """Creates and queues the task, and holds its price. Raises a kind of Refused; then nothing was written."""
         limits = self.limits
         fields = {
-            "endpoint": task.endpoint,
             "job": task.job,
-            "price": task.price,
-            "key_id": task.key_id,
             "user": task.user,
             "webhook_url": task.webhook_url,
             "webhook_secret": task.webhook_secret,
@@ -103,14 +104,20 @@ class TaskStore:
                 idempotency,
                 task.body_hash,
                 task.reply,
+                task.organization,
+                task.price,
+                task.endpoint,
+                task.key_id,
+                1000 / limits.requests_per_s,
+                limits.burst,
                 *_flat({name: value for name, value in fields.items() if value != ""}),
             ],
         )
         if code == 0:
-            raise QueueFull if rest[0] == "queue" else TooManyActive(limits.max_active)
+            raise refusal(*rest)
         if code == 3:
             raise IdempotencyMismatch
-        return code == 1, rest[0]
+        return Accepted(rest[0], created=code == 1, requests_left=rest[1] if code == 1 else None)
 
     async def submitted(self, project: str, idempotency_key: str, body_hash: str) -> str | None:
         """The reply to an earlier submission with this key, None when there was none. Raises IdempotencyMismatch.
@@ -229,36 +236,8 @@ class TaskStore:
     ) -> tuple[list[Task], str | None]:
         """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor."""
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
-        top, after = "+inf", ""
-        if cursor is not None:
-            created, _, after = cursor.partition("-")
-            if not (created.isascii() and created.isdigit()) or not after:
-                raise ValueError("cursor")
-            top = created
-        rows: list[tuple[str, float]] = []
-        offset = 0
-        while len(rows) <= limit:
-            page = await cast(
-                Awaitable[list[tuple[str, float]]],
-                self.redis.zrange(
-                    index,
-                    cast(Any, top),
-                    cast(Any, "-inf"),
-                    desc=True,
-                    byscore=True,
-                    withscores=True,
-                    offset=offset,
-                    num=limit + 1,
-                ),
-            )
-            if not page:
-                break
-            offset += len(page)
-            # Tasks of one millisecond come in falling order of id; skip what the last page showed.
-            rows += [(i, s) for i, s in page if not (after and s == float(top) and i >= after)]
-        shown, more = rows[:limit], len(rows) > limit
-        tasks = [task for task in await self._get_many([i for i, _ in shown], index) if task]
-        return tasks, f"{int(shown[-1][1])}-{shown[-1][0]}" if more else None
+        ids, following = await page(self.redis, index, limit, cursor)
+        return [task for task in await self._get_many(ids, index) if task], following
 
     async def counts(self, lane: str) -> dict[str, int]:
         """How many tasks are `ready`, `suspects` and `leased`, and every counter of `stats`."""

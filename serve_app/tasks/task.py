@@ -51,7 +51,9 @@ class NewTask:
     work: float
     reply: str
     """JSON of the submission's answer, repeated to a client that repeats its request."""
+    organization: str = "default"
     price: int = 0
+    """Held until the task ends."""
     key_id: str = ""
     user: str = ""
     webhook_url: str = ""
@@ -60,6 +62,17 @@ class NewTask:
     idempotency_key: str = ""
     body_hash: str = ""
     weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A submission that was taken."""
+
+    reply: str
+    created: bool
+    """False for the repeat of an earlier request, whose reply it is."""
+    requests_left: int | None = None
+    """How many more its key may send right now; None for a repeat."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import pytest
 from picture_web import encoded, picture
 from running_service import Client, Service, StartService, Worker, problems
 
-from serve_app.accounts.projects import Project
 from serve_app.tasks.task import Status
 
 KEYS = {"id", "status", "result", "progress", "details", "preview"}
@@ -289,7 +288,7 @@ def test_clients_that_know_few_words_are_told_few(client: Client, worker: Worker
 
 
 def test_a_project_may_ask_for_the_basic_words(client: Client, worker: Worker) -> None:
-    worker.set_project(Project(client.project, statuses="basic"))
+    worker.set_project(client.project, statuses="basic")
     task_id = client.accepted()
     worker.advance(task_id, Status.GENERATING, progress=0.5)
     body = client.poll(task_id).json()

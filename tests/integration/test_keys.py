@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from redis.asyncio import Redis
 
+from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.roles import Role
 
 
 async def test_a_key_works_until_it_is_revoked(redis: Redis, prefix: str) -> None:
     keys = KeyStore(redis, prefix)
     key, secret = await keys.create("laptop", "p")
     assert secret.startswith("gen_")
-    assert await keys.authenticate(secret) == key
-    assert await keys.list() == [key]
+    caller = await Callers(redis, prefix).authenticate(secret)
+    assert caller is not None
+    assert (caller.id, caller.project.id, caller.role) == (key.id, "p", Role.DEVELOPER)
+    [listed] = await keys.list()
+    assert listed.used is not None
+    assert replace(listed, used=None) == key
     assert await keys.revoke(key.id)
-    assert await keys.authenticate(secret) is None
+    assert await Callers(redis, prefix).authenticate(secret) is None
     assert await keys.list() == []
     assert not await keys.revoke(key.id)
 

@@ -13,6 +13,7 @@ from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
 from simulated_model import SimulatedModel
 
+from serve_app.accounts.credits import Credits
 from serve_app.lanes import Lane
 from serve_app.lifecycle import Means, Patience
 from serve_app.settings import DispatcherSettings, ModelSettings
@@ -21,6 +22,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Task
 
 LANE = "lane"
+PRICE = 900
 PATIENCE_S = 20
 
 
@@ -61,11 +63,10 @@ class Scene:
                 "seed": 1,
                 "output_format": "png",
                 "references": [],
-                "price": 900,
                 "rewrite": rewrite,
             }
             task_id = str(uuid.uuid4())
-            await self.store.submit(NewTask(task_id, "p", LANE, "gen-test", json.dumps(job), 1.0, "{}"))
+            await self.store.submit(NewTask(task_id, "p", LANE, "gen-test", json.dumps(job), 1.0, "{}", price=PRICE))
             ids.append(task_id)
         for lane in self.lanes:
             lane.wake.set()
@@ -100,6 +101,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(redis: Redis, prefix: str) -> AsyncIterator[Scene]:
+    await Credits(redis, prefix).grant("default", "first", 1000 * PRICE, by="test")
     scene = Scene(redis, prefix)
     yield scene
     await scene.close()
@@ -109,7 +111,7 @@ async def test_tasks_flow_through(scene: Scene) -> None:
     scene.dispatcher()
     tasks = await scene.ended(await scene.submit(40))
     assert {task.status for task in tasks} == {Status.READY}
-    assert {task.cost for task in tasks} == {900}
+    assert {task.cost for task in tasks} == {PRICE}
     assert {task.attempt for task in tasks} == {1}
     first = tasks[0]
     assert first.result is not None

@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from task_making import LANE, new_task
 
+from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
@@ -44,8 +45,10 @@ async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
 
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
+    await Credits(store.redis, store.prefix).grant("default", "first", 1000, by="test")
     task = new_task(job='{"steps": 4}', price=900)
-    assert await store.submit(task) == (True, task.reply)
+    accepted = await store.submit(task)
+    assert (accepted.created, accepted.reply) == (True, task.reply)
     assert await status_of(store, task.id) is Status.PENDING
 
     lease = await lease_one(store)
@@ -53,7 +56,7 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await store.advance(LANE, task.id, 1, Status.REASONING)
     assert await status_of(store, task.id) is Status.REASONING
     assert await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.5)
-    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"}, cost=900)
+    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
 
     stored = await store.get(task.id)
     assert stored is not None
@@ -310,13 +313,13 @@ async def test_a_project_may_have_so_many_active_tasks(store: TaskStore) -> None
 async def test_an_idempotency_key_makes_one_task(store: TaskStore) -> None:
     tasks = [new_task(idempotency_key="k", body_hash="b") for _ in range(20)]
     outcomes = await asyncio.gather(*(store.submit(task) for task in tasks))
-    assert sum(created for created, _ in outcomes) == 1
-    assert len({reply for _, reply in outcomes}) == 1
+    assert sum(accepted.created for accepted in outcomes) == 1
+    assert len({accepted.reply for accepted in outcomes}) == 1
     assert (await store.counts(LANE))["ready"] == 1
     with pytest.raises(IdempotencyMismatch):
         await store.submit(new_task(idempotency_key="k", body_hash="another"))
-    created, _ = await store.submit(new_task(project="q", idempotency_key="k", body_hash="another"))
-    assert created, "keys of different projects don't meet"
+    accepted = await store.submit(new_task(project="q", idempotency_key="k", body_hash="another"))
+    assert accepted.created, "keys of different projects don't meet"
 
 
 async def test_retention_removes_record_index_and_names_the_objects(store: TaskStore) -> None:

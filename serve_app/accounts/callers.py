@@ -1,0 +1,73 @@
+"""Callers: a key or a token, together with the project and the organization it acts in.
+
+A key is looked up in one round trip, and remembered for 10 s: so long may a change of it, or of what it belongs to,
+take to be seen everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.keys import digest_of, key_of
+from serve_app.accounts.organizations import safety_of
+from serve_app.accounts.projects import Project, project_of
+from serve_app.accounts.roles import PERMISSIONS, Permission, Role
+
+_AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
+CACHE_S: Final = 10.0
+_CACHE_SIZE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    id: str
+    """Of the key, or who the token says it is: what the audit log and tasks name."""
+    project: Project
+    role: Role
+    safety: Mapping[str, int]
+    """The organization's own approved safety tolerances, by endpoint."""
+    expires: float | None = None
+    """Epoch seconds."""
+
+    @property
+    def organization(self) -> str:
+        return self.project.organization
+
+    def may(self, permission: Permission) -> bool:
+        return permission in PERMISSIONS[self.role]
+
+
+class Callers:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._prefix = prefix
+        self._authenticate = redis.register_script(_AUTHENTICATE)
+        self._cache: dict[str, tuple[float, Caller]] = {}
+
+    async def authenticate(self, secret: str) -> Caller | None:
+        """None for a key that is unknown, revoked or expired."""
+        digest, now = digest_of(secret), time.monotonic()
+        seen, caller = self._cache.get(digest, (0.0, None))
+        if caller is None or now - seen >= CACHE_S:
+            self._cache.pop(digest, None)
+            caller = await self._look_up(digest)
+            if caller is None:
+                return None
+            if len(self._cache) >= _CACHE_SIZE:
+                self._cache.clear()
+            self._cache[digest] = (now, caller)
+        return None if caller.expires is not None and caller.expires <= time.time() else caller
+
+    async def _look_up(self, digest: str) -> Caller | None:
+        found: list[list[Any]] = await self._authenticate(keys=[], args=[self._prefix, digest, DEFAULT_ORGANIZATION])
+        if not found:
+            return None
+        key_fields, project, organization = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found)
+        key = key_of(key_fields)
+        return Caller(key.id, project_of(key.project, project), key.role, safety_of(organization), expires=key.expires)

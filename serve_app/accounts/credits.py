@@ -1,0 +1,152 @@
+"""Credits of organizations: what there is, where it went.
+
+Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:credits:{organization}` | hash | `balance` to spend, `held` for tasks on their way, `spent`, `granted` |
+| `gen:ledger:{organization}` | stream | every change of the balance, append-only: `kind amount balance`, what for |
+| `gen:grants:{organization}` | hash | grant id to amount: a grant that is repeated is made once |
+| `gen:spent:{project}:{window}:{day}` | string | spent and held in the window that begins on that day |
+| `gen:usage:{organization}:{day}` | hash | `tasks|{project}|{endpoint}` and `cost|…` settled that day |
+
+`granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
+killed before, since each step is one script. Tasks move money in the scripts that make and end them (`tasks/money.lua`).
+Days count from 1970-01-01. Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+
+from serve_app.accounts.windows import Window, day_number, windows_of
+
+DEFAULT_ORGANIZATION: Final = "default"
+MAX_DAYS: Final = 366
+"""Of a usage report."""
+_GRANT = (Path(__file__).parent / "grant.lua").read_text()
+
+
+class TooLittle(Exception):
+    """There is less than is to be taken back."""
+
+    def __init__(self, balance: int) -> None:
+        super().__init__(balance)
+        self.balance = balance
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    balance: int
+    held: int
+    spent: int
+    granted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    id: str
+    """Milliseconds since 1970, a dash, and a number: entries are in order of it."""
+    at: float
+    """Epoch seconds."""
+    kind: str
+    amount: int
+    balance: int
+    """After it."""
+    about: Mapping[str, str]
+    """`task project endpoint cost` of holds and their ends, `grant by note` of grants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    day: date
+    project: str
+    endpoint: str
+    tasks: int
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Of a project in one window, holds included."""
+
+    window: Window
+    spent: int
+    since: date
+    until: date
+    """The first day of the next window."""
+
+
+class Credits:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._grant = redis.register_script(_GRANT)
+
+    async def balance(self, organization: str) -> Balance:
+        """All zero for one that never had any."""
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}credits:{organization}"))
+        return Balance(*(int(raw.get(name, 0)) for name in ("balance", "held", "spent", "granted")))
+
+    async def grant(self, organization: str, grant_id: str, amount: int, by: str, note: str = "") -> tuple[int, bool]:
+        """Gives `amount`, or takes it back where negative. Returns the balance, and whether this call did it.
+
+        A grant that was made before under the same id changes nothing. Raises TooLittle.
+        """
+        code, balance = await self._grant(keys=[], args=[self._prefix, organization, grant_id, amount, by, note])
+        if code == 0:
+            raise TooLittle(balance)
+        return balance, code == 1
+
+    async def ledger(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Entry], str | None]:
+        """Up to `limit` entries, newest first, older than the entry `before`; and the last one's id if more follow."""
+        rows = await cast(
+            Awaitable[list[tuple[str, dict[str, str]]]],
+            self._redis.xrevrange(
+                f"{self._prefix}ledger:{organization}", max=f"({before}" if before else "+", count=limit + 1
+            ),
+        )
+        entries = [_entry(entry_id, fields) for entry_id, fields in rows[:limit]]
+        return entries, entries[-1].id if len(rows) > limit else None
+
+    async def usage(self, organization: str, since: date, until: date) -> list[Usage]:
+        """What was settled from `since` to `until`, both included, by day, project and endpoint. At most MAX_DAYS."""
+        days = [since + timedelta(days=n) for n in range((until - since).days + 1)][:MAX_DAYS]
+        pipe = self._redis.pipeline(transaction=False)
+        for day in days:
+            pipe.hgetall(f"{self._prefix}usage:{organization}:{day_number(day)}")
+        found: list[dict[str, str]] = await pipe.execute() if days else []
+        return [
+            Usage(day, *_of(field), tasks=int(counts[field]), cost=int(counts[f"cost|{field.partition('|')[2]}"]))
+            for day, counts in zip(days, found, strict=True)
+            for field in sorted(counts)
+            if field.startswith("tasks|")
+        ]
+
+    async def spending(self, project: str) -> list[Spending]:
+        """Of the present day, week and month."""
+        seconds, _ = await cast(Awaitable[tuple[int, int]], self._redis.time())
+        windows = windows_of(datetime.fromtimestamp(int(seconds), UTC).date())
+        keys = [f"{self._prefix}spent:{project}:{name}:{day_number(first)}" for name, (first, _) in windows.items()]
+        spent = await cast(Awaitable[list[str | None]], self._redis.mget(keys))
+        return [
+            Spending(name, int(amount or 0), first, following)
+            for (name, (first, following)), amount in zip(windows.items(), spent, strict=True)
+        ]
+
+
+def _of(field: str) -> tuple[str, str]:
+    _, project, endpoint = field.split("|", 2)
+    return project, endpoint
+
+
+def _entry(entry_id: str, fields: dict[str, Any]) -> Entry:
+    about = {name: value for name, value in fields.items() if name not in ("kind", "amount", "balance")}
+    at = int(entry_id.partition("-")[0]) / 1000
+    return Entry(entry_id, at, fields["kind"], int(fields["amount"]), int(fields["balance"]), about)

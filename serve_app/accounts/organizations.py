@@ -1,0 +1,114 @@
+"""Organizations: who pays.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:organization:{id}` | hash | `name created`, and `safety:{endpoint}`: the highest tolerance approved there |
+| `gen:organizations` | set | ids |
+| `gen:members:{organization}` | hash | a person, as tokens name them (`sub`), to their role |
+
+The organization `default` is always there; keys from before organizations act in its project `default`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, cast
+
+from pydantic import StringConstraints
+from redis.asyncio import Redis
+
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.records import creation
+from serve_app.accounts.roles import Role
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$")]
+"""The id of an organization or a project: it stands in key names and addresses."""
+
+_SAFETY: Final = "safety:"
+
+
+@dataclass(frozen=True, slots=True)
+class Organization:
+    id: str
+    name: str
+    created: float
+    """Epoch seconds."""
+    safety: Mapping[str, int] = field(default_factory=dict)
+    """By endpoint, the highest tolerance that is approved for it, in place of the catalog's."""
+
+
+class OrganizationStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._audit = AuditLog(redis, prefix)
+        self._create = creation(redis)
+
+    async def create(self, organization_id: str, name: str, actor: str) -> bool:
+        """False when there is one of that id."""
+        return await self._create(
+            record=self._key(organization_id),
+            index=f"{self._prefix}organizations",
+            member=organization_id,
+            audit=self._audit.stream(organization_id),
+            note=(actor, "create organization", organization_id),
+            fields={"name": name, "created": time.time()},
+        )
+
+    async def get(self, organization_id: str) -> Organization | None:
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(organization_id)))
+        if "name" not in raw and organization_id != DEFAULT_ORGANIZATION:
+            return None
+        return Organization(organization_id, raw.get("name", "Default"), float(raw.get("created", 0)), safety_of(raw))
+
+    async def list(self) -> list[Organization]:
+        ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
+        found = [await self.get(organization_id) for organization_id in sorted(ids | {DEFAULT_ORGANIZATION})]
+        return [organization for organization in found if organization is not None]
+
+    async def approve(self, organization_id: str, endpoint: str, tolerance: int | None, actor: str) -> None:
+        """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog."""
+        transaction = self._redis.pipeline(transaction=True)
+        if tolerance is None:
+            transaction.hdel(self._key(organization_id), _SAFETY + endpoint)
+        else:
+            transaction.hset(self._key(organization_id), _SAFETY + endpoint, str(tolerance))
+        self._audit.note(transaction, organization_id, actor, "approve safety", endpoint, tolerance=tolerance)
+        await transaction.execute()
+
+    async def members(self, organization_id: str) -> dict[str, Role]:
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._members(organization_id)))
+        return {person: Role(role) for person, role in sorted(raw.items())}
+
+    async def role_of(self, organization_id: str, person: str) -> Role | None:
+        role = await cast(Awaitable[str | None], self._redis.hget(self._members(organization_id), person))
+        return Role(role) if role else None
+
+    async def put_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hset(self._members(organization_id), person, role.value)
+        self._audit.note(transaction, organization_id, actor, "set member", person, role=role.value)
+        await transaction.execute()
+
+    async def remove_member(self, organization_id: str, person: str, actor: str) -> bool:
+        """False when there is no such member."""
+        if await self.role_of(organization_id, person) is None:
+            return False
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hdel(self._members(organization_id), person)
+        self._audit.note(transaction, organization_id, actor, "remove member", person)
+        return bool((await transaction.execute())[0])
+
+    def _key(self, organization_id: str) -> str:
+        return f"{self._prefix}organization:{organization_id}"
+
+    def _members(self, organization_id: str) -> str:
+        return f"{self._prefix}members:{organization_id}"
+
+
+def safety_of(raw: Mapping[str, str]) -> dict[str, int]:
+    """The approved tolerances in an organization's record, by endpoint."""
+    return {name.removeprefix(_SAFETY): int(level) for name, level in raw.items() if name.startswith(_SAFETY)}

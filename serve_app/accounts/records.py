@@ -1,0 +1,44 @@
+"""Makes a record in one step: it, its index entry and its line in the audit log are there, or none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+
+_SCRIPT = (Path(__file__).parent / "create.lua").read_text()
+
+
+class Creation(Protocol):
+    async def __call__(
+        self,
+        *,
+        record: str,
+        index: str,
+        member: str,
+        audit: str,
+        note: tuple[str, str, str],
+        fields: Mapping[str, Any],
+    ) -> bool:
+        """`note` is actor, action and subject. False when there is a record of that key, which stays as it is."""
+        ...
+
+
+def creation(redis: Redis) -> Creation:
+    script = redis.register_script(_SCRIPT)
+
+    async def create(
+        *,
+        record: str,
+        index: str,
+        member: str,
+        audit: str,
+        note: tuple[str, str, str],
+        fields: Mapping[str, Any],
+    ) -> bool:
+        flat = [part for pair in fields.items() for part in pair]
+        return await script(keys=[], args=[record, index, member, audit, *note, *flat]) == 1
+
+    return create

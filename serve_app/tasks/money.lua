@@ -1,0 +1,84 @@
+-- The money of tasks, in integer milli-credits: held at submission, settled or given back at the end, in the same step
+-- that makes or ends the task. In front of every script that does either (scripts.py); keys are told in
+-- accounts/credits.py.
+
+-- Days since 1970-01-01 to year, month and day. Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+local function civil(days)
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor(
+    (doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365
+  )
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  return yoe + era * 400 + (month <= 2 and 1 or 0), month, doy - math.floor((153 * mp + 2) / 5) + 1
+end
+
+-- The windows that a time lies in, UTC: {name, first day, first day of the next}. Weeks begin on Mondays.
+local function windows_of(ms)
+  local day = math.floor(ms / 86400000)
+  local monday = day - (day + 3) % 7
+  local _, _, date = civil(day)
+  local first = day - date + 1
+  local _, _, date_after = civil(first + 32)
+  return { { 'day', day, day + 1 }, { 'week', monday, monday + 7 }, { 'month', first, first + 33 - date_after } }
+end
+
+local function credits_key(organization) return P .. 'credits:' .. organization end
+
+local function spent_key(project, window) return P .. 'spent:' .. project .. ':' .. window[1] .. ':' .. window[2] end
+
+-- What stands against a price: nil, {'credits', balance} or {window, limit, spent, end of the window in ms}.
+local function unaffordable(organization, project, price, now)
+  if price == 0 then return nil end
+  local limits = redis.call('HMGET', P .. 'project:' .. project, 'limit_day', 'limit_week', 'limit_month')
+  for n, window in ipairs(windows_of(now)) do
+    local limit = tonumber(limits[n] or '')
+    local spent = limit and tonumber(redis.call('GET', spent_key(project, window)) or 0)
+    if limit and spent + price > limit then return { window[1], limit, spent, window[3] * 86400000 } end
+  end
+  local balance = tonumber(redis.call('HGET', credits_key(organization), 'balance') or 0)
+  if balance < price then return { 'credits', balance } end
+  return nil
+end
+
+-- Changes the spending of the windows that a submission lies in.
+local function count_spending(project, submitted_ms, amount)
+  for _, window in ipairs(windows_of(submitted_ms)) do
+    local key = spent_key(project, window)
+    -- A window that is long over was forgotten, and stays so.
+    if amount > 0 or redis.call('EXISTS', key) == 1 then
+      redis.call('INCRBY', key, amount)
+      redis.call('PEXPIREAT', key, (window[3] + 40) * 86400000)
+    end
+  end
+end
+
+local function note_in_ledger(organization, kind, amount, ...)
+  local balance = redis.call('HINCRBY', credits_key(organization), 'balance', amount)
+  redis.call('XADD', P .. 'ledger:' .. organization, '*', 'kind', kind, 'amount', amount, 'balance', balance, ...)
+end
+
+local function hold(organization, project, id, endpoint, price, now)
+  if price == 0 then return end
+  redis.call('HINCRBY', credits_key(organization), 'held', price)
+  count_spending(project, now, price)
+  note_in_ledger(organization, 'hold', -price, 'task', id, 'project', project, 'endpoint', endpoint)
+end
+
+-- Ends a hold: `cost` of it is spent, at most all, the rest comes back. Called once per task, by its only ending.
+local function settle(organization, project, id, endpoint, held, cost, submitted_ms, now, ready)
+  if ready then
+    local usage = P .. 'usage:' .. organization .. ':' .. math.floor(now / 86400000)
+    redis.call('HINCRBY', usage, 'tasks|' .. project .. '|' .. endpoint, 1)
+    redis.call('HINCRBY', usage, 'cost|' .. project .. '|' .. endpoint, cost)
+  end
+  if held == 0 then return end
+  redis.call('HINCRBY', credits_key(organization), 'held', -held)
+  if cost > 0 then redis.call('HINCRBY', credits_key(organization), 'spent', cost) end
+  if cost < held then count_spending(project, submitted_ms, cost - held) end
+  note_in_ledger(organization, ready and 'settle' or 'return', held - cost, 'task', id, 'project', project,
+    'endpoint', endpoint, 'cost', cost)
+end
