@@ -23,7 +23,7 @@ from serve_app.catalog import Catalog
 from serve_app.deprecation import DeprecationNotices, notices
 from serve_app.path_aliases import PathAliases
 from serve_app.redis_client import UNREACHABLE
-from serve_app.routes import finetunes, generate, health, results, tasks
+from serve_app.routes import account, admin, finetunes, generate, health, results, tasks
 from serve_app.settings import Settings
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -61,7 +61,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
-    for router in (generate.router(catalog, settings), results.router, tasks.router, finetunes.router, health.router):
+    routers = (results.router, tasks.router, finetunes.router, account.router, admin.router, health.router)
+    for router in (generate.router(catalog, settings), *routers):
         app.include_router(router)
     _add_docs(app)
     return app

@@ -8,11 +8,12 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 | `gen:ledger:{organization}` | stream | every change of the balance, append-only: `kind amount balance`, what for |
 | `gen:grants:{organization}` | hash | grant id to amount: a grant that is repeated is made once |
 | `gen:spent:{project}:{window}:{day}` | string | spent and held in the window that begins on that day |
-| `gen:usage:{organization}:{day}` | hash | `tasks|{project}|{endpoint}` and `cost|…` settled that day |
+| `gen:usage:{organization}:{day}` | hash | `tasks` and `cost` by project and endpoint, settled that day |
 
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
-killed before, since each step is one script. Tasks move money in the scripts that make and end them (`tasks/money.lua`).
-Days count from 1970-01-01. Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it.
+killed before, since each step is one script. Tasks move money in those that make and end them (`tasks/money.lua`).
+Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it. Days are
+numbered from 1970-01-01.
 """
 
 from __future__ import annotations

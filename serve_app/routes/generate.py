@@ -25,12 +25,11 @@ from serve_app.accounts.callers import Caller
 from serve_app.auth import Generator
 from serve_app.catalog import Catalog, Endpoint
 from serve_app.errors import Invalid
-from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlRefused
-from serve_app.media.inputs import BadImage, load_image
 from serve_app.origin import public_base
+from serve_app.quotes import Quote, quote
 from serve_app.requests import GenerationRequest
-from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.requests.pictures import Picture
 from serve_app.requests.plan import Plan, Sampling
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
@@ -114,13 +113,12 @@ async def _accept(
     tolerance = _approved_tolerance(name, endpoint, caller, body)
     await _check_webhook(services, body)
     adapter = await _adapter(services, caller, endpoint, body)
-    pictures = await _load_pictures(services, body)
-    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(sampling)
-    price = endpoint.price.millicredits(plan.area, plan.input_pixels)
+    order = await quote(services.guard, endpoint, sampling, body)
+    plan, pictures = order.plan, order.pictures
 
     task_id = str(uuid.uuid4())
     keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(pictures)]
-    reply = _reply(task_id, base, endpoint, body, plan, price)
+    reply = _reply(task_id, base, endpoint, body, order)
     task = NewTask(
         id=task_id,
         project=caller.project.id,
@@ -131,7 +129,7 @@ async def _accept(
         work=plan.work,
         weight=caller.project.weight,
         reply=json.dumps(reply),
-        price=price,
+        price=order.price,
         key_id=caller.id,
         user=body.user or "",
         webhook_url=body.webhook_url or "",
@@ -192,23 +190,6 @@ async def _adapter(
     return {"id": finetune.id, "key": finetune.key, "strength": strength}
 
 
-async def _load_pictures(services: Services, body: GenerationRequest) -> list[Picture]:
-    """All input pictures, decoded, checked and as the model is to get them. The first bad one is named."""
-    sent = body.image_inputs()
-    loaded = await asyncio.gather(*(load_image(each.value, services.guard) for each in sent), return_exceptions=True)
-    pictures: list[Picture] = []
-    for each, image in zip(sent, loaded, strict=True):
-        if isinstance(image, BadImage):
-            raise Invalid(["body", *each.loc], str(image), "image_invalid")
-        if isinstance(image, BaseException):
-            raise image
-        pictures.append(Picture(each.role, image))
-    try:
-        return await asyncio.to_thread(body.prepared, pictures) if pictures else []
-    except PictureProblem as problem:
-        raise Invalid(["body", problem.field], str(problem), problem.kind) from None
-
-
 async def _store(services: Services, task_id: str, keys: list[str], pictures: list[Picture]) -> None:
     if pictures:
         await services.tasks.reserve(task_id)
@@ -236,14 +217,12 @@ def _job(plan: Plan, pictures: dict[str, Any], adapter: dict[str, Any] | None, t
     return {**decided, **pictures, "adapter": adapter, "safety_tolerance": tolerance}
 
 
-def _reply(
-    task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, plan: Plan, price: int
-) -> dict[str, Any]:
+def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, order: Quote) -> dict[str, Any]:
     reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
     quoted = endpoint.quotes_price
-    reply["cost"] = price / 1000 if quoted else None
-    reply["input_mp"] = megapixels(plan.input_pixels) if quoted else None
-    reply["output_mp"] = megapixels(plan.area) if quoted else None
+    reply["cost"] = order.price / 1000 if quoted else None
+    reply["input_mp"] = order.input_mp if quoted else None
+    reply["output_mp"] = order.output_mp if quoted else None
     if body.webhook_url:
         reply |= {"status": "Pending", "webhook_url": body.webhook_url}
     return reply

@@ -9,10 +9,13 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from serve_app.auth import Generator, TaskReader
 from serve_app.errors import Invalid
 from serve_app.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
-from serve_app.services import Deps
+from serve_app.services import Deps, Services
 from serve_app.tasks.task import Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
+
+
+Cursor = Annotated[str | None, Query(max_length=80, description="`next` of the page before")]
 
 
 @router.get("", responses=errors(403, 503))
@@ -20,12 +23,16 @@ async def list_tasks(
     services: Deps,
     caller: TaskReader,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    cursor: Annotated[str | None, Query(max_length=80, description="`next` of the page before")] = None,
+    cursor: Cursor = None,
     active: Annotated[bool, Query(description="Only tasks that have not ended")] = False,
 ) -> TaskPage:
     """The tasks of the key's project that are still kept, newest first."""
+    return await page_of(services, caller.project.id, limit, cursor, active)
+
+
+async def page_of(services: Services, project: str, limit: int, cursor: str | None, active: bool) -> TaskPage:
     try:
-        tasks, following = await services.tasks.list_tasks(caller.project.id, limit=limit, cursor=cursor, active=active)
+        tasks, following = await services.tasks.list_tasks(project, limit=limit, cursor=cursor, active=active)
     except ValueError:
         raise Invalid(["query", "cursor"], "Not a cursor: pass `next` of the page before, unchanged") from None
     return TaskPage(tasks=[_summary(task) for task in tasks], next=following)

@@ -1,0 +1,116 @@
+"""An organization's own money: what is left, what a request would cost, what was used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from serve_app.accounts.credits import MAX_DAYS
+from serve_app.accounts.credits import Usage as UsageOfDay
+from serve_app.auth import CreditReader, MoneyReader
+from serve_app.errors import Invalid
+from serve_app.quotes import quote
+from serve_app.routes.admin.scope import OrganizationId, scoped
+from serve_app.routes.schemas import errors
+from serve_app.services import Deps
+
+router = APIRouter(prefix="/v1", tags=["account"])
+
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+
+
+class CreditsLeft(BaseModel):
+    credits: float = Field(description="What is left to spend, holds of tasks on their way taken off")
+
+
+class PricingRequest(BaseModel):
+    path: str = Field(max_length=200, description="As the request would go to: /v1/gen-…")
+    body: dict[str, Any] = Field(description="As the request would have it")
+
+
+class Pricing(BaseModel):
+    cost: float = Field(description="Credits")
+    input_mp: float
+    output_mp: float
+
+
+class Usage(BaseModel):
+    day: date = Field(description="UTC, when the tasks were ready")
+    project: str
+    endpoint: str
+    tasks: int
+    cost: float = Field(description="Credits")
+
+
+class UsageReport(BaseModel):
+    usage: list[Usage]
+
+
+@router.get("/credits", responses=errors(403, 503))
+async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
+    """What the key's organization has left."""
+    return CreditsLeft(credits=(await services.credits.balance(caller.organization)).balance / 1000)
+
+
+@router.post("/pricing", responses=errors(403, 404, 413, 503))
+async def pricing(services: Deps, caller: CreditReader, request: PricingRequest) -> Pricing:
+    """What a request would cost, checked as if it were submitted. Nothing is kept."""
+    name = request.path.removeprefix("/v1/")
+    endpoint = services.catalog.served.get(name)
+    if endpoint is None:
+        raise HTTPException(404, "Not Found")
+    try:
+        body = endpoint.request_type.model_validate(request.body)
+    except ValidationError as problem:
+        raise RequestValidationError(
+            [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
+        ) from None
+    order = await quote(services.guard, endpoint, services.catalog.sampling(endpoint, services.settings), body)
+    return Pricing(cost=order.price / 1000, input_mp=order.input_mp, output_mp=order.output_mp)
+
+
+@router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)
+async def usage(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    since: Annotated[date | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[date | None, Query(description="Last day, UTC; else today")] = None,
+    project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> Any:
+    """What was used, by day, project and endpoint."""
+    today = datetime.now(UTC).date()
+    last = until or today
+    first = since or last.replace(day=1)
+    if last < first:
+        raise Invalid(["query", "until"], "must not be before since")
+    if last - first >= timedelta(days=MAX_DAYS):
+        raise Invalid(["query", "since"], f"at most {MAX_DAYS} days in one report")
+    found = await services.credits.usage(await scoped(services, caller, organization), first, last)
+    shown = [each for each in found if project in (None, each.project)]
+    if format == "csv":
+        name = f"usage-{first}-{last}.csv"
+        return Response(
+            _csv(shown), media_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )
+    return UsageReport(
+        usage=[
+            Usage(day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000)
+            for each in shown
+        ]
+    )
+
+
+def _csv(found: list[UsageOfDay]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(("day", "project", "endpoint", "tasks", "credits"))
+    rows.writerows((each.day, each.project, each.endpoint, each.tasks, f"{each.cost / 1000:.3f}") for each in found)
+    return text.getvalue()
