@@ -8,6 +8,8 @@ from fastapi import HTTPException
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.auth import has_credentials
+
 KEYLESS_BYTES = 64 * 1024
 """What is read of anybody; more only of clients whose key is valid."""
 
@@ -20,20 +22,20 @@ class BodyLimit:
 
     `uploads` names paths with a limit of their own.
 
-    `check_key` raises the HTTPException that a client without a valid key is to see; it is asked only when a body is,
-    or may become, larger than `KEYLESS_BYTES`.
+    `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
+    may become, larger than `KEYLESS_BYTES`.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         max_bytes: int,
-        check_key: Callable[[str], Awaitable[None]],
+        check: Callable[[Headers], Awaitable[None]],
         uploads: Mapping[str, int] | None = None,
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
-        self.check_key = check_key
+        self.check = check
         self.uploads = uploads or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,14 +62,14 @@ class BodyLimit:
 
     async def _limit(self, headers: Headers, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""
-        key, length = headers.get("x-key"), headers.get("content-length", "")
+        known, length = has_credentials(headers), headers.get("content-length", "")
         declared = int(length) if length.isdigit() else None
-        limit = most if key else min(most, KEYLESS_BYTES)
+        limit = most if known else min(most, KEYLESS_BYTES)
         if declared is not None and declared > limit:
-            raise _too_large(limit, keyless=not key)
+            raise _too_large(limit, keyless=not known)
         chunked = declared is None and "transfer-encoding" in headers
-        if key and (chunked or (declared or 0) > KEYLESS_BYTES):
-            await self.check_key(key)
+        if known and (chunked or (declared or 0) > KEYLESS_BYTES):
+            await self.check(headers)
         return limit
 
 

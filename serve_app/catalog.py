@@ -122,6 +122,8 @@ class Catalog(Section):
     endpoints: dict[str, Endpoint]
     models: dict[str, Model]
     rewriter: RewriterModel | None = None
+    licensed_models: tuple[str, ...] = ()
+    """Models that organizations run on their own machines, and report the use of."""
 
     @model_validator(mode="after")
     def _models_exist(self) -> Catalog:

@@ -14,6 +14,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+from starlette.datastructures import Headers
 
 from serve_app import errors, services
 from serve_app.accounts.roles import Permission
@@ -23,7 +24,7 @@ from serve_app.catalog import Catalog
 from serve_app.deprecation import DeprecationNotices, notices
 from serve_app.path_aliases import PathAliases
 from serve_app.redis_client import UNREACHABLE
-from serve_app.routes import account, admin, finetunes, generate, health, results, tasks
+from serve_app.routes import account, admin, finetunes, generate, health, licences, metadata, results, tasks
 from serve_app.settings import Settings
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -52,7 +53,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.service.max_body_mb * 2**20,
-        check_key=_key_check(app),
+        check=_caller_check(app),
         uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
     )
     deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
@@ -61,8 +62,9 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
-    routers = (results.router, tasks.router, finetunes.router, account.router, admin.router, health.router)
-    for router in (generate.router(catalog, settings), *routers):
+    about_work = (results.router, tasks.router, finetunes.router)
+    about_accounts = (account.router, licences.router, admin.router, metadata.router)
+    for router in (generate.router(catalog, settings), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)
     return app
@@ -77,10 +79,10 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
     return build
 
 
-def _key_check(app: FastAPI) -> Callable[[str], Awaitable[None]]:
-    async def check(secret: str) -> None:
+def _caller_check(app: FastAPI) -> Callable[[Headers], Awaitable[None]]:
+    async def check(headers: Headers) -> None:
         try:
-            await authenticated(app.state.services, secret, Permission.GENERATE)
+            await authenticated(app.state.services, headers, Permission.GENERATE)
         except UNREACHABLE:
             raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
 

@@ -12,11 +12,13 @@ from fastapi import Depends, Request
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app import redis_client
+from serve_app import issuer_keys, redis_client
 from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.catalog import Catalog
@@ -37,10 +39,12 @@ class Services:
     tasks: TaskStore
     completions: Completions
     callers: Callers
+    tokens: BearerTokens
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
     credits: Credits
+    licences: LicenceStore
     audit: AuditLog
     objects: ObjectStore
     links: LinkSigner
@@ -56,6 +60,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     completions = Completions(redis, tasks.channel("done"))
     objects = ObjectStore(settings.objects_url, settings.objects.options)
     finetunes = FinetuneRegistry(redis, prefix)
+    projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
@@ -63,10 +68,12 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         tasks=tasks,
         completions=completions,
         callers=Callers(redis, prefix),
+        tokens=BearerTokens(settings.accounts.trusted(), issuer_keys.fetch, projects, organizations),
         keys=KeyStore(redis, prefix),
-        projects=ProjectStore(redis, prefix),
-        organizations=OrganizationStore(redis, prefix),
+        projects=projects,
+        organizations=organizations,
         credits=Credits(redis, prefix),
+        licences=LicenceStore(redis, prefix),
         audit=AuditLog(redis, prefix),
         objects=objects,
         links=LinkSigner(await _link_secret(redis, prefix)),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validato
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from deployments.contract.model import Enlarge, Precision
+from serve_app.accounts.bearer import Issuer
 from serve_app.tasks.limits import Limits
 
 
@@ -69,8 +70,22 @@ class TaskSettings(Section):
         return Limits(**self.model_dump())
 
 
+class IssuerSettings(Section):
+    issuer: str
+    jwks_url: Annotated[str, Field(pattern="^https?://")]
+    audience: str
+    organization: str = "default"
+    project_claim: str = "project"
+    role_claim: str = "role"
+    skew_s: float = Field(default=30.0, ge=0, le=600)
+
+
 class AccountSettings(Section):
     first_credits: float = Field(default=100_000.0, ge=0)
+    issuers: list[IssuerSettings] = []
+
+    def trusted(self) -> list[Issuer]:
+        return [Issuer(**issuer.model_dump()) for issuer in self.issuers]
 
 
 class FinetuneSettings(Section):

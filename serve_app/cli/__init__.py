@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from serve_app.cli import credits, finetunes, generate, keys, openapi, organizations, projects, tasks, up
+from serve_app.cli import credits, finetunes, generate, keys, licences, openapi, organizations, projects, tasks, up
 from serve_app.client import ServiceError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("openapi")(openapi.openapi)
 app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")
 app.add_typer(keys.app, name="keys")
+app.add_typer(licences.app, name="licences")
 app.add_typer(organizations.app, name="organizations")
 app.add_typer(projects.app, name="projects")
 app.add_typer(tasks.app, name="tasks")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
-from serve_app.accounts.credits import MAX_DAYS
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.auth import CreditReader, MoneyReader
-from serve_app.errors import Invalid
 from serve_app.quotes import quote
-from serve_app.routes.admin.scope import OrganizationId, scoped
+from serve_app.routes.admin.scope import OrganizationId, days_between, scoped
 from serve_app.routes.schemas import errors
 from serve_app.services import Deps
 
@@ -86,13 +84,7 @@ async def usage(
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Any:
     """What was used, by day, project and endpoint."""
-    today = datetime.now(UTC).date()
-    last = until or today
-    first = since or last.replace(day=1)
-    if last < first:
-        raise Invalid(["query", "until"], "must not be before since")
-    if last - first >= timedelta(days=MAX_DAYS):
-        raise Invalid(["query", "since"], f"at most {MAX_DAYS} days in one report")
+    first, last = days_between(since, until, datetime.now(UTC).date())
     found = await services.credits.usage(await scoped(services, caller, organization), first, last)
     shown = [each for each in found if project in (None, each.project)]
     if format == "csv":

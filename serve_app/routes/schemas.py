@@ -26,11 +26,12 @@ class ValidationProblem(BaseModel):
 _MEANINGS = {
     400: "No such tuned model, or not ready",
     402: "Not enough credits, or a spending limit reached",
-    403: "Key missing, wrong or revoked",
+    403: "Key missing, wrong, expired or revoked, or of a role that may not do this",
     404: "Not found",
-    409: "Not possible in the task's present state",
+    409: "Not possible in the present state",
     413: "Request body too large",
-    429: "Too many active tasks, or the queue is full; see `Retry-After`",
+    429: "Too many requests or active tasks, or the queue is full; see `Retry-After`",
+    500: "The report could not be processed, and was not counted",
     503: "The task store is out of reach; see `Retry-After`",
 }
 

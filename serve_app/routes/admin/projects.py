@@ -104,7 +104,7 @@ async def change_project(
         (set(wanted) - _FOR_LIMITS, Permission.MANAGE_PROJECTS),
     ):
         if named and not caller.may(permission):
-            raise HTTPException(403, f"Not allowed: {', '.join(sorted(named))} needs the permission to {permission}")
+            raise HTTPException(403, f"Not allowed: {', '.join(sorted(named))} takes the permission to {permission}")
     stored = await project_within(services, caller, project)
     await services.projects.change(stored, _in_millicredits(wanted), caller.id)
     return await _shown(services, await project_within(services, caller, project))

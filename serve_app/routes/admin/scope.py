@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated
 
 from fastapi import HTTPException, Query
 
 from serve_app.accounts.callers import Caller
+from serve_app.accounts.credits import MAX_DAYS
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission
+from serve_app.errors import Invalid
 from serve_app.services import Services
 
 OrganizationId = Annotated[
@@ -18,6 +21,17 @@ PageLimit = Annotated[int, Query(ge=1, le=1000)]
 Before = Annotated[
     str | None, Query(pattern=r"^\d{1,20}-\d{1,20}$", description="`next` of the page before: only what is older")
 ]
+
+
+def days_between(since: date | None, until: date | None, today: date) -> tuple[date, date]:
+    """First and last day of a report. Raises Invalid for days out of order, or too many."""
+    last = until or today
+    first = since or last.replace(day=1)
+    if last < first:
+        raise Invalid(["query", "until"], "must not be before since")
+    if (last - first).days >= MAX_DAYS:
+        raise Invalid(["query", "since"], f"at most {MAX_DAYS} days in one report")
+    return first, last
 
 
 async def scoped(services: Services, caller: Caller, organization: str | None) -> str:

@@ -1,0 +1,154 @@
+"""Bearer tokens: JWTs of issuers that the settings name, for tools that sign in instead of holding a key.
+
+A token is believed when one of the issuer's published keys (JWKS, RFC 7517) signed it for this audience and it has not
+expired. Its claims name a project of the issuer's organization, and a role; where they name no role, the person is
+looked up among the organization's members. No token makes an operator.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from serve_app.accounts.callers import Caller
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import ProjectStore
+from serve_app.accounts.roles import MEMBER_ROLES, Role
+
+logger = logging.getLogger(__name__)
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+"""Asymmetric ones alone: with a shared secret, who checks a token could make one."""
+KEYS_LIVE_S: Final = 3600.0
+KEYS_REFRESH_S: Final = 60.0
+"""How soon after a fetch an unknown key id may cause the next one."""
+
+
+class TokenRefused(Exception):
+    """Its text says why, and is fit for the client."""
+
+
+class IssuerOutOfReach(Exception):
+    """The issuer's keys could not be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    issuer: str
+    """As the claim `iss` has it."""
+    jwks_url: str
+    audience: str
+    organization: str
+    """Whose projects its tokens may name."""
+    project_claim: str = "project"
+    role_claim: str = "role"
+    skew_s: float = 30.0
+    """How far clocks may be apart."""
+
+
+FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
+"""From an address to the JSON object that is there. Raises IssuerOutOfReach."""
+
+
+class BearerTokens:
+    def __init__(
+        self, issuers: Sequence[Issuer], fetch: FetchKeys, projects: ProjectStore, organizations: OrganizationStore
+    ) -> None:
+        self._issuers = {issuer.issuer: issuer for issuer in issuers}
+        self._fetch = fetch
+        self._projects = projects
+        self._organizations = organizations
+        self._keys: dict[str, tuple[float, dict[str, jwt.PyJWK]]] = {}
+
+    @property
+    def issuers(self) -> list[str]:
+        return list(self._issuers)
+
+    async def authenticate(self, token: str) -> Caller:
+        """Raises TokenRefused, or IssuerOutOfReach."""
+        issuer, claims = await self._verified(token)
+        return await self._caller(issuer, claims)
+
+    async def _verified(self, token: str) -> tuple[Issuer, dict[str, Any]]:
+        try:
+            header = jwt.get_unverified_header(token)
+            claimed = jwt.decode(token, options={"verify_signature": False})
+        except jwt.PyJWTError:
+            raise TokenRefused("not a JWT") from None
+        issuer = self._issuers.get(str(claimed.get("iss")))
+        if issuer is None:
+            raise TokenRefused("its issuer is not known here")
+        key = await self._key(issuer, str(header.get("kid", "")))
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=issuer.audience,
+                issuer=issuer.issuer,
+                leeway=issuer.skew_s,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise TokenRefused("it has expired") from None
+        except jwt.ImmatureSignatureError:
+            raise TokenRefused("it is not valid yet") from None
+        except jwt.InvalidAudienceError:
+            raise TokenRefused("it is for another audience") from None
+        except jwt.MissingRequiredClaimError as problem:
+            raise TokenRefused(f"it lacks the claim {problem.claim}") from None
+        except jwt.PyJWTError:
+            raise TokenRefused("its signature is not valid") from None
+        return issuer, claims
+
+    async def _key(self, issuer: Issuer, key_id: str) -> jwt.PyJWK:
+        now = time.monotonic()
+        fetched, keys = self._keys.get(issuer.issuer, (float("-inf"), {}))
+        stale = now - fetched > (KEYS_LIVE_S if key_id in keys else KEYS_REFRESH_S)
+        if stale:
+            try:
+                keys = _parsed(await self._fetch(issuer.jwks_url))
+                self._keys[issuer.issuer] = (now, keys)
+            except IssuerOutOfReach:
+                # Keys that were good are good still; an issuer that is away must not shut everyone out.
+                if key_id not in keys:
+                    raise
+                logger.warning("keys of %s could not be fetched anew", issuer.issuer)
+        if key_id not in keys:
+            raise TokenRefused("it is signed with a key that its issuer does not publish")
+        return keys[key_id]
+
+    async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
+        named = claims.get(issuer.project_claim)
+        project = await self._projects.find(named) if isinstance(named, str) else None
+        if project is None or project.organization != issuer.organization:
+            raise TokenRefused(f"its claim {issuer.project_claim} names no project that it may act in")
+        person = str(claims["sub"])
+        role = await self._role(issuer, claims, person)
+        organization = await self._organizations.get(project.organization)
+        return Caller(person, project, role, organization.safety if organization else {})
+
+    async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
+        named = claims.get(issuer.role_claim)
+        if named is None:
+            member = await self._organizations.role_of(issuer.organization, person)
+            if member is None:
+                raise TokenRefused(f"it has no claim {issuer.role_claim}, and its subject is no member")
+            return member
+        if named not in MEMBER_ROLES:
+            raise TokenRefused(f"its claim {issuer.role_claim} must be one of {', '.join(MEMBER_ROLES)}")
+        return Role(named)
+
+
+def _parsed(document: dict[str, Any]) -> dict[str, jwt.PyJWK]:
+    """By key id; keys of kinds that are not known here are left out."""
+    try:
+        found = jwt.PyJWKSet.from_dict(document)
+    except jwt.PyJWTError:
+        raise IssuerOutOfReach from None
+    return {key.key_id or "": key for key in found.keys}

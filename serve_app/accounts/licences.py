@@ -1,0 +1,88 @@
+"""Licences of models that an organization runs on its own machines, and what it reports of their use.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:licences:{organization}` | hash | model slug to when it was licensed, epoch seconds |
+| `gen:generations:{organization}:{day}` | hash | model slug to how many were reported on that day |
+
+Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next one on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import cast
+
+from redis.asyncio import Redis
+
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.windows import day_number
+
+_REPORT = (Path(__file__).parent / "report_usage.lua").read_text()
+
+
+class NotLicensed(Exception):
+    """The organization may not use the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generations:
+    day: date
+    model: str
+    count: int
+
+
+class LicenceStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._audit = AuditLog(redis, prefix)
+        self._report = redis.register_script(_REPORT)
+
+    async def list(self, organization: str) -> dict[str, float]:
+        """Model slugs, and since when each is licensed, epoch seconds."""
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(organization)))
+        return {model: float(since) for model, since in sorted(raw.items())}
+
+    async def license(self, organization: str, model: str, actor: str) -> None:
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hsetnx(self._key(organization), model, str(time.time()))
+        self._audit.note(transaction, organization, actor, "license model", model)
+        await transaction.execute()
+
+    async def withdraw(self, organization: str, model: str, actor: str) -> bool:
+        """False when there is no such licence."""
+        if model not in await self.list(organization):
+            return False
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hdel(self._key(organization), model)
+        self._audit.note(transaction, organization, actor, "withdraw licence", model)
+        return bool((await transaction.execute())[0])
+
+    async def report(self, organization: str, model: str, generations: int) -> int:
+        """Counts them, and returns the day's sum. Raises NotLicensed."""
+        counts = f"{self._prefix}generations:{organization}:"
+        total = await self._report(keys=[], args=[self._key(organization), counts, model, generations])
+        if total < 0:
+            raise NotLicensed
+        return total
+
+    async def reported(self, organization: str, since: date, until: date) -> list[Generations]:
+        """From `since` to `until`, both included, by day and model."""
+        days = [since + timedelta(days=n) for n in range((until - since).days + 1)]
+        pipe = self._redis.pipeline(transaction=False)
+        for day in days:
+            pipe.hgetall(f"{self._prefix}generations:{organization}:{day_number(day)}")
+        found: list[dict[str, str]] = await pipe.execute() if days else []
+        return [
+            Generations(day, model, int(count))
+            for day, counts in zip(days, found, strict=True)
+            for model, count in sorted(counts.items())
+        ]
+
+    def _key(self, organization: str) -> str:
+        return f"{self._prefix}licences:{organization}"

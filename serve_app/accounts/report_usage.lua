@@ -1,0 +1,4 @@
+-- Counts generations that an organization made with a licensed model. licences counts model number
+-- Returns the day's count, or -1 where the organization has no licence, and nothing is counted.
+if redis.call('HEXISTS', ARGV[1], ARGV[3]) == 0 then return -1 end
+return redis.call('HINCRBY', ARGV[2] .. math.floor(redis.call('TIME')[1] / 86400), ARGV[3], ARGV[4])
