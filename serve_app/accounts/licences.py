@@ -3,9 +3,9 @@
 | key | kind | holds |
 |---|---|---|
 | `gen:licences:{organization}` | hash | model slug to when it was licensed, epoch seconds |
-| `gen:generations:{organization}:{day}` | hash | model slug to how many were reported on that day |
+| `gen:generations:{organization}:{day}` | hash | model slug to how many were reported that day |
 
-Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next one on.
+Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next on.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 from picture_web import PictureWeb, serving
 from running_service import Client, Service, StartService, Worker, running
 
+from serve_app.accounts.roles import Role
 from serve_app.settings import ModelSettings, TaskSettings
 
 MANY = 1_000_000
@@ -54,6 +55,26 @@ def client(service: Service) -> Iterator[Client]:
 def other_client(service: Service) -> Iterator[Client]:
     """Someone else: another key of another project."""
     with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def organization(service: Service) -> str:
+    """One that no other test uses, with 100 credits."""
+    return service.worker.new_organization(credits=100)
+
+
+@pytest.fixture
+def administrator(service: Service, organization: str) -> Iterator[Client]:
+    """Of `organization`, with a project of its own."""
+    with service.client(role=Role.ADMINISTRATOR, organization=organization) as client:
+        yield client
+
+
+@pytest.fixture
+def operator(service: Service) -> Iterator[Client]:
+    """Above all organizations; itself of the default one."""
+    with service.client(role=Role.OPERATOR) as client:
         yield client
 
 

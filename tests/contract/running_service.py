@@ -21,8 +21,11 @@ from redis import Redis as RawRedis
 
 from deployments.contract.objects import ObjectStore
 from serve_app import catalog, redis_client
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.roles import Role
 from serve_app.ingress import create_app
 from serve_app.media.guard import UrlGuard
 from serve_app.settings import RedisSettings, Settings
@@ -62,6 +65,8 @@ class Worker:
         self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits())
         self.keys = KeyStore(self._redis, prefix)
         self.projects = ProjectStore(self._redis, prefix)
+        self.organizations = OrganizationStore(self._redis, prefix)
+        self.credits = Credits(self._redis, prefix)
         self.objects = ObjectStore(settings.objects_url)
         self._held: dict[str, Lease] = {}
 
@@ -72,8 +77,26 @@ class Worker:
         self.run(self._redis.aclose())
         self._runner.close()
 
-    def new_key(self, project: str) -> str:
-        return self.run(self.keys.create("contract", project))[1]
+    def new_key(
+        self,
+        project: str,
+        role: Role = Role.DEVELOPER,
+        organization: str = DEFAULT_ORGANIZATION,
+        expires: float | None = None,
+    ) -> str:
+        created = self.keys.create("contract", project, role=role, organization=organization, expires=expires)
+        return self.run(created)[1]
+
+    def new_organization(self, credits: float) -> str:
+        organization = f"organization-{uuid.uuid4().hex}"
+        assert self.run(self.organizations.create(organization, organization, "test"))
+        self.run(self.credits.grant(organization, "start", round(credits * 1000), "test"))
+        return organization
+
+    def new_project(self, organization: str) -> str:
+        project = f"project-{uuid.uuid4().hex}"
+        assert self.run(self.projects.create(project, organization, "test"))
+        return project
 
     def set_project(self, project_id: str, **changes: Any) -> None:
         self.run(self.projects.change(Project(project_id), changes, "test"))
@@ -156,11 +179,20 @@ class Service:
         return url.host, url.port
 
     @contextmanager
-    def client(self, project: str | None = None, headers: Mapping[str, str] | None = None) -> Iterator[Client]:
-        """A client with a key of `project`, or of a project of its own."""
-        project = project or f"project-{uuid.uuid4().hex}"
-        secret = self.worker.new_key(project)
-        with Client(self.base_url, project, secret, headers) as client:
+    def client(
+        self,
+        project: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        role: Role = Role.DEVELOPER,
+        organization: str | None = None,
+    ) -> Iterator[Client]:
+        """A client with a key of `project`, or of a project of its own, in `organization`, which must be there."""
+        if project is None:
+            project = self.worker.new_project(organization) if organization else f"project-{uuid.uuid4().hex}"
+        organization = organization or DEFAULT_ORGANIZATION
+        secret = self.worker.new_key(project, role, organization)
+        with Client(self.base_url, project, secret, headers, organization) as client:
             yield client
 
     @contextmanager
@@ -191,9 +223,17 @@ class Service:
 class Client(httpx2.Client):
     """An HTTP client of the service that holds a key."""
 
-    def __init__(self, base_url: str, project: str, secret: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        project: str,
+        secret: str,
+        headers: Mapping[str, str] | None = None,
+        organization: str = DEFAULT_ORGANIZATION,
+    ) -> None:
         super().__init__(base_url=base_url, headers={"x-key": secret, **(headers or {})}, timeout=60, trust_env=False)
         self.project = project
+        self.organization = organization
         self.secret = secret
 
     def submit(self, **body: Any) -> httpx2.Response:
@@ -218,6 +258,15 @@ class Client(httpx2.Client):
 
     def poll(self, task_id: str, **query: Any) -> httpx2.Response:
         return self.get("/v1/get_result", params={"id": task_id, **query})
+
+
+def refusal(response: httpx2.Response, status: int) -> str:
+    """The detail of an error that is no 422, whose form is checked on the way."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"detail"}
+    assert isinstance(response.json()["detail"], str)
+    return response.json()["detail"]
 
 
 def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
