@@ -42,7 +42,7 @@ SYNONYMS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     }
 )
 
-SHADE: Final = 0.03
+SHADE: Final = 0.02
 """How much lighter or darker than its name a colour may be, of the whole range."""
 
 

@@ -47,7 +47,7 @@ INSET = 2.0
 """From a side of the canvas to the middle of a thing that is there, in tokens."""
 GAP = 0.25
 """Between things, at least, in tokens."""
-JITTER = 0.06
+JITTER = 0.03
 """How far a thing may be off its place, in tokens. More would blur what is learnt: noise would choose the outline."""
 MAX_THINGS = 3
 
