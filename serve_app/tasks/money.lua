@@ -48,10 +48,11 @@ end
 local function count_spending(project, submitted_ms, amount)
   for _, window in ipairs(windows_of(submitted_ms)) do
     local key = spent_key(project, window)
-    -- A window that is long over was forgotten, and stays so.
-    if amount > 0 or redis.call('EXISTS', key) == 1 then
-      redis.call('INCRBY', key, amount)
-      redis.call('PEXPIREAT', key, (window[3] + 40) * 86400000)
+    if amount > 0 then
+      local spent = redis.call('INCRBY', key, amount)
+      if spent == amount then redis.call('PEXPIREAT', key, (window[3] + 40) * 86400000) end
+    elseif redis.call('EXISTS', key) == 1 then
+      redis.call('INCRBY', key, amount)  -- a window that is long over was forgotten, and stays so
     end
   end
 end

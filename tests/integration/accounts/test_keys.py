@@ -1,12 +1,16 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import pytest
 from redis.asyncio import Redis
 
-from serve_app.accounts.callers import Callers
-from serve_app.accounts.keys import KeyStore
-from serve_app.accounts.roles import Role
+from serve_app.accounts import callers as callers_module
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.callers import CACHE_S, Callers
+from serve_app.accounts.keys import KeyStore, digest_of
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 
 async def test_a_key_works_until_it_is_revoked(redis: Redis, prefix: str) -> None:
@@ -40,3 +44,150 @@ async def test_secrets_are_nowhere_in_the_store(redis: Redis, prefix: str) -> No
         assert secret not in name
         if await redis.type(name) == "hash":
             assert secret not in str(await redis.hgetall(name))  # type: ignore[misc]
+
+
+@dataclass
+class Clock:
+    """Stands in for `time` where callers are looked up."""
+
+    at: float
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def time(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(2_000_000_000.0)
+    monkeypatch.setattr(callers_module, "time", clock)
+    return clock
+
+
+async def test_an_unknown_secret_is_nobodys(redis: Redis, prefix: str) -> None:
+    callers = Callers(redis, prefix)
+    await KeyStore(redis, prefix).create("laptop")
+    for secret in ("", "gen_", "gen_never"):
+        assert await callers.authenticate(secret) is None
+    assert await redis.exists(f"{prefix}keys:used") == 0
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_caller_has_the_role_of_its_key(redis: Redis, prefix: str, role: Role) -> None:
+    keys = KeyStore(redis, prefix)
+    key, secret = await keys.create("k", "p", role=role)
+    caller = await Callers(redis, prefix).authenticate(secret)
+    assert caller is not None
+    assert caller.role is key.role is role
+    assert {permission for permission in Permission if caller.may(permission)} == PERMISSIONS[role]
+    assert await keys.get(key.id) == key
+
+
+async def test_a_key_from_before_roles_is_a_developers(redis: Redis, prefix: str) -> None:
+    keys = KeyStore(redis, prefix)
+    key, secret = await keys.create("old", role=Role.ADMINISTRATOR)
+    await redis.hdel(f"{prefix}key:{digest_of(secret)}", "role")  # type: ignore[misc]
+    caller = await Callers(redis, prefix).authenticate(secret)
+    assert caller is not None
+    assert caller.role is Role.DEVELOPER
+    assert await keys.get(key.id) == replace(key, role=Role.DEVELOPER)
+
+
+async def test_a_key_works_until_it_expires(redis: Redis, prefix: str, clock: Clock) -> None:
+    keys, callers = KeyStore(redis, prefix), Callers(redis, prefix)
+    key, secret = await keys.create("k", expires=clock.at + 5)
+    caller = await callers.authenticate(secret)
+    assert caller is not None
+    assert caller.expires == key.expires == clock.at + 5
+    clock.at += 4.999
+    assert await callers.authenticate(secret) == caller
+    clock.at += 0.001
+    # Remembered still, but no longer valid.
+    assert await callers.authenticate(secret) is None
+    assert await Callers(redis, prefix).authenticate(secret) is None
+    [listed] = await keys.list()
+    assert replace(listed, used=None) == key
+    assert not await keys.is_revoked(secret)
+
+
+async def test_a_key_that_expired_before_its_first_use_is_refused(redis: Redis, prefix: str, clock: Clock) -> None:
+    _, secret = await KeyStore(redis, prefix).create("k", expires=clock.at - 1)
+    assert await Callers(redis, prefix).authenticate(secret) is None
+
+
+async def test_the_last_use_of_a_key_is_told(redis: Redis, prefix: str) -> None:
+    keys = KeyStore(redis, prefix)
+    used, secret = await keys.create("used")
+    unused, _ = await keys.create("unused")
+    before, _ = await redis.time()
+    await Callers(redis, prefix).authenticate(secret)
+    after, _ = await redis.time()
+    found = {key.id: key.used for key in await keys.list()}
+    assert found[unused.id] is None
+    last = found[used.id]
+    assert last is not None
+    assert before <= last <= after
+
+
+async def test_a_caller_is_looked_up_once_in_ten_seconds(redis: Redis, prefix: str, clock: Clock) -> None:
+    keys, callers = KeyStore(redis, prefix), Callers(redis, prefix)
+    _, secret = await keys.create("k")
+    await callers.authenticate(secret)
+    await redis.delete(f"{prefix}keys:used")
+    clock.at += CACHE_S - 0.001
+    await callers.authenticate(secret)
+    assert [found.used for found in await keys.list()] == [None]
+    clock.at += 0.001
+    await callers.authenticate(secret)
+    assert [found.used is None for found in await keys.list()] == [False]
+
+
+async def test_a_revocation_is_seen_at_the_latest_when_the_cache_forgets(
+    redis: Redis, prefix: str, clock: Clock
+) -> None:
+    keys, callers = KeyStore(redis, prefix), Callers(redis, prefix)
+    key, secret = await keys.create("k")
+    assert await callers.authenticate(secret) is not None
+    assert await keys.revoke(key.id)
+    assert await Callers(redis, prefix).authenticate(secret) is None
+    clock.at += CACHE_S
+    assert await callers.authenticate(secret) is None
+    # Not even its use is remembered.
+    assert await redis.exists(f"{prefix}keys:used") == 0
+
+
+async def test_a_change_of_the_project_is_seen_when_the_cache_forgets(redis: Redis, prefix: str, clock: Clock) -> None:
+    callers, projects = Callers(redis, prefix), ProjectStore(redis, prefix)
+    await projects.create("p", "acme", "op")
+    _, secret = await KeyStore(redis, prefix).create("k", "p")
+    await callers.authenticate(secret)
+    await projects.change(Project("p", "acme"), {"weight": 3.0}, "op")
+    clock.at += CACHE_S
+    caller = await callers.authenticate(secret)
+    assert caller is not None
+    assert caller.project == Project("p", "acme", weight=3.0)
+
+
+async def test_the_audit_log_of_its_organization_tells_of_a_key(redis: Redis, prefix: str) -> None:
+    keys = KeyStore(redis, prefix)
+    key, secret = await keys.create("laptop", "p", role=Role.VIEWER, organization="acme", actor="ada")
+    assert await keys.revoke(key.id, organization="acme", actor="eve")
+    assert not await keys.revoke(key.id, organization="acme", actor="eve")
+    revoked, created = (await AuditLog(redis, prefix).read("acme", 10))[0]
+    assert (created.actor, created.action, created.subject) == ("ada", "create key", key.id)
+    assert dict(created.details) == {"name": "laptop", "project": "p", "role": "viewer"}
+    assert (revoked.actor, revoked.action, revoked.subject) == ("eve", "revoke key", key.id)
+    assert secret not in f"{created}{revoked}"
+    assert digest_of(secret) not in f"{created}{revoked}"
+    assert await AuditLog(redis, prefix).read("default", 10) == ([], None)
+
+
+async def test_keys_are_listed_by_project_oldest_first(redis: Redis, prefix: str) -> None:
+    keys = KeyStore(redis, prefix)
+    made = [(await keys.create(f"key {n}", project))[0] for n, project in enumerate(("p", "q", "p"))]
+    assert await keys.list() == made
+    assert await keys.list("p") == [made[0], made[2]]
+    assert await keys.list("nobody's") == []
+    assert await keys.get("unknown") is None

@@ -28,9 +28,7 @@ async def windows_in_lua(redis: Redis, times_ms: list[int]) -> list[list[list[An
 
 
 def expected(day: date) -> list[list[Any]]:
-    return [
-        [name, day_number(first), day_number(following)] for name, (first, following) in windows_of(day).items()
-    ]
+    return [[name, day_number(first), day_number(following)] for name, (first, following) in windows_of(day).items()]
 
 
 async def assert_agreement(redis: Redis, days: Iterable[date]) -> None:

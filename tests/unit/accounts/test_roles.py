@@ -46,11 +46,7 @@ def test_the_tables_are_complete() -> None:
 
 @pytest.mark.parametrize(
     ("role", "permission", "allowed"),
-    [
-        (role, permission, allowed)
-        for permission, row in MAY.items()
-        for role, allowed in zip(ROLES, row, strict=True)
-    ],
+    [(role, permission, allowed) for permission, row in MAY.items() for role, allowed in zip(ROLES, row, strict=True)],
 )
 def test_a_role_may_do_what_the_table_says(role: Role, permission: Permission, allowed: bool) -> None:
     assert (permission in PERMISSIONS[role]) is allowed
