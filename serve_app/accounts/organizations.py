@@ -70,7 +70,9 @@ class OrganizationStore:
         return [organization for organization in found if organization is not None]
 
     async def approve(self, organization_id: str, endpoint: str, tolerance: int | None, actor: str) -> None:
-        """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog."""
+        """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog. Raises LookupError."""
+        if await self.get(organization_id) is None:
+            raise LookupError(organization_id)
         transaction = self._redis.pipeline(transaction=True)
         if tolerance is None:
             transaction.hdel(self._key(organization_id), _SAFETY + endpoint)

@@ -12,9 +12,10 @@ read limits in their own atomic step, so a change of them holds for the next one
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
@@ -88,14 +89,15 @@ class ProjectStore:
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
         """Sets what `changes` name of the project; None means the default. Raises ValueError for what can't be."""
-        if unknown := set(changes) - _CHANGEABLE:
+        if unknown := set(changes) - set(_SOUND):
             raise ValueError(f"{sorted(unknown)} can't be changed")
-        if not (changes.get("weight") is None or changes["weight"] > 0):
-            raise ValueError("weight must be above 0")
+        for name, value in changes.items():
+            if value is not None and not _SOUND[name](value):
+                raise ValueError(f"{name} can't be {value!r}")
         transaction = self._redis.pipeline(transaction=True)
         key = self._key(project.id)
         # In the record and its index, too, if it is there by default.
-        transaction.hset(key, "organization", project.organization)
+        transaction.hsetnx(key, "organization", project.organization)
         transaction.sadd(f"{self._prefix}projects:{project.organization}", project.id)
         for name, value in changes.items():
             if value is None:
@@ -110,7 +112,12 @@ class ProjectStore:
         return f"{self._prefix}project:{project_id}"
 
 
-_CHANGEABLE = frozenset(field.name for field in fields(Project)) - {"id", "organization"}
+_SOUND: Mapping[str, Callable[[Any], bool]] = {
+    "weight": lambda weight: 0 < weight < math.inf,
+    "statuses": lambda statuses: statuses in ("full", "basic"),
+    "max_active": lambda most: isinstance(most, int) and most >= 1,
+    **dict.fromkeys(("limit_day", "limit_week", "limit_month"), lambda limit: isinstance(limit, int) and limit >= 0),
+}
 
 
 def project_of(project_id: str, raw: Mapping[str, str]) -> Project:

@@ -5,7 +5,7 @@ local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
   local h = redis.call('HMGET', key, 'project', 'webhook_url', 'organization', 'held', 'cost', 'endpoint', 'created')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
-  local cost = ready and math.min(tonumber(h[5] or held), held) or 0
+  local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now, 'owner', '')
   redis.call('HDEL', key, 'held')
   if ready then redis.call('HSET', key, 'cost', cost) else redis.call('HDEL', key, 'cost') end

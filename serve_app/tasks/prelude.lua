@@ -23,7 +23,8 @@ local function score(x) return string.format('%.17g', x) end
 local function pace(key_id, every_ms, burst, now)
   local due = math.max(now, tonumber(redis.call('GET', P .. 'rate:' .. key_id) or 0))
   local early = due + every_ms - burst * every_ms - now
-  return math.max(0, math.ceil(early)), math.floor(-early / every_ms), due + every_ms
+  early = early - 0.01  -- sums of fractions are off by less
+  return math.max(0, math.ceil(early)), math.max(0, math.floor(-early / every_ms)), due + every_ms
 end
 
 local function note_pace(key_id, due, now)
