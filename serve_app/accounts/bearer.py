@@ -7,6 +7,7 @@ looked up among the organization's members. No token makes an operator.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,8 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDS
 KEYS_LIVE_S: Final = 3600.0
 KEYS_REFRESH_S: Final = 60.0
 """How soon after a fetch an unknown key id may cause the next one."""
+KEYS_RETRY_S: Final = 5.0
+"""How soon after a fetch that failed."""
 
 
 class TokenRefused(Exception):
@@ -55,15 +58,51 @@ FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
 """From an address to the JSON object that is there. Raises IssuerOutOfReach."""
 
 
+class PublishedKeys:
+    """What an issuer publishes: fetched when it is needed, once for all who wait for it.
+
+    Keys that were good are good still while the issuer is away: that must not shut everyone out.
+    """
+
+    def __init__(self, url: str, fetch: FetchKeys) -> None:
+        self._url = url
+        self._fetch = fetch
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fresh_until = self._next_fetch = float("-inf")
+        self._away = False
+        self._lock = asyncio.Lock()
+
+    async def get(self, key_id: str) -> jwt.PyJWK:
+        """Raises TokenRefused for a key that is not published, IssuerOutOfReach when that can't be known."""
+        async with self._lock:
+            now = time.monotonic()
+            if (key_id not in self._keys or now > self._fresh_until) and now > self._next_fetch:
+                await self._refresh(now)
+        if key_id in self._keys:
+            return self._keys[key_id]
+        if self._away:
+            raise IssuerOutOfReach
+        raise TokenRefused("it is signed with a key that its issuer does not publish")
+
+    async def _refresh(self, now: float) -> None:
+        try:
+            self._keys = _parsed(await self._fetch(self._url))
+        except IssuerOutOfReach:
+            logger.warning("keys could not be fetched from %s", self._url)
+            self._away, self._next_fetch = True, now + KEYS_RETRY_S
+        else:
+            self._away, self._next_fetch = False, now + KEYS_REFRESH_S
+            self._fresh_until = now + KEYS_LIVE_S
+
+
 class BearerTokens:
     def __init__(
         self, issuers: Sequence[Issuer], fetch: FetchKeys, projects: ProjectStore, organizations: OrganizationStore
     ) -> None:
         self._issuers = {issuer.issuer: issuer for issuer in issuers}
-        self._fetch = fetch
+        self._keys = {issuer.issuer: PublishedKeys(issuer.jwks_url, fetch) for issuer in issuers}
         self._projects = projects
         self._organizations = organizations
-        self._keys: dict[str, tuple[float, dict[str, jwt.PyJWK]]] = {}
 
     @property
     def issuers(self) -> list[str]:
@@ -83,7 +122,7 @@ class BearerTokens:
         issuer = self._issuers.get(str(claimed.get("iss")))
         if issuer is None:
             raise TokenRefused("its issuer is not known here")
-        key = await self._key(issuer, str(header.get("kid", "")))
+        key = await self._keys[issuer.issuer].get(str(header.get("kid", "")))
         try:
             claims = jwt.decode(
                 token,
@@ -105,23 +144,6 @@ class BearerTokens:
         except jwt.PyJWTError:
             raise TokenRefused("its signature is not valid") from None
         return issuer, claims
-
-    async def _key(self, issuer: Issuer, key_id: str) -> jwt.PyJWK:
-        now = time.monotonic()
-        fetched, keys = self._keys.get(issuer.issuer, (float("-inf"), {}))
-        stale = now - fetched > (KEYS_LIVE_S if key_id in keys else KEYS_REFRESH_S)
-        if stale:
-            try:
-                keys = _parsed(await self._fetch(issuer.jwks_url))
-                self._keys[issuer.issuer] = (now, keys)
-            except IssuerOutOfReach:
-                # Keys that were good are good still; an issuer that is away must not shut everyone out.
-                if key_id not in keys:
-                    raise
-                logger.warning("keys of %s could not be fetched anew", issuer.issuer)
-        if key_id not in keys:
-            raise TokenRefused("it is signed with a key that its issuer does not publish")
-        return keys[key_id]
 
     async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
         named = claims.get(issuer.project_claim)
