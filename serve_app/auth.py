@@ -8,14 +8,18 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
 from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.roles import Permission
+from serve_app.origin import public_base
 from serve_app.services import Deps, Services
 
 _KEY = "x-key"
 _BEARER = "bearer "
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
+"""Where tools learn whose tokens are accepted (RFC 9728)."""
 
 # For the API's description; what they find is read from the headers below.
 _key_scheme = APIKeyHeader(
@@ -26,9 +30,9 @@ _token_scheme = HTTPBearer(
 )
 
 
-async def authenticated(services: Services, headers: Headers, permission: Permission) -> Caller:
-    """Who sends these headers. Raises the HTTPException that others than those with the permission are to see."""
-    caller = await _caller(services, headers)
+async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
+    """Who asks. Raises the HTTPException that others than those with the permission are to see."""
+    caller = await _caller(services, request)
     if not caller.may(permission):
         role = caller.role.value.replace("_", " ")
         raise HTTPException(403, f"Not allowed: the role {role} has no permission to {permission.value}")
@@ -39,24 +43,25 @@ def has_credentials(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
-async def _caller(services: Services, headers: Headers) -> Caller:
-    secret, authorization = headers.get(_KEY), headers.get("authorization", "")
+async def _caller(services: Services, request: HTTPConnection) -> Caller:
+    secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
     if secret:
         caller = await services.callers.authenticate(secret)
         if caller is None:
             raise HTTPException(403, "Not authenticated - Invalid Authentication")
         return caller
     if authorization.lower().startswith(_BEARER):
-        return await _bearer(services, authorization[len(_BEARER) :].strip())
+        return await _bearer(services, authorization[len(_BEARER) :].strip(), request)
     raise HTTPException(403, "Not authenticated")
 
 
-async def _bearer(services: Services, token: str) -> Caller:
+async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
     try:
         return await services.tokens.authenticate(token)
     except TokenRefused as reason:
         # RFC 6750 section 3, RFC 9728 section 5.1.
-        challenge = f'Bearer error="invalid_token", error_description="{reason}"'
+        metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
+        challenge = f'Bearer error="invalid_token", error_description="{reason}", resource_metadata="{metadata}"'
         raise HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge}) from None
     except IssuerOutOfReach:
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
@@ -69,7 +74,7 @@ def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
         key: Annotated[object, Security(_key_scheme)],
         token: Annotated[object, Security(_token_scheme)],
     ) -> Caller:
-        return await authenticated(services, request.headers, permission)
+        return await authenticated(services, request, permission)
 
     return caller
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import HTTPException
-from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.auth import has_credentials
@@ -30,7 +30,7 @@ class BodyLimit:
         self,
         app: ASGIApp,
         max_bytes: int,
-        check: Callable[[Headers], Awaitable[None]],
+        check: Callable[[HTTPConnection], Awaitable[None]],
         uploads: Mapping[str, int] | None = None,
     ) -> None:
         self.app = app
@@ -42,7 +42,6 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
         most = self.uploads.get(scope["path"], self.max_bytes)
         limit: int | None = None
         seen = 0
@@ -51,7 +50,7 @@ class BodyLimit:
         async def limited() -> Message:
             nonlocal limit, seen
             if limit is None:
-                limit = await self._limit(headers, most)
+                limit = await self._limit(HTTPConnection(scope), most)
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > limit:
@@ -60,8 +59,9 @@ class BodyLimit:
 
         await self.app(scope, limited, send)
 
-    async def _limit(self, headers: Headers, most: int) -> int:
+    async def _limit(self, request: HTTPConnection, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""
+        headers = request.headers
         known, length = has_credentials(headers), headers.get("content-length", "")
         declared = int(length) if length.isdigit() else None
         limit = most if known else min(most, KEYLESS_BYTES)
@@ -69,7 +69,7 @@ class BodyLimit:
             raise _too_large(limit, keyless=not known)
         chunked = declared is None and "transfer-encoding" in headers
         if known and (chunked or (declared or 0) > KEYLESS_BYTES):
-            await self.check(headers)
+            await self.check(request)
         return limit
 
 

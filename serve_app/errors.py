@@ -34,6 +34,13 @@ class Invalid(Exception):
         if context:
             self.entry["ctx"] = context
 
+    def within(self, field: str) -> Invalid:
+        """The same of a request that is a field of another."""
+        entry = {**self.entry, "loc": ["body", field, *self.entry["loc"][1:]]}
+        outer = Invalid(entry["loc"], entry["msg"], entry["type"])
+        outer.entry = entry
+        return outer
+
 
 def install(app: FastAPI) -> None:
     """Makes every error of `app` one of the contract's."""

@@ -14,7 +14,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
-from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
 from serve_app import errors, services
 from serve_app.accounts.roles import Permission
@@ -79,10 +79,13 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
     return build
 
 
-def _caller_check(app: FastAPI) -> Callable[[Headers], Awaitable[None]]:
-    async def check(headers: Headers) -> None:
+def _caller_check(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[None]]:
+    async def check(request: HTTPConnection) -> None:
+        # Whoever may read the price of a request may send one as large.
+        pricing = request.url.path == account.PRICING
+        permission = Permission.READ_CREDITS if pricing else Permission.GENERATE
         try:
-            await authenticated(app.state.services, headers, Permission.GENERATE)
+            await authenticated(app.state.services, request, permission)
         except UNREACHABLE:
             raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
 

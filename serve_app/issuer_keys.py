@@ -19,7 +19,7 @@ async def fetch(url: str) -> dict[str, Any]:
             response = await client.get(url)
             response.raise_for_status()
             document = response.json() if len(response.content) <= _MAX_BYTES else None
-    except (httpx2.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError, RecursionError):
         raise IssuerOutOfReach from None
     if not isinstance(document, dict):
         raise IssuerOutOfReach

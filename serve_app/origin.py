@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from fastapi import Request
 from pydantic import IPvAnyNetwork
+from starlette.requests import HTTPConnection
 
 from serve_app.settings import ServiceSettings
 
 
-def public_base(request: Request, settings: ServiceSettings) -> str:
+def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
     """`scheme://host[:port]` without a slash: the configured public URL, else the one this request came to.
 
     `X-Forwarded-Proto` and `X-Forwarded-Host` count only when the peer is a trusted proxy.

@@ -14,15 +14,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 FAMILY = "gen"
 
 
+def real(path: str, tokens: Sequence[str]) -> str:
+    """What begins with `/v1/<token>-` as `/v1/gen-…`; any other path as it is."""
+    alias = re.match(f"/v1/(?:{'|'.join(map(re.escape, tokens))})-", path) if tokens else None
+    return f"/v1/{FAMILY}-{path[alias.end() :]}" if alias else path
+
+
 class PathAliases:
-    """ASGI middleware: what begins with `/v1/<token>-` goes on as `/v1/gen-`."""
+    """ASGI middleware: requests to an alias go on to the real path."""
 
     def __init__(self, app: ASGIApp, tokens: Sequence[str]) -> None:
         self.app = app
-        self._alias = re.compile(f"/v1/(?:{'|'.join(map(re.escape, tokens))})-")
+        self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (alias := self._alias.match(scope["path"])):
-            path = f"/v1/{FAMILY}-{scope['path'][alias.end() :]}"
+        if scope["type"] == "http" and (path := real(scope["path"], self.tokens)) != scope["path"]:
             scope = {**scope, "path": path, "raw_path": path.encode()}
         await self.app(scope, receive, send)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from fastapi import HTTPException
 
+from serve_app.accounts.credits import told
 from serve_app.errors import Invalid
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
@@ -63,8 +64,8 @@ def rate_limit(limits: Limits, left: int, wait_s: float = 0.0) -> dict[str, str]
 def _over_limit(refusal: SpendingLimitReached) -> str:
     resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
-        f"Spending limit reached: this project may spend {refusal.limit / 1000:g} credits a {refusal.window} and has "
-        f"spent {refusal.spent / 1000:g}, tasks on their way included; it resets at {resets}"
+        f"Spending limit reached: this project may spend {told(refusal.limit)} credits a {refusal.window} and has "
+        f"spent {told(refusal.spent)}, tasks on their way included; it resets at {resets}"
     )
 
 

@@ -82,6 +82,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         uploads=Uploads(finetunes, objects, settings, catalog),
     )
     try:
+        await services.keys.claim_projects()
         await _give_first_credits(services)
         yield services
     finally:

@@ -84,6 +84,14 @@ class AccountSettings(Section):
     first_credits: float = Field(default=100_000.0, ge=0)
     issuers: list[IssuerSettings] = []
 
+    @field_validator("issuers")
+    @classmethod
+    def _one_of_each(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
+        names = [each.issuer for each in issuers]
+        if len(set(names)) < len(names):
+            raise ValueError("each issuer may be named once")
+        return issuers
+
     def trusted(self) -> list[Issuer]:
         return [Issuer(**issuer.model_dump()) for issuer in self.issuers]
 

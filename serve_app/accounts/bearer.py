@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Asymmetric ones alone: with a shared secret, who checks a token could make one."""
+_KEY_TYPES: Final = ("RSA", "EC", "OKP")
 KEYS_LIVE_S: Final = 3600.0
 KEYS_REFRESH_S: Final = 60.0
 """How soon after a fetch an unknown key id may cause the next one."""
@@ -74,23 +75,28 @@ class PublishedKeys:
 
     async def get(self, key_id: str) -> jwt.PyJWK:
         """Raises TokenRefused for a key that is not published, IssuerOutOfReach when that can't be known."""
-        async with self._lock:
-            now = time.monotonic()
-            if (key_id not in self._keys or now > self._fresh_until) and now > self._next_fetch:
-                await self._refresh(now)
+        if self._wanting(key_id):
+            async with self._lock:
+                if self._wanting(key_id):  # still, after waiting for another's fetch
+                    await self._refresh()
         if key_id in self._keys:
             return self._keys[key_id]
         if self._away:
             raise IssuerOutOfReach
         raise TokenRefused("it is signed with a key that its issuer does not publish")
 
-    async def _refresh(self, now: float) -> None:
+    def _wanting(self, key_id: str) -> bool:
+        now = time.monotonic()
+        return (key_id not in self._keys or now > self._fresh_until) and now > self._next_fetch
+
+    async def _refresh(self) -> None:
         try:
             self._keys = _parsed(await self._fetch(self._url))
         except IssuerOutOfReach:
             logger.warning("keys could not be fetched from %s", self._url)
-            self._away, self._next_fetch = True, now + KEYS_RETRY_S
+            self._away, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
         else:
+            now = time.monotonic()
             self._away, self._next_fetch = False, now + KEYS_REFRESH_S
             self._fresh_until = now + KEYS_LIVE_S
 
@@ -126,7 +132,7 @@ class BearerTokens:
         try:
             claims = jwt.decode(
                 token,
-                key,
+                key.key,  # itself: a published key need not say which algorithm it is for
                 algorithms=ALGORITHMS,
                 audience=issuer.audience,
                 issuer=issuer.issuer,
@@ -153,7 +159,7 @@ class BearerTokens:
         person = str(claims["sub"])
         role = await self._role(issuer, claims, person)
         organization = await self._organizations.get(project.organization)
-        return Caller(person, project, role, organization.safety if organization else {})
+        return Caller(f"{person} ({issuer.issuer})", project, role, organization.safety if organization else {})
 
     async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
         named = claims.get(issuer.role_claim)
@@ -173,4 +179,4 @@ def _parsed(document: dict[str, Any]) -> dict[str, jwt.PyJWK]:
         found = jwt.PyJWKSet.from_dict(document)
     except jwt.PyJWTError:
         raise IssuerOutOfReach from None
-    return {key.key_id or "": key for key in found.keys}
+    return {key.key_id or "": key for key in found.keys if key.key_type in _KEY_TYPES}

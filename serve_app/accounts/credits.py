@@ -29,9 +29,16 @@ from redis.asyncio import Redis
 from serve_app.accounts.windows import Window, day_number, windows_of
 
 DEFAULT_ORGANIZATION: Final = "default"
+MAX_GRANT: Final = 10**15
+"""Beyond it, Lua's numbers have no place for single milli-credits."""
 MAX_DAYS: Final = 366
 """Of a usage report."""
 _GRANT = (Path(__file__).parent / "grant.lua").read_text()
+
+
+def told(millicredits: int) -> str:
+    """As credits, exact: `1234567.891`."""
+    return f"{millicredits / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 class TooLittle(Exception):
@@ -98,8 +105,11 @@ class Credits:
     async def grant(self, organization: str, grant_id: str, amount: int, by: str, note: str = "") -> tuple[int, bool]:
         """Gives `amount`, or takes it back where negative. Returns the balance, and whether this call did it.
 
-        A grant that was made before under the same id changes nothing. Raises TooLittle.
+        A grant that was made before under the same id changes nothing. Raises TooLittle, or ValueError for an amount
+        that is not to be reckoned with.
         """
+        if abs(amount) > MAX_GRANT:
+            raise ValueError(f"a grant is at most {MAX_GRANT / 1000:g} credits")
         code, balance = await self._grant(keys=[], args=[self._prefix, organization, grant_id, amount, by, note])
         if code == 0:
             raise TooLittle(balance)

@@ -5,9 +5,9 @@ local credits, grants = P .. 'credits:' .. organization, P .. 'grants:' .. organ
 local balance = tonumber(redis.call('HGET', credits, 'balance') or 0)
 if redis.call('HEXISTS', grants, ARGV[3]) == 1 then return { 2, balance } end
 if balance + amount < 0 then return { 0, balance } end
-redis.call('HSET', grants, ARGV[3], amount)
 redis.call('HINCRBY', credits, 'granted', amount)
 balance = redis.call('HINCRBY', credits, 'balance', amount)
+redis.call('HSET', grants, ARGV[3], amount)
 redis.call('XADD', P .. 'ledger:' .. organization, '*', 'kind', 'grant', 'amount', amount, 'balance', balance,
   'grant', ARGV[3], 'by', ARGV[5], 'note', ARGV[6])
 return { 1, balance }

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
@@ -79,11 +80,25 @@ class KeyStore:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(f"{self._prefix}key:{digest}", mapping=fields)
         transaction.hset(f"{self._prefix}keys", key.id, digest)
+        self._claim(transaction, project, organization)
         self._audit.note(
             transaction, organization, actor, "create key", key.id, name=name, project=project, role=role.value
         )
         await transaction.execute()
         return key, secret
+
+    async def claim_projects(self) -> None:
+        """Makes a record of every project that keys act in and nobody made, in the default organization.
+
+        For keys from before projects had records: an organization that made one of that name would take it over.
+        """
+        transaction = self._redis.pipeline(transaction=True)
+        for project in {key.project for key in await self.list()}:
+            self._claim(transaction, project, DEFAULT_ORGANIZATION)
+        await transaction.execute()
+
+    def _claim(self, transaction: Pipeline, project: str, organization: str) -> None:
+        transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""

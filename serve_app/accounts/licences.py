@@ -4,6 +4,7 @@
 |---|---|---|
 | `gen:licences:{organization}` | hash | model slug to when it was licensed, epoch seconds |
 | `gen:generations:{organization}:{day}` | hash | model slug to how many were reported that day |
+| `gen:report:{id}` | string | that a report was counted, for a minute |
 
 Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next on.
 """
@@ -11,6 +12,7 @@ Whether there is a licence is looked up at every report, in the step that counts
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -63,13 +65,11 @@ class LicenceStore:
         self._audit.note(transaction, organization, actor, "withdraw licence", model)
         return bool((await transaction.execute())[0])
 
-    async def report(self, organization: str, model: str, generations: int) -> int:
-        """Counts them, and returns the day's sum. Raises NotLicensed."""
-        counts = f"{self._prefix}generations:{organization}:"
-        total = await self._report(keys=[], args=[self._key(organization), counts, model, generations])
-        if total < 0:
+    async def report(self, organization: str, model: str, generations: int) -> None:
+        """Counts them for today. Raises NotLicensed."""
+        counts, report = f"{self._prefix}generations:{organization}:", f"{self._prefix}report:{uuid.uuid4()}"
+        if await self._report(keys=[], args=[self._key(organization), counts, model, generations, report]) < 0:
             raise NotLicensed
-        return total
 
     async def reported(self, organization: str, since: date, until: date) -> list[Generations]:
         """From `since` to `until`, both included, by day and model."""

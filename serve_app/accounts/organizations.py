@@ -24,7 +24,8 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.records import creation
 from serve_app.accounts.roles import Role
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$")]
+NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 """The id of an organization or a project: it stands in key names and addresses."""
 
 _SAFETY: Final = "safety:"

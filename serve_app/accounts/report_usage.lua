@@ -1,4 +1,6 @@
--- Counts generations that an organization made with a licensed model. licences counts model number
+-- Counts generations that an organization made with a licensed model. licences counts model number report
+-- A client library that repeats the call after a lost answer counts once, by the key `report`.
 -- Returns the day's count, or -1 where the organization has no licence, and nothing is counted.
 if redis.call('HEXISTS', ARGV[1], ARGV[3]) == 0 then return -1 end
+if not redis.call('SET', ARGV[5], 1, 'NX', 'EX', 60) then return 0 end
 return redis.call('HINCRBY', ARGV[2] .. math.floor(redis.call('TIME')[1] / 86400), ARGV[3], ARGV[4])

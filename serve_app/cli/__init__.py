@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import typer
+from redis.exceptions import RedisError
 
 from serve_app.cli import credits, finetunes, generate, keys, licences, openapi, organizations, projects, tasks, up
 from serve_app.client import ServiceError
@@ -34,6 +35,9 @@ def main() -> None:
     except ServiceError as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(1)
-    except (FileNotFoundError, ValueError) as problem:
+    except RedisError as problem:
+        print(f"error: the task store: {problem}", file=sys.stderr)
+        sys.exit(1)
+    except (FileNotFoundError, OverflowError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)

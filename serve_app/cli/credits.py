@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Balance, Credits, Entry, TooLittle
-from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Balance, Credits, Entry, TooLittle, told
+from serve_app.cli.accounts import check_organization, millicredits
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
@@ -25,11 +25,12 @@ def show_balance(organization: Organization = DEFAULT_ORGANIZATION, config: Conf
 
     async def read() -> Balance:
         async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
             return await Credits(redis, prefix).balance(organization)
 
     now = asyncio.run(read())
     amounts = (now.balance, now.held, now.spent, now.granted)
-    show(("left", "held", "spent", "granted"), [tuple(f"{amount / 1000:g}" for amount in amounts)])
+    show(("left", "held", "spent", "granted"), [tuple(told(amount) for amount in amounts)])
 
 
 @app.command()
@@ -44,18 +45,17 @@ def grant(
 
     async def give() -> int:
         async with connected(config) as (redis, prefix):
-            if await OrganizationStore(redis, prefix).get(organization) is None:
-                raise ValueError(f"there is no organization {organization}")
+            await check_organization(redis, prefix, organization)
             credits = Credits(redis, prefix)
             try:
                 balance, _ = await credits.grant(
-                    organization, once or str(uuid.uuid4()), round(amount * 1000), ACTOR, note
+                    organization, once or str(uuid.uuid4()), millicredits(amount), ACTOR, note
                 )
             except TooLittle as problem:
-                raise ValueError(f"{organization} has only {problem.balance / 1000:g} credits") from None
+                raise ValueError(f"{organization} has only {told(problem.balance)} credits") from None
             return balance
 
-    print(f"{organization}: {asyncio.run(give()) / 1000:g} credits")
+    print(f"{organization}: {told(asyncio.run(give()))} credits")
 
 
 @app.command()
@@ -68,6 +68,7 @@ def ledger(
 
     async def read() -> list[Entry]:
         async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
             return (await Credits(redis, prefix).ledger(organization, limit))[0]
 
     show(
@@ -76,8 +77,8 @@ def ledger(
             (
                 moment(entry.at),
                 entry.kind,
-                f"{entry.amount / 1000:+g}",
-                f"{entry.balance / 1000:g}",
+                f"{'+' if entry.amount > 0 else ''}{told(entry.amount)}",
+                told(entry.balance),
                 " ".join(f"{name}={value}" for name, value in entry.about.items()),
             )
             for entry in asyncio.run(read())

@@ -11,6 +11,7 @@ import typer
 from serve_app.accounts.keys import ApiKey, KeyStore
 from serve_app.accounts.projects import DEFAULT_PROJECT, ProjectStore
 from serve_app.accounts.roles import Role
+from serve_app.cli.accounts import found_project
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
@@ -23,7 +24,9 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     project: Annotated[str, typer.Option(help="Project the key acts in.")] = DEFAULT_PROJECT,
     role: Annotated[Role, typer.Option(help="What it may do.")] = Role.DEVELOPER,
-    days: Annotated[float | None, typer.Option(help="How long it is valid; else until it is revoked.", min=0)] = None,
+    days: Annotated[
+        float | None, typer.Option(help="How long it is valid; else until it is revoked.", min=0, max=36500)
+    ] = None,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Make a key and show it, this once."""
@@ -31,7 +34,7 @@ def create(
 
     async def make() -> str:
         async with connected(config) as (redis, prefix):
-            organization = (await ProjectStore(redis, prefix).get(project)).organization
+            organization = (await found_project(redis, prefix, project)).organization
             keys = KeyStore(redis, prefix)
             _, secret = await keys.create(
                 name, project, role=role, expires=expires, organization=organization, actor=ACTOR

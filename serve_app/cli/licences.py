@@ -10,7 +10,7 @@ import typer
 from serve_app import catalog, settings
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.licences import LicenceStore
-from serve_app.accounts.organizations import OrganizationStore
+from serve_app.cli.accounts import check_organization
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
@@ -30,8 +30,7 @@ def add(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config:
 
     async def license_model() -> None:
         async with connected(config) as (redis, prefix):
-            if await OrganizationStore(redis, prefix).get(organization) is None:
-                raise ValueError(f"there is no organization {organization}")
+            await check_organization(redis, prefix, organization)
             await LicenceStore(redis, prefix).license(organization, model, ACTOR)
 
     asyncio.run(license_model())
@@ -44,6 +43,7 @@ def list_licences(organization: Organization = DEFAULT_ORGANIZATION, config: Con
 
     async def read() -> dict[str, float]:
         async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
             return await LicenceStore(redis, prefix).list(organization)
 
     show(("model", "since"), ((model, moment(since)) for model, since in asyncio.run(read()).items()))

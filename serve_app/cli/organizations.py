@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from serve_app.accounts.credits import Credits
+from serve_app.accounts.credits import Credits, told
 from serve_app.accounts.organizations import OrganizationStore
+from serve_app.cli.accounts import name as checked
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
@@ -26,7 +27,7 @@ def create(
 
     async def make() -> None:
         async with connected(config) as (redis, prefix):
-            if not await OrganizationStore(redis, prefix).create(organization, name or organization, ACTOR):
+            if not await OrganizationStore(redis, prefix).create(checked(organization), name or organization, ACTOR):
                 raise ValueError(f"there is an organization {organization} already")
 
     asyncio.run(make())
@@ -44,7 +45,7 @@ def list_organizations(config: Config = DEFAULT_CONFIG) -> None:
                 (
                     each.id,
                     each.name,
-                    f"{(await credits.balance(each.id)).balance / 1000:g}",
+                    told((await credits.balance(each.id)).balance),
                     moment(each.created or None),
                 )
                 for each in await OrganizationStore(redis, prefix).list()

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending
-from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending, told
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.cli.accounts import check_organization, found_project, millicredits, name
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import show
@@ -30,9 +30,8 @@ def create(
 
     async def make() -> None:
         async with connected(config) as (redis, prefix):
-            if await OrganizationStore(redis, prefix).get(organization) is None:
-                raise ValueError(f"there is no organization {organization}")
-            if not await ProjectStore(redis, prefix).create(project, organization, ACTOR):
+            await check_organization(redis, prefix, organization)
+            if not await ProjectStore(redis, prefix).create(name(project), organization, ACTOR):
                 raise ValueError(f"there is a project {project} already")
 
     asyncio.run(make())
@@ -47,6 +46,7 @@ def list_projects(
 
     async def read() -> list[tuple[Project, list[Spending]]]:
         async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
             credits = Credits(redis, prefix)
             projects = await ProjectStore(redis, prefix).list(organization)
             return [(project, await credits.spending(project.id)) for project in projects]
@@ -54,7 +54,7 @@ def list_projects(
     def row(project: Project, spent: list[Spending]) -> tuple[str, ...]:
         limits = (project.limit_day, project.limit_week, project.limit_month)
         of_limits = (
-            f"{now.spent / 1000:g}" + ("" if limit is None else f" of {limit / 1000:g}")
+            told(now.spent) + ("" if limit is None else f" of {told(limit)}")
             for now, limit in zip(spent, limits, strict=True)
         )
         active = "" if project.max_active is None else str(project.max_active)
@@ -83,19 +83,19 @@ def set_project(
     if statuses not in (None, "full", "basic"):
         raise ValueError("statuses must be full or basic")
     given: dict[str, Any] = {"weight": weight, "statuses": statuses}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {option: value for option, value in given.items() if value is not None}
     if max_active is not None:
         changes["max_active"] = max_active or None
-    for name, limit in (("limit_day", limit_day), ("limit_week", limit_week), ("limit_month", limit_month)):
+    for window, limit in (("limit_day", limit_day), ("limit_week", limit_week), ("limit_month", limit_month)):
         if limit is not None:
-            changes[name] = None if limit < 0 else round(limit * 1000)
+            changes[window] = None if limit < 0 else millicredits(limit)
     if not changes:
         raise ValueError("nothing to set: name at least one option")
 
     async def put() -> Project:
         async with connected(config) as (redis, prefix):
             projects = ProjectStore(redis, prefix)
-            await projects.change(await projects.get(project), changes, ACTOR)
+            await projects.change(await found_project(redis, prefix, project), changes, ACTOR)
             return await projects.get(project)
 
     now = asyncio.run(put())

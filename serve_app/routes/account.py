@@ -11,14 +11,19 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
+from serve_app import orders
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.auth import CreditReader, MoneyReader
-from serve_app.quotes import quote
+from serve_app.errors import Invalid
+from serve_app.path_aliases import real
+from serve_app.regions import elsewhere
 from serve_app.routes.admin.scope import OrganizationId, days_between, scoped
 from serve_app.routes.schemas import errors
 from serve_app.services import Deps
 
 router = APIRouter(prefix="/v1", tags=["account"])
+
+PRICING = "/v1/pricing"
 
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
@@ -56,20 +61,25 @@ async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
     return CreditsLeft(credits=(await services.credits.balance(caller.organization)).balance / 1000)
 
 
-@router.post("/pricing", responses=errors(403, 404, 413, 503))
+@router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 503))
 async def pricing(services: Deps, caller: CreditReader, request: PricingRequest) -> Pricing:
     """What a request would cost, checked as if it were submitted. Nothing is kept."""
-    name = request.path.removeprefix("/v1/")
+    name = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
     endpoint = services.catalog.served.get(name)
     if endpoint is None:
         raise HTTPException(404, "Not Found")
+    if message := elsewhere(name, endpoint, services.settings.service):
+        raise HTTPException(404, message)
     try:
         body = endpoint.request_type.model_validate(request.body)
+        sampling = services.catalog.sampling(endpoint, services.settings)
+        order = await orders.checked(services, caller, name, endpoint, sampling, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
         ) from None
-    order = await quote(services.guard, endpoint, services.catalog.sampling(endpoint, services.settings), body)
+    except Invalid as problem:
+        raise problem.within("body") from None
     return Pricing(cost=order.price / 1000, input_mp=order.input_mp, output_mp=order.output_mp)
 
 

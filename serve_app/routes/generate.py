@@ -20,20 +20,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app import refusals
+from serve_app import orders, refusals
 from serve_app.accounts.callers import Caller
 from serve_app.auth import Generator
 from serve_app.catalog import Catalog, Endpoint
-from serve_app.errors import Invalid
-from serve_app.media.guard import UrlRefused
+from serve_app.orders import Order
 from serve_app.origin import public_base
-from serve_app.quotes import Quote, quote
+from serve_app.regions import elsewhere
 from serve_app.requests import GenerationRequest
 from serve_app.requests.pictures import Picture
-from serve_app.requests.plan import Plan, Sampling
+from serve_app.requests.plan import Sampling
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
-from serve_app.settings import ServiceSettings, Settings
+from serve_app.settings import Settings
 from serve_app.tasks.limits import IdempotencyMismatch, Refused
 from serve_app.tasks.task import Accepted, NewTask
 
@@ -44,9 +43,8 @@ def router(catalog: Catalog, settings: Settings) -> APIRouter:
     """One route per endpoint of the catalog."""
     routes = APIRouter(tags=["generate"])
     for name, endpoint in catalog.served.items():
-        if _is_elsewhere(endpoint, settings.service):
-            refusal = _elsewhere(name, endpoint, settings.service)
-            routes.add_api_route(f"/v1/{name}", refusal, methods=["POST"], include_in_schema=False)
+        if message := elsewhere(name, endpoint, settings.service):
+            routes.add_api_route(f"/v1/{name}", _refusing(message), methods=["POST"], include_in_schema=False)
             continue
         routes.add_api_route(
             f"/v1/{name}",
@@ -62,15 +60,9 @@ def router(catalog: Catalog, settings: Settings) -> APIRouter:
     return routes
 
 
-def _is_elsewhere(endpoint: Endpoint, service: ServiceSettings) -> bool:
-    return service.region is not None and bool(endpoint.regions) and service.region not in endpoint.regions
-
-
-def _elsewhere(name: str, endpoint: Endpoint, service: ServiceSettings) -> Callable[[], Awaitable[None]]:
-    addresses = ", ".join(f"{service.regions[region].rstrip('/')}/v1/{name}" for region in endpoint.regions)
-
+def _refusing(message: str) -> Callable[[], Awaitable[None]]:
     async def refuse() -> None:
-        raise HTTPException(404, f"Not served in region {service.region}; this endpoint is at {addresses}")
+        raise HTTPException(404, message)
 
     return refuse
 
@@ -110,14 +102,10 @@ async def _accept(
     body_hash = await asyncio.to_thread(_body_hash, name, body) if idempotency_key else ""
     if idempotency_key and (earlier := await _earlier_reply(services, caller, idempotency_key, body_hash, name)):
         return Accepted(earlier, created=False)
-    tolerance = _approved_tolerance(name, endpoint, caller, body)
-    await _check_webhook(services, body)
-    adapter = await _adapter(services, caller, endpoint, body)
-    order = await quote(services.guard, endpoint, sampling, body)
-    plan, pictures = order.plan, order.pictures
+    order = await orders.checked(services, caller, name, endpoint, sampling, body)
 
     task_id = str(uuid.uuid4())
-    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(pictures)]
+    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(order.pictures)]
     reply = _reply(task_id, base, endpoint, body, order)
     task = NewTask(
         id=task_id,
@@ -125,8 +113,8 @@ async def _accept(
         organization=caller.organization,
         lane=endpoint.model,
         endpoint=name,
-        job=json.dumps(_job(plan, _by_role(pictures, keys), adapter, tolerance)),
-        work=plan.work,
+        job=json.dumps(_job(order, keys)),
+        work=order.plan.work,
         weight=caller.project.weight,
         reply=json.dumps(reply),
         price=order.price,
@@ -134,12 +122,12 @@ async def _accept(
         user=body.user or "",
         webhook_url=body.webhook_url or "",
         webhook_secret=body.webhook_secret.get_secret_value() if body.webhook_secret else "",
-        input_count=len(pictures),
+        input_count=len(order.pictures),
         idempotency_key=idempotency_key,
         body_hash=body_hash,
     )
     try:
-        await _store(services, task_id, keys, pictures)
+        await _store(services, task_id, keys, order.pictures)
         accepted = await services.tasks.submit(task)
     except Refused as refusal:
         await _discard(services, task_id, keys)
@@ -156,38 +144,6 @@ async def _earlier_reply(
         return await services.tasks.submitted(caller.project.id, idempotency_key, body_hash)
     except IdempotencyMismatch as refusal:
         raise refusals.answer(refusal, name, services.tasks.limits) from None
-
-
-def _approved_tolerance(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
-    highest = caller.safety.get(name, endpoint.safety.approved)
-    tolerance = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
-    if tolerance > highest:
-        approved = list(range(highest + 1))
-        message = f"Level {tolerance} is not approved for this endpoint; approved levels: {approved}"
-        raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
-    return tolerance
-
-
-async def _check_webhook(services: Services, body: GenerationRequest) -> None:
-    if body.webhook_url:
-        try:
-            await services.guard.check(body.webhook_url)
-        except UrlRefused as refusal:
-            raise Invalid(["body", "webhook_url"], str(refusal)) from None
-
-
-async def _adapter(
-    services: Services, caller: Caller, endpoint: Endpoint, body: GenerationRequest
-) -> dict[str, Any] | None:
-    """The tuned model that the request asks for, as the job names it."""
-    wanted = body.tuned_model()
-    if wanted is None:
-        return None
-    finetune_id, strength = wanted
-    finetune = await services.finetunes.get(finetune_id, caller.project.id)
-    if finetune is None or finetune.status != "Ready" or finetune.lane != endpoint.model:
-        raise HTTPException(400, "Finetune not found or not ready")
-    return {"id": finetune.id, "key": finetune.key, "strength": strength}
 
 
 async def _store(services: Services, task_id: str, keys: list[str], pictures: list[Picture]) -> None:
@@ -210,14 +166,15 @@ def _by_role(pictures: list[Picture], keys: list[str]) -> dict[str, Any]:
     return {"references": references, **dict.fromkeys(("mask", "control", "image_prompt")), **single}
 
 
-def _job(plan: Plan, pictures: dict[str, Any], adapter: dict[str, Any] | None, tolerance: int) -> dict[str, Any]:
+def _job(order: Order, keys: list[str]) -> dict[str, Any]:
     """What the dispatcher needs: the plan as it is, the keys of the pictures, and what the plan does not know."""
-    decided = asdict(plan)
+    decided = asdict(order.plan)
     del decided["input_pixels"]
-    return {**decided, **pictures, "adapter": adapter, "safety_tolerance": tolerance}
+    pictures = _by_role(order.pictures, keys)
+    return {**decided, **pictures, "adapter": order.adapter, "safety_tolerance": order.tolerance}
 
 
-def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, order: Quote) -> dict[str, Any]:
+def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, order: Order) -> dict[str, Any]:
     reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
     quoted = endpoint.quotes_price
     reply["cost"] = order.price / 1000 if quoted else None

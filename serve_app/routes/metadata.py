@@ -5,10 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel
 
+from serve_app.auth import RESOURCE_METADATA
 from serve_app.origin import public_base
 from serve_app.services import Deps
-
-PATH = "/.well-known/oauth-protected-resource"
 
 router = APIRouter(tags=["account"])
 
@@ -20,7 +19,7 @@ class ProtectedResource(BaseModel):
     resource_name: str = "gen-serve"
 
 
-@router.get(PATH)
+@router.get(RESOURCE_METADATA)
 async def protected_resource(request: Request, services: Deps) -> ProtectedResource:
     """Whose tokens are accepted here. 404 where only keys are."""
     if not services.tokens.issuers:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, Field
 
-from serve_app.accounts.credits import TooLittle
+from serve_app.accounts.credits import TooLittle, told
 from serve_app.auth import MoneyReader, Operator
 from serve_app.routes.admin.scope import Before, OrganizationId, PageLimit, scoped
 from serve_app.routes.schemas import errors
@@ -65,7 +65,7 @@ async def grant(services: Deps, caller: Operator, wanted: Grant, organization: O
             chosen, wanted.id, round(wanted.credits * 1000), caller.id, wanted.note
         )
     except TooLittle as problem:
-        raise HTTPException(409, f"There are only {problem.balance / 1000:g} credits to take back") from None
+        raise HTTPException(409, f"There are only {told(problem.balance)} credits to take back") from None
     return Granted(credits=left / 1000, repeated=not made)
 
 
@@ -96,4 +96,4 @@ async def ledger(
 
 
 def _in_credits(name: str, value: str) -> str:
-    return f"{int(value) / 1000:g}" if name == "cost" else value
+    return told(int(value)) if name == "cost" else value

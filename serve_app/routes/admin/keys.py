@@ -21,11 +21,17 @@ from serve_app.services import Deps
 router = APIRouter(prefix="/keys")
 
 
+_LATEST = 4_102_444_800.0
+"""2100-01-01."""
+
+
 class NewKey(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="What it is for")
     project: str | None = Field(default=None, max_length=64, description="Else the project of the key that asks")
     role: Role = Role.DEVELOPER
-    expires: float | None = Field(default=None, description="Epoch seconds; null: valid until it is revoked")
+    expires: float | None = Field(
+        default=None, le=_LATEST, allow_inf_nan=False, description="Epoch seconds; null: valid until it is revoked"
+    )
 
 
 class Key(BaseModel):

@@ -38,7 +38,7 @@ async def list_members(services: Deps, caller: AccountReader, organization: Orga
     return MemberList(members=[Member(person=person, role=role) for person, role in members.items()])
 
 
-@router.put("/{person}", responses=errors(403, 404, 503))
+@router.put("/{person:path}", responses=errors(403, 404, 503))
 async def set_member(
     services: Deps, caller: MemberMaker, person: Person, change: MemberChange, organization: OrganizationId = None
 ) -> Member:
@@ -48,7 +48,7 @@ async def set_member(
     return Member(person=person, role=change.role)
 
 
-@router.delete("/{person}", status_code=204, responses=errors(403, 404, 503))
+@router.delete("/{person:path}", status_code=204, responses=errors(403, 404, 503))
 async def remove_member(
     services: Deps, caller: MemberMaker, person: Person, organization: OrganizationId = None
 ) -> None:

@@ -19,7 +19,8 @@ OrganizationId = Annotated[
 ]
 PageLimit = Annotated[int, Query(ge=1, le=1000)]
 Before = Annotated[
-    str | None, Query(pattern=r"^\d{1,20}-\d{1,20}$", description="`next` of the page before: only what is older")
+    str | None,
+    Query(pattern=r"^[1-9][0-9]{0,18}-[0-9]{1,18}$", description="`next` of the page before: only what is older"),
 ]
 
 

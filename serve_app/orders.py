@@ -1,0 +1,102 @@
+"""What a request asks for, checked in full: may it, what will be made of which pictures, and what does that cost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import HTTPException
+
+from serve_app.accounts.callers import Caller
+from serve_app.catalog import Endpoint
+from serve_app.errors import Invalid
+from serve_app.media.geometry import megapixels
+from serve_app.media.guard import UrlGuard, UrlRefused
+from serve_app.media.inputs import BadImage, load_image
+from serve_app.requests import GenerationRequest
+from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.requests.plan import Plan, Sampling
+from serve_app.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    pictures: list[Picture]
+    """Decoded, checked, and as the model is to get them."""
+    plan: Plan
+    price: int
+    """Milli-credits."""
+    tolerance: int
+    adapter: dict[str, Any] | None
+    """The tuned model that is asked for, as the job names it."""
+
+    @property
+    def input_mp(self) -> float:
+        """Megapixels of 2^20 pixels, 2 decimals."""
+        return megapixels(self.plan.input_pixels)
+
+    @property
+    def output_mp(self) -> float:
+        return megapixels(self.plan.area)
+
+
+async def checked(
+    services: Services, caller: Caller, name: str, endpoint: Endpoint, sampling: Sampling, body: GenerationRequest
+) -> Order:
+    """Writes nothing. Raises Invalid naming the field, or HTTPException."""
+    tolerance = _approved_tolerance(name, endpoint, caller, body)
+    await _check_webhook(services.guard, body)
+    adapter = await _adapter(services, caller, endpoint, body)
+    pictures = await _load_pictures(services.guard, body)
+    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(sampling)
+    price = endpoint.price.millicredits(plan.area, plan.input_pixels)
+    return Order(pictures, plan, price, tolerance, adapter)
+
+
+def _approved_tolerance(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
+    highest = caller.safety.get(name, endpoint.safety.approved)
+    tolerance = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
+    if tolerance > highest:
+        approved = list(range(highest + 1))
+        message = f"Level {tolerance} is not approved for this endpoint; approved levels: {approved}"
+        raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
+    return tolerance
+
+
+async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
+    if body.webhook_url:
+        try:
+            await guard.check(body.webhook_url)
+        except UrlRefused as refusal:
+            raise Invalid(["body", "webhook_url"], str(refusal)) from None
+
+
+async def _adapter(
+    services: Services, caller: Caller, endpoint: Endpoint, body: GenerationRequest
+) -> dict[str, Any] | None:
+    wanted = body.tuned_model()
+    if wanted is None:
+        return None
+    finetune_id, strength = wanted
+    finetune = await services.finetunes.get(finetune_id, caller.project.id)
+    if finetune is None or finetune.status != "Ready" or finetune.lane != endpoint.model:
+        raise HTTPException(400, "Finetune not found or not ready")
+    return {"id": finetune.id, "key": finetune.key, "strength": strength}
+
+
+async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Picture]:
+    """All input pictures. The first bad one is named."""
+    sent = body.image_inputs()
+    loaded = await asyncio.gather(*(load_image(each.value, guard) for each in sent), return_exceptions=True)
+    pictures: list[Picture] = []
+    for each, image in zip(sent, loaded, strict=True):
+        if isinstance(image, BadImage):
+            raise Invalid(["body", *each.loc], str(image), "image_invalid")
+        if isinstance(image, BaseException):
+            raise image
+        pictures.append(Picture(each.role, image))
+    try:
+        return await asyncio.to_thread(body.prepared, pictures) if pictures else []
+    except PictureProblem as problem:
+        raise Invalid(["body", problem.field], str(problem), problem.kind) from None

@@ -1,0 +1,192 @@
+"""Credits of an organization in full: the ledger, and what operators grant."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from picture_web import picture
+from running_service import Client, Service, Worker, problems, refusal
+
+from serve_app.tasks.task import Status
+
+GRANTS = "/v1/admin/credits/grants"
+COST = 0.9
+"""Of the picture that `Client.submit` asks for."""
+
+
+@pytest.fixture
+def client(service: Service, organization: str) -> Iterator[Client]:
+    """Of an organization with 100 credits, which no other test uses."""
+    with service.client(organization=organization) as client:
+        yield client
+
+
+def left(client: Client) -> float:
+    response = client.get("/v1/credits")
+    assert (response.status_code, set(response.json())) == (200, {"credits"})
+    return response.json()["credits"]
+
+
+def balance(administrator: Client) -> dict[str, float]:
+    return administrator.get("/v1/admin/credits").json()
+
+
+def ledger(administrator: Client, **query: Any) -> list[dict[str, Any]]:
+    return administrator.get("/v1/admin/ledger", params=query).json()["entries"]
+
+
+def test_the_ledger_tells_of_every_change_of_the_balance(client: Client, administrator: Client, worker: Worker) -> None:
+    ready, failed = client.accepted(), client.accepted()
+    worker.deliver(ready, picture(form="JPEG"))
+    worker.end(failed, Status.ERROR)
+    entries = ledger(administrator)
+    told = [(entry["kind"], entry["credits"], entry["about"].get("task")) for entry in reversed(entries)]
+    assert told == [
+        ("grant", 100, None),
+        ("hold", -COST, ready),
+        ("hold", -COST, failed),
+        ("settle", 0, ready),
+        ("return", COST, failed),
+    ]
+    running = 0.0
+    for entry in reversed(entries):
+        assert set(entry) == {"id", "at", "kind", "credits", "balance", "about"}
+        assert entry["at"] == pytest.approx(time.time(), abs=60)
+        running += entry["credits"]
+        assert entry["balance"] == pytest.approx(running)
+    for entry in entries[:4]:
+        assert (entry["about"]["project"], entry["about"]["endpoint"]) == (client.project, "gen-3-image-klein")
+    assert entries[1]["about"]["cost"] == "0.9", "of the one that was settled"
+    assert entries[0]["about"]["cost"] == "0"
+    assert left(client) == entries[0]["balance"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 6, 1000])
+def test_the_pages_of_the_ledger_hold_every_entry_once(client: Client, administrator: Client, limit: int) -> None:
+    for _ in range(5):
+        client.accepted()
+    found: list[dict[str, Any]] = []
+    query: dict[str, Any] = {"limit": limit}
+    while True:
+        page = administrator.get("/v1/admin/ledger", params=query).json()
+        assert len(page["entries"]) <= limit
+        found += page["entries"]
+        if page["next"] is None:
+            break
+        query["before"] = page["next"]
+    assert found == ledger(administrator)
+    assert [entry["kind"] for entry in found] == ["hold"] * 5 + ["grant"]
+
+
+@pytest.mark.parametrize("path", ["/v1/admin/ledger", "/v1/admin/audit"])
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"before": ""}, "before"),
+        ({"before": "yesterday"}, "before"),
+        ({"before": "1"}, "before"),
+        ({"before": "1-"}, "before"),
+        ({"before": "-"}, "before"),
+        ({"before": "1-1 "}, "before"),
+        ({"before": "1" * 21 + "-0"}, "before"),
+    ],
+)
+def test_queries_that_are_refused(administrator: Client, path: str, query: dict[str, Any], field: str) -> None:
+    assert [loc for loc, _ in problems(administrator.get(path, params=query))] == [["query", field]]
+
+
+@pytest.mark.parametrize("path", ["/v1/admin/ledger", "/v1/admin/audit"])
+@pytest.mark.parametrize("before", ["0-0", "9" * 20 + "-0", "1-" + "9" * 20, "\N{ARABIC-INDIC DIGIT THREE}-1"])
+def test_before_what_can_be_no_entry(administrator: Client, path: str, before: str) -> None:
+    assert administrator.get(path, params={"before": before}).status_code in (200, 422)
+
+
+def grant(operator: Client, organization: str, **wanted: Any) -> httpx2.Response:
+    return operator.post(GRANTS, params={"organization": organization}, json=wanted)
+
+
+def test_a_grant_is_made_once(operator: Client, client: Client, organization: str, service: Service) -> None:
+    first = grant(operator, organization, id="june", credits=2.5, note="thanks")
+    assert (first.status_code, first.json()) == (200, {"credits": 102.5, "repeated": False})
+    for credits in (2.5, 7):
+        with service.unchanged():
+            again = grant(operator, organization, id="june", credits=credits)
+        assert (again.status_code, again.json()) == (200, {"credits": 102.5, "repeated": True})
+    assert left(client) == 102.5
+
+
+def test_a_grant_can_be_spent_at_once(operator: Client, service: Service) -> None:
+    with service.client(organization=service.worker.new_organization(credits=0)) as client:
+        assert client.submit().status_code == 402
+        grant(operator, client.organization, id="more", credits=1)
+        client.accepted()
+
+
+def test_the_ledger_tells_who_granted_and_why(operator: Client, administrator: Client, organization: str) -> None:
+    grant(operator, organization, id="june", credits=2.5, note="thanks")
+    entry = ledger(administrator, limit=1)[0]
+    (own,) = operator.get("/v1/admin/keys").json()["keys"]
+    assert (entry["kind"], entry["credits"], entry["balance"]) == ("grant", 2.5, 102.5)
+    assert entry["about"] == {"grant": "june", "by": own["id"], "note": "thanks"}
+
+
+def test_grants_of_two_organizations_do_not_meet(operator: Client, organization: str, worker: Worker) -> None:
+    for name, after in ((organization, 105), (worker.new_organization(credits=1), 6)):
+        assert grant(operator, name, id="june", credits=5).json() == {"credits": after, "repeated": False}
+
+
+def test_credits_are_taken_back_as_far_as_there_are_any(
+    operator: Client, client: Client, administrator: Client, organization: str, service: Service
+) -> None:
+    client.accepted()
+    with service.unchanged():
+        response = grant(operator, organization, id="back", credits=-100)
+    assert refusal(response, 409) == "There are only 99.1 credits to take back"
+    assert grant(operator, organization, id="back", credits=-99.1).json() == {"credits": 0, "repeated": False}
+    assert balance(administrator) == pytest.approx({"credits": 0, "held": COST, "spent": 0, "granted": COST})
+
+
+def test_what_is_left_is_told_in_full(operator: Client, organization: str) -> None:
+    grant(operator, organization, id="much", credits=1_234_467.125)
+    response = grant(operator, organization, id="back", credits=-1e9)
+    assert refusal(response, 409) == "There are only 1234567.125 credits to take back"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"credits": 1}, "id"),
+        ({"id": "", "credits": 1}, "id"),
+        ({"id": "x" * 101, "credits": 1}, "id"),
+        ({"id": "x"}, "credits"),
+        ({"id": "x", "credits": "many"}, "credits"),
+        ({"id": "x", "credits": 1e13}, "credits"),
+        ({"id": "x", "credits": -1e13}, "credits"),
+        ({"id": "x", "credits": float("nan")}, "credits"),
+        ({"id": "x", "credits": 1, "note": "x" * 501}, "note"),
+    ],
+)
+def test_grants_that_are_refused(
+    operator: Client, organization: str, service: Service, body: dict[str, Any], field: str
+) -> None:
+    with service.unchanged():
+        response = operator.post(
+            GRANTS,
+            params={"organization": organization},
+            content=json.dumps(body),
+            headers={"Content-Type": "application/json"},
+        )
+        assert [loc for loc, _ in problems(response)] == [["body", field]]
+
+
+def test_an_organization_that_is_not_there_gets_nothing(operator: Client, service: Service) -> None:
+    with service.unchanged():
+        assert refusal(grant(operator, "none", id="x", credits=1), 404) == "There is no such organization"

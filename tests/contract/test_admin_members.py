@@ -1,0 +1,94 @@
+"""Members of an organization, and its audit log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from running_service import Client, Service, problems, refusal
+
+PATH = "/v1/admin/members"
+ROLES = ["administrator", "developer", "billing_manager", "viewer"]
+
+
+def members(client: Client) -> dict[str, str]:
+    return {member["person"]: member["role"] for member in client.get(PATH).json()["members"]}
+
+
+def test_an_organization_begins_without_members(administrator: Client) -> None:
+    assert administrator.get(PATH).json() == {"members": []}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_member_comes_changes_and_goes(administrator: Client, role: str) -> None:
+    response = administrator.put(f"{PATH}/ann", json={"role": "viewer"})
+    assert (response.status_code, response.json()) == (200, {"person": "ann", "role": "viewer"})
+    assert administrator.put(f"{PATH}/ann", json={"role": role}).json() == {"person": "ann", "role": role}
+    assert members(administrator) == {"ann": role}
+    gone = administrator.delete(f"{PATH}/ann")
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert members(administrator) == {}
+
+
+@pytest.mark.parametrize("person", ["ann@example.org", "auth0|5f7c8ec7", "a b", "\N{GREEK SMALL LETTER OMEGA}", "100%"])
+def test_people_are_called_as_tokens_name_them(administrator: Client, person: str) -> None:
+    quoted = "".join(f"%{byte:02x}" for byte in person.encode())
+    assert administrator.put(f"{PATH}/{quoted}", json={"role": "viewer"}).json()["person"] == person
+    assert members(administrator) == {person: "viewer"}
+    assert administrator.delete(f"{PATH}/{quoted}").status_code == 204
+
+
+def test_people_whose_name_holds_a_slash(administrator: Client) -> None:
+    assert administrator.put(f"{PATH}/https:%2f%2fid.test%2fann", json={"role": "viewer"}).status_code == 200
+    assert members(administrator) == {"https://id.test/ann": "viewer"}
+
+
+@pytest.mark.parametrize("body", [{}, {"role": "operator"}, {"role": "king"}, {"role": None}])
+def test_what_no_member_can_be(administrator: Client, service: Service, body: dict[str, Any]) -> None:
+    with service.unchanged():
+        response = administrator.put(f"{PATH}/ann", json=body)
+        assert [loc for loc, _ in problems(response)] == [["body", "role"]]
+
+
+def test_someone_who_is_no_member_cannot_be_removed(administrator: Client, service: Service) -> None:
+    with service.unchanged():
+        assert refusal(administrator.delete(f"{PATH}/nobody"), 404) == "There is no such member"
+
+
+def test_a_name_that_is_too_long(administrator: Client) -> None:
+    response = administrator.put(f"{PATH}/{'x' * 201}", json={"role": "viewer"})
+    assert problems(response) == [(["path", "person"], "string_too_long")]
+
+
+def test_the_audit_log_tells_who_changed_what(administrator: Client) -> None:
+    administrator.put(f"{PATH}/ann", json={"role": "viewer"})
+    administrator.delete(f"{PATH}/ann")
+    page = administrator.get("/v1/admin/audit").json()
+    removed, added = page["changes"][:2]
+    assert (removed["action"], removed["subject"], removed["details"]) == ("remove member", "ann", {})
+    assert (added["action"], added["subject"], added["details"]) == ("set member", "ann", {"role": "viewer"})
+    (own,) = administrator.get("/v1/admin/keys").json()["keys"]
+    for change in (removed, added):
+        assert set(change) == {"id", "at", "actor", "action", "subject", "details"}
+        assert change["actor"] == own["id"]
+        assert change["at"] == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 1000])
+def test_the_pages_of_the_audit_log_hold_every_change_once(administrator: Client, limit: int) -> None:
+    for person in "abcde":
+        administrator.put(f"{PATH}/{person}", json={"role": "viewer"})
+    whole = administrator.get("/v1/admin/audit").json()
+    assert whole["next"] is None
+    found: list[dict[str, Any]] = []
+    query: dict[str, Any] = {"limit": limit}
+    while True:
+        page = administrator.get("/v1/admin/audit", params=query).json()
+        assert len(page["changes"]) <= limit
+        found += page["changes"]
+        if page["next"] is None:
+            break
+        query["before"] = page["next"]
+    assert found == whole["changes"]
+    assert [change["subject"] for change in found[:5]] == list("edcba"), "the newest come first"

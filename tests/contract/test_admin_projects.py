@@ -1,0 +1,175 @@
+"""Projects of an organization: made, looked at, changed."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from running_service import Client, Service, Worker, problems, refusal
+
+from serve_app.accounts.roles import Role
+from serve_app.tasks.task import Status
+
+PATH = "/v1/admin/projects"
+LIMITS = {"day": "limit_day", "week": "limit_week", "month": "limit_month"}
+
+
+@pytest.fixture
+def name() -> str:
+    return f"studio-{uuid.uuid4().hex}"
+
+
+def test_a_new_project_has_the_defaults(administrator: Client, organization: str, name: str) -> None:
+    response = administrator.post(PATH, json={"id": name})
+    assert response.status_code == 201
+    made = response.json()
+    spending = made.pop("spending")
+    assert made == {"id": name, "organization": organization, "weight": 1, "statuses": "full", "max_active": 24}
+    assert [each["window"] for each in spending] == ["day", "week", "month"]
+    for each in spending:
+        assert (each["spent"], each["limit"]) == (0, None)
+        assert datetime.fromisoformat(each["resets"]).utcoffset() is not None
+    assert administrator.get(f"{PATH}/{name}").json() == response.json()
+    assert response.json() in administrator.get(PATH).json()["projects"]
+
+
+def test_an_id_is_given_once_among_all_organizations(administrator: Client, service: Service, name: str) -> None:
+    administrator.post(PATH, json={"id": name})
+    with service.client(role=Role.ADMINISTRATOR, organization=service.worker.new_organization(0)) as stranger:
+        for client in (administrator, stranger):
+            for taken in (name, "default"):
+                with service.unchanged():
+                    assert refusal(client.post(PATH, json={"id": taken}), 409) == "There is a project of that id"
+
+
+def test_a_project_that_nobody_made_but_that_has_keys_is_taken(
+    administrator: Client, client: Client, service: Service
+) -> None:
+    client.accepted()
+    with service.unchanged():
+        assert refusal(administrator.post(PATH, json={"id": client.project}), 409)
+    assert administrator.get("/v1/admin/tasks", params={"project": client.project}).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": "a b"}, {"id": "a:b"}, {"id": "a" * 65}, {"id": None}])
+def test_what_no_project_can_be_called(administrator: Client, service: Service, body: dict[str, Any]) -> None:
+    with service.unchanged():
+        assert [loc for loc, _ in problems(administrator.post(PATH, json=body))] == [["body", "id"]]
+
+
+@pytest.mark.parametrize(
+    "change", [{"weight": 2.5}, {"statuses": "basic"}, {"max_active": 3}], ids=lambda change: "".join(change)
+)
+def test_a_change_is_seen_at_once_and_null_takes_it_back(administrator: Client, change: dict[str, Any]) -> None:
+    path = f"{PATH}/{administrator.project}"
+    before = administrator.get(path).json()
+    response = administrator.patch(path, json=change)
+    assert response.status_code == 200
+    assert response.json() == administrator.get(path).json() == before | change, "nothing else changed"
+    assert administrator.patch(path, json=dict.fromkeys(change)).json() == before
+
+
+@pytest.mark.parametrize("window", LIMITS)
+def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: str) -> None:
+    path = f"{PATH}/{administrator.project}"
+    cost = administrator.submit().json()["cost"]
+    changed = administrator.patch(path, json={LIMITS[window]: 12.5}).json()
+    shown = {each["window"]: (each["spent"], each["limit"]) for each in changed["spending"]}
+    assert shown == {each: (cost, 12.5 if each == window else None) for each in LIMITS}
+    removed = administrator.patch(path, json={LIMITS[window]: None}).json()
+    assert {each["limit"] for each in removed["spending"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"weight": 0}, "weight"),
+        ({"weight": -1}, "weight"),
+        ({"weight": 1001}, "weight"),
+        ({"weight": "much"}, "weight"),
+        ({"statuses": "some"}, "statuses"),
+        ({"max_active": 0}, "max_active"),
+        ({"max_active": 1.5}, "max_active"),
+        ({"max_active": 1_000_001}, "max_active"),
+        ({"limit_day": -1}, "limit_day"),
+        ({"limit_week": 1e13}, "limit_week"),
+        ({"limit_month": "none"}, "limit_month"),
+        ({"organization": "default"}, "organization"),
+        ({"id": "other"}, "id"),
+    ],
+)
+def test_changes_that_are_refused(administrator: Client, service: Service, change: dict[str, Any], field: str) -> None:
+    with service.unchanged():
+        response = administrator.patch(f"{PATH}/{administrator.project}", json={"weight": 1, **change})
+        assert [loc for loc, _ in problems(response)] == [["body", field]]
+
+
+def test_a_change_of_nothing_is_refused(administrator: Client, service: Service) -> None:
+    with service.unchanged():
+        response = administrator.patch(f"{PATH}/{administrator.project}", json={})
+        assert [loc for loc, _ in problems(response)] == [["body"]]
+
+
+def test_an_unknown_project(administrator: Client) -> None:
+    for response in (
+        administrator.get(f"{PATH}/none"),
+        administrator.patch(f"{PATH}/none", json={"weight": 1}),
+        administrator.get("/v1/admin/tasks", params={"project": "none"}),
+    ):
+        assert refusal(response, 404) == "There is no such project"
+
+
+def test_statuses_of_a_project_are_those_that_polling_tells(
+    administrator: Client, service: Service, worker: Worker, name: str
+) -> None:
+    administrator.post(PATH, json={"id": name})
+    administrator.patch(f"{PATH}/{name}", json={"statuses": "basic"})
+    with service.client(name, organization=administrator.organization) as client:
+        task_id = client.accepted()
+        worker.advance(task_id, Status.GENERATING)
+        assert client.poll(task_id).json()["status"] == "Pending"
+
+
+def test_a_key_that_came_before_its_project_was_made_sees_it(service: Service) -> None:
+    with service.client(role=Role.ADMINISTRATOR) as client:
+        shown = client.get(f"{PATH}/{client.project}")
+        assert (shown.status_code, shown.json()["organization"]) == (200, "default")
+        assert client.patch(f"{PATH}/{client.project}", json={"weight": 2}).json()["weight"] == 2
+        assert client.project in [project["id"] for project in client.get(PATH).json()["projects"]]
+
+
+def test_the_tasks_of_every_project_of_the_organization(administrator: Client, service: Service) -> None:
+    with service.client(organization=administrator.organization) as client:
+        tasks = [client.accepted() for _ in range(3)]
+        found: list[str] = []
+        query: dict[str, Any] = {"project": client.project, "limit": 2}
+        while True:
+            page = administrator.get("/v1/admin/tasks", params=query).json()
+            found += [task["id"] for task in page["tasks"]]
+            if page["next"] is None:
+                break
+            query["cursor"] = page["next"]
+        client.delete(f"/v1/tasks/{tasks[0]}")
+        active = administrator.get("/v1/admin/tasks", params={"project": client.project, "active": True}).json()
+    assert sorted(found) == sorted(tasks)
+    assert {task["id"] for task in active["tasks"]} == set(tasks[1:])
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({}, "project"), ({"project": "x", "limit": 0}, "limit"), ({"project": "default", "cursor": "x"}, "cursor")],
+)
+def test_queries_for_tasks_that_are_refused(operator: Client, query: dict[str, Any], field: str) -> None:
+    assert [loc for loc, _ in problems(operator.get("/v1/admin/tasks", params=query))] == [["query", field]]
+
+
+def test_what_is_done_to_projects_is_in_the_audit_log(administrator: Client, name: str) -> None:
+    administrator.post(PATH, json={"id": name})
+    administrator.patch(f"{PATH}/{name}", json={"limit_day": 2.5, "max_active": None})
+    newest, before, *_ = administrator.get("/v1/admin/audit").json()["changes"]
+    assert (newest["action"], newest["subject"]) == ("change project", name)
+    assert newest["details"] == {"limit_day": "2500", "max_active": ""}
+    assert (before["action"], before["subject"]) == ("create project", name)
+    assert newest["actor"] == before["actor"]

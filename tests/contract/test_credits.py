@@ -1,0 +1,120 @@
+"""Credits: held at submission, settled or given back at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from picture_web import encoded, picture
+from running_service import Client, Service, Worker, refusal
+
+from serve_app.tasks.task import Status
+
+COST = 0.9
+"""Of the picture that `Client.submit` asks for."""
+
+
+@pytest.fixture
+def client(service: Service, organization: str) -> Iterator[Client]:
+    """Of an organization with 100 credits, which no other test uses."""
+    with service.client(organization=organization) as client:
+        yield client
+
+
+@pytest.fixture
+def poor(service: Service) -> Iterator[Client]:
+    """Of an organization that can pay for just one picture."""
+    with service.client(organization=service.worker.new_organization(credits=1)) as client:
+        yield client
+
+
+def left(client: Client) -> float:
+    response = client.get("/v1/credits")
+    assert (response.status_code, set(response.json())) == (200, {"credits"})
+    return response.json()["credits"]
+
+
+def balance(administrator: Client) -> dict[str, float]:
+    return administrator.get("/v1/admin/credits").json()
+
+
+@pytest.mark.parametrize("credits", [0, 0.001, 0.899])
+def test_with_too_few_credits_nothing_is_left_behind(service: Service, credits: float) -> None:
+    with service.client(organization=service.worker.new_organization(credits)) as client:
+        for body in ({}, {"images": [encoded(picture())]}):
+            with service.unchanged():
+                assert refusal(client.submit(**body), 402) == "Insufficient credits"
+        assert client.get("/v1/tasks").json()["tasks"] == []
+        assert left(client) == credits
+
+
+def test_a_price_of_all_there_is_can_be_paid(service: Service) -> None:
+    with service.client(organization=service.worker.new_organization(COST)) as client:
+        client.accepted()
+        assert left(client) == 0
+
+
+def test_what_is_held_cannot_be_spent_twice(poor: Client, service: Service) -> None:
+    first = poor.accepted()
+    with service.unchanged():
+        assert refusal(poor.submit(), 402) == "Insufficient credits"
+    poor.delete(f"/v1/tasks/{first}")
+    poor.accepted()
+
+
+def test_a_repeat_under_an_idempotency_key_is_answered_without_credits(poor: Client) -> None:
+    poor.headers["Idempotency-Key"] = "once"
+    first = poor.submit()
+    again = poor.submit()
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert left(poor) == pytest.approx(1 - COST)
+
+
+def test_a_hold_lowers_what_is_left_at_once(client: Client, administrator: Client) -> None:
+    cost = client.submit(resolution="2k").json()["cost"]
+    assert left(client) == pytest.approx(100 - cost)
+    assert balance(administrator) == pytest.approx({"credits": 100 - cost, "held": cost, "spent": 0, "granted": 100})
+
+
+def test_all_projects_of_an_organization_pay_from_one_purse(client: Client, administrator: Client) -> None:
+    client.accepted()
+    administrator.accepted()
+    assert left(client) == left(administrator) == pytest.approx(100 - 2 * COST)
+
+
+def test_a_result_settles_at_the_price_quoted(client: Client, administrator: Client, worker: Worker) -> None:
+    submitted = client.submit().json()
+    assert "cost" not in client.poll(submitted["id"]).json()
+    worker.deliver(submitted["id"], picture(form="JPEG"))
+    assert client.poll(submitted["id"]).json()["cost"] == submitted["cost"] == COST
+    assert left(client) == pytest.approx(100 - COST)
+    assert balance(administrator) == pytest.approx({"credits": 100 - COST, "held": 0, "spent": COST, "granted": 100})
+
+
+@pytest.mark.parametrize("status", [Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED, None])
+def test_without_a_result_all_comes_back(
+    client: Client, administrator: Client, worker: Worker, status: Status | None
+) -> None:
+    task_id = client.accepted()
+    if status is None:
+        assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
+    else:
+        worker.end(task_id, status)
+    assert client.poll(task_id).json().get("cost") is None
+    assert left(client) == 100
+    assert balance(administrator) == {"credits": 100, "held": 0, "spent": 0, "granted": 100}
+
+
+def test_cancelling_twice_gives_back_once(client: Client) -> None:
+    client.accepted()
+    task_id = client.accepted()
+    for _ in range(2):
+        client.delete(f"/v1/tasks/{task_id}")
+    assert left(client) == pytest.approx(100 - COST)
+
+
+def test_what_was_spent_does_not_come_back(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.deliver(task_id, picture(form="JPEG"))
+    assert refusal(client.delete(f"/v1/tasks/{task_id}"), 409)
+    assert left(client) == pytest.approx(100 - COST)

@@ -1,0 +1,316 @@
+"""Models that organizations run themselves: who may, and what they report of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from redis import Redis as RawRedis
+from running_service import Client, Service, problems, refusal
+
+from serve_app import redis_client
+from serve_app.accounts.licences import LicenceStore
+from serve_app.accounts.roles import Role
+from serve_app.accounts.windows import day_number
+
+MODEL, OTHER_MODEL = "flux-1-dev", "flux-tools"
+LICENCES = "/v1/admin/licences"
+
+
+@pytest.fixture
+def licensed(operator: Client, organization: str) -> str:
+    """An organization with a licence of MODEL."""
+    change_licence(operator, "PUT", organization)
+    return organization
+
+
+@pytest.fixture
+def developer(service: Service, licensed: str) -> Iterator[Client]:
+    with service.client(organization=licensed) as client:
+        yield client
+
+
+@pytest.fixture
+def billing_manager(service: Service, licensed: str) -> Iterator[Client]:
+    with service.client(role=Role.BILLING_MANAGER, organization=licensed) as client:
+        yield client
+
+
+def change_licence(operator: Client, method: str, organization: str, model: str = MODEL) -> None:
+    response = operator.request(method, f"{LICENCES}/{model}", params={"organization": organization})
+    assert response.status_code == 204, response.text
+
+
+def report(client: Client, model: str = MODEL, **body: Any) -> httpx2.Response:
+    return client.post(f"/v1/licenses/models/{model}/usage", json=body)
+
+
+def counted(client: Client, **query: Any) -> dict[str, int]:
+    """Reported generations by model, over all days asked for; by default those around now."""
+    today = datetime.now(UTC).date()
+    query = {"since": today - timedelta(days=1), "until": today + timedelta(days=1), **query}
+    response = client.get(f"{LICENCES}/usage", params={name: str(value) for name, value in query.items()})
+    assert response.status_code == 200, response.text
+    sums: Counter[str] = Counter()
+    for each in response.json()["usage"]:
+        sums[each["model"]] += each["generations"]
+    return dict(sums)
+
+
+def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: Client) -> None:
+    response = report(developer, number_of_generations=3)
+    assert (response.status_code, response.json()) == (200, {"message": f"Recorded 3 generations of {MODEL}"})
+    assert report(developer, number_of_generations=4).status_code == 200
+    assert counted(billing_manager) == {MODEL: 7}
+
+
+def test_one_generation_is_reported_where_no_number_is_given(developer: Client, billing_manager: Client) -> None:
+    response = report(developer)
+    assert (response.status_code, response.json()) == (200, {"message": f"Recorded 1 generations of {MODEL}"})
+    assert counted(billing_manager) == {MODEL: 1}
+
+
+def test_the_largest_number_is_recorded(developer: Client, billing_manager: Client) -> None:
+    for _ in range(3):
+        assert report(developer, number_of_generations=1_000_000_000).status_code == 200
+    assert counted(billing_manager) == {MODEL: 3_000_000_000}
+
+
+def test_projects_of_an_organization_report_together(
+    service: Service, developer: Client, licensed: str, billing_manager: Client
+) -> None:
+    with service.client(organization=licensed) as colleague:
+        assert colleague.project != developer.project
+        for client in (developer, colleague):
+            assert report(client).status_code == 200
+    assert counted(billing_manager) == {MODEL: 2}
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (0, "greater_than"),
+        (-1, "greater_than"),
+        (1_000_000_001, "less_than_equal"),
+        (10**30, "less_than_equal"),
+        (1.5, "int_type"),
+        (1.0, "int_type"),
+        ("1", "int_type"),
+        (True, "int_type"),
+        (None, "int_type"),
+        ([1], "int_type"),
+        ({}, "int_type"),
+    ],
+    ids=str,
+)
+def test_what_is_no_number_of_generations(
+    service: Service, developer: Client, billing_manager: Client, number: Any, kind: str
+) -> None:
+    with service.unchanged():
+        response = report(developer, number_of_generations=number)
+    assert problems(response) == [(["body", "number_of_generations"], kind)]
+    assert counted(billing_manager) == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3"])
+def test_what_is_no_report(service: Service, developer: Client, body: bytes) -> None:
+    with service.unchanged():
+        response = developer.post(
+            f"/v1/licenses/models/{MODEL}/usage", content=body, headers={"Content-Type": "application/json"}
+        )
+    [(loc, _)] = problems(response)
+    assert loc[0] == "body"
+
+
+@pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "flux3-klein", "x" * 100])
+def test_a_model_that_nobody_can_license(service: Service, developer: Client, model: str) -> None:
+    with service.unchanged():
+        response = report(developer, model)
+    said = refusal(response, 400)
+    assert "not supported" in said
+    assert "flux-1-dev, flux-1-kontext-dev, flux-tools" in said
+
+
+def test_a_model_that_is_not_licensed(service: Service, developer: Client, billing_manager: Client) -> None:
+    with service.unchanged():
+        response = report(developer, OTHER_MODEL)
+    assert refusal(response, 403) == f"{OTHER_MODEL} is not licensed for this organization"
+    assert counted(billing_manager) == {}
+
+
+def test_the_licence_of_another_organization_is_of_no_use(service: Service, licensed: str, client: Client) -> None:
+    with service.unchanged():
+        response = report(client)
+    assert refusal(response, 403) == f"{MODEL} is not licensed for this organization"
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING_MANAGER])
+def test_who_may_not_generate_may_not_report(service: Service, licensed: str, role: Role) -> None:
+    with service.client(role=role, organization=licensed) as client, service.unchanged():
+        assert "no permission to generate" in refusal(report(client), 403)
+
+
+def test_without_a_key_nothing_is_reported(service: Service, developer: Client) -> None:
+    del developer.headers["x-key"]
+    with service.unchanged():
+        assert refusal(report(developer), 403) == "Not authenticated"
+
+
+def test_a_licence_holds_from_the_next_report_on_and_no_longer_than_until_it_is_withdrawn(
+    operator: Client, developer: Client, billing_manager: Client, licensed: str
+) -> None:
+    assert report(developer, OTHER_MODEL).status_code == 403
+    change_licence(operator, "PUT", licensed, OTHER_MODEL)
+    assert report(developer, OTHER_MODEL).status_code == 200
+    change_licence(operator, "DELETE", licensed, OTHER_MODEL)
+    assert report(developer, OTHER_MODEL).status_code == 403
+    # The other licence is as it was, and what was counted stays.
+    assert report(developer).status_code == 200
+    assert counted(billing_manager) == {MODEL: 1, OTHER_MODEL: 1}
+
+
+def test_licences_are_listed_with_when_they_began(operator: Client, billing_manager: Client, licensed: str) -> None:
+    before = billing_manager.get(LICENCES).json()
+    [licence] = before["licences"]
+    assert licence["model"] == MODEL
+    assert time.time() - 300 < licence["since"] <= time.time() + 1
+    change_licence(operator, "PUT", licensed)  # once more changes nothing
+    assert billing_manager.get(LICENCES).json() == before
+    change_licence(operator, "PUT", licensed, OTHER_MODEL)
+    assert [each["model"] for each in billing_manager.get(LICENCES).json()["licences"]] == [MODEL, OTHER_MODEL]
+
+
+def test_who_changed_a_licence_is_in_the_audit_log(operator: Client, administrator: Client, licensed: str) -> None:
+    change_licence(operator, "DELETE", licensed)
+    changes = administrator.get("/v1/admin/audit").json()["changes"]
+    noted = [(each["action"], each["subject"]) for each in changes]
+    assert noted[:2] == [("withdraw licence", MODEL), ("license model", MODEL)]
+    assert changes[0]["actor"] == changes[1]["actor"]
+
+
+def test_licences_that_can_not_be_changed(service: Service, operator: Client, licensed: str) -> None:
+    def changed(method: str, model: str, organization: str) -> str:
+        response = operator.request(method, f"{LICENCES}/{model}", params={"organization": organization})
+        return refusal(response, 404)
+
+    with service.unchanged():
+        assert changed("PUT", "unheard-of", licensed) == "There is no such model"
+        assert changed("DELETE", OTHER_MODEL, licensed) == "There is no such licence"
+        assert changed("DELETE", "unheard-of", licensed) == "There is no such licence"
+        for method in ("PUT", "DELETE"):
+            assert changed(method, MODEL, "nobody") == "There is no such organization"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.OPERATOR])
+def test_only_an_operator_changes_licences(service: Service, licensed: str, role: Role, method: str) -> None:
+    with service.client(role=role, organization=licensed) as client, service.unchanged():
+        assert "no permission to operate" in refusal(client.request(method, f"{LICENCES}/{MODEL}"), 403)
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        (Role.ADMINISTRATOR, True),
+        (Role.BILLING_MANAGER, True),
+        (Role.VIEWER, True),
+        (Role.OPERATOR, True),
+        (Role.DEVELOPER, False),
+    ],
+)
+def test_who_may_read_what_was_reported(service: Service, licensed: str, role: Role, may: bool) -> None:
+    with service.client(role=role, organization=licensed) as client:
+        assert client.get(LICENCES).status_code == 200
+        response = client.get(f"{LICENCES}/usage")
+    if may:
+        assert response.status_code == 200
+    else:
+        assert "no permission to read money" in refusal(response, 403)
+
+
+def test_another_organization_sees_nothing_of_it(
+    service: Service, developer: Client, operator: Client, licensed: str
+) -> None:
+    assert report(developer, number_of_generations=5).status_code == 200
+    stranger = service.worker.new_organization(credits=1)
+    with service.client(role=Role.ADMINISTRATOR, organization=stranger) as client:
+        assert client.get(LICENCES).json() == {"licences": []}
+        assert counted(client) == {}
+        for path in (LICENCES, f"{LICENCES}/usage"):
+            assert refusal(client.get(path, params={"organization": licensed}), 404) == "There is no such organization"
+    assert counted(operator, organization=licensed) == {MODEL: 5}
+    assert counted(operator, organization=stranger) == {}
+
+
+def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: Client, licensed: str) -> None:
+    first = date(2026, 2, 27)
+    redis = RawRedis.from_url(service.settings.redis_url)
+    for offset, counts in ((0, {MODEL: 3}), (2, {OTHER_MODEL: 1, MODEL: 4}), (3, {MODEL: 9})):
+        day = day_number(first + timedelta(days=offset))
+        redis.hset(f"{service.settings.redis.prefix}generations:{licensed}:{day}", mapping=counts)  # type: ignore[arg-type]
+    redis.close()
+    response = billing_manager.get(f"{LICENCES}/usage", params={"since": "2026-02-27", "until": "2026-03-01"})
+    assert response.json() == {
+        "usage": [
+            {"day": "2026-02-27", "model": MODEL, "generations": 3},
+            {"day": "2026-03-01", "model": MODEL, "generations": 4},
+            {"day": "2026-03-01", "model": OTHER_MODEL, "generations": 1},
+        ]
+    }
+    assert counted(billing_manager, since="2026-02-28", until="2026-02-28") == {}
+
+
+def test_a_report_made_now_is_of_today(developer: Client, billing_manager: Client) -> None:
+    before = datetime.now(UTC).date()
+    assert report(developer).status_code == 200
+    after = datetime.now(UTC).date()
+    query = {"since": str(before), "until": str(after)}
+    [day] = billing_manager.get(f"{LICENCES}/usage", params=query).json()["usage"]
+    assert day["day"] in (str(before), str(after))
+
+
+@pytest.mark.parametrize(
+    ("query", "loc"),
+    [
+        ({"since": "2026-03-02", "until": "2026-03-01"}, "until"),
+        ({"since": "2025-01-01", "until": "2026-03-01"}, "since"),
+        ({"since": "yesterday"}, "since"),
+        ({"until": "2026-02-30"}, "until"),
+    ],
+    ids=["out-of-order", "too-many-days", "no-date", "no-such-day"],
+)
+def test_days_that_can_not_be_reported_on(billing_manager: Client, query: dict[str, str], loc: str) -> None:
+    response = billing_manager.get(f"{LICENCES}/usage", params=query)
+    assert [where for where, _ in problems(response)] == [["query", loc]]
+
+
+@pytest.fixture
+def counting_fails(service: Service, licensed: str) -> Iterator[None]:
+    """The store is out of reach for reports, and for nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    broken = LicenceStore(redis_client.connect(f"redis://127.0.0.1:{port}", retries=0))
+    whole = service.app.state.services
+    service.app.state.services = dataclasses.replace(whole, licences=broken)
+    yield
+    service.app.state.services = whole
+
+
+@pytest.mark.usefixtures("counting_fails")
+def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
+    with service.unchanged():
+        response = report(developer, number_of_generations=2)
+    assert refusal(response, 500).startswith("Usage could not be processed")
+
+
+@pytest.mark.usefixtures("counting_fails")
+def test_what_is_wrong_with_a_report_comes_before_counting_it(service: Service, developer: Client) -> None:
+    assert report(developer, "unheard-of").status_code == 400
+    assert report(developer, number_of_generations=0).status_code == 422

@@ -1,0 +1,166 @@
+"""What a request would cost: the same as what it does cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from image_endpoints import MASK, PHOTO
+from picture_web import PictureWeb, encoded, picture
+from running_service import ENDPOINT, Client, Service, Worker, problems, refusal
+
+SMALL, LARGE = encoded(picture(512, 512)), encoded(picture(1600, 1200))
+
+
+def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
+    return client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": body})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("gen-3-image-klein", {"prompt": "a cat"}),
+        ("gen-3-image-klein", {"prompt": "a cat", "resolution": "4k"}),
+        ("gen-3-image-klein", {"prompt": "a cat", "width": 1280, "height": 720}),
+        ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL]}),
+        ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL] * 5, "resolution": "2k"}),
+        ("gen-2-max", {"prompt": "a cat"}),
+        ("gen-2-max", {"prompt": "a cat", "width": 2048, "height": 1024}),
+        ("gen-2-max", {"prompt": "a cat", "input_image": LARGE, "input_image_2": SMALL}),
+        ("gen-2-pro-preview", {"prompt": "a cat", "input_image": SMALL}),
+        ("gen-2-pro", {"prompt": "a cat", "width": 1024, "height": 1536}),
+        ("gen-kontext-pro", {"prompt": "a cat"}),
+        ("gen-kontext-pro", {"prompt": "a cat", "input_image": LARGE, "aspect_ratio": "16:9"}),
+    ],
+)
+def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body: dict[str, Any]) -> None:
+    response = priced(client, endpoint, body)
+    assert response.status_code == 200, response.text
+    submitted = client.order(endpoint, **body).json()
+    assert response.json() == {name: submitted[name] for name in ("cost", "input_mp", "output_mp")}
+    assert response.json()["cost"] > 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("gen-pro", {"prompt": "a cat"}),
+        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": MASK}),
+        ("gen-pro-1.0-canny", {"prompt": "a cat", "control_image": PHOTO}),
+    ],
+)
+def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
+    client: Client, worker: Worker, endpoint: str, body: dict[str, Any]
+) -> None:
+    price = priced(client, endpoint, body).json()
+    submitted = client.order(endpoint, **body).json()
+    assert submitted["cost"] is None
+    worker.deliver(submitted["id"], picture(form="JPEG"))
+    assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == 5
+
+
+def test_tuned_models_have_their_price(client: Client, worker: Worker) -> None:
+    body = {"prompt": "a cat", "finetune_id": worker.new_finetune(client.project)}
+    price = priced(client, "gen-3-image-klein-finetuned", body).json()
+    assert price["cost"] == client.order("gen-3-image-klein-finetuned", **body).json()["cost"]
+
+
+def test_pictures_by_address_count_as_well(client: Client, web: PictureWeb) -> None:
+    by_address = priced(
+        client, "gen-3-image-klein", {"prompt": "x", "images": [web.put("/pricing", picture(512, 512))]}
+    )
+    assert by_address.json() == priced(client, "gen-3-image-klein", {"prompt": "x", "images": [SMALL]}).json()
+
+
+@pytest.mark.parametrize("pictures", [{}, {"images": [SMALL]}, {"images": [LARGE, SMALL]}], ids=["none", "one", "two"])
+def test_nothing_is_kept(client: Client, service: Service, pictures: dict[str, list[str]]) -> None:
+    with service.unchanged():
+        assert priced(client, "gen-3-image-klein", {"prompt": "a cat", **pictures}).status_code == 200
+    assert client.get("/v1/tasks").json()["tasks"] == []
+
+
+def test_without_credits_the_price_is_told_all_the_same(service: Service) -> None:
+    with service.client(organization=service.worker.new_organization(credits=0)) as client:
+        assert priced(client, "gen-3-image-klein", {"prompt": "a cat"}).json()["cost"] == 0.9
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/gen-9", "", "/v1/", "/v1/tasks", "/v2/gen-2-max", "/v1/gen-2-max/", "https://other.test/v1/gen-2-max"]
+)
+def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
+    with service.unchanged():
+        response = client.post("/v1/pricing", json={"path": path, "body": {"prompt": "a cat"}})
+    assert refusal(response, 404) == "Not Found"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("gen-3-image-klein", {}),
+        ("gen-3-image-klein", {"prompt": "x", "steps": 99}),
+        ("gen-3-image-klein", {"prompt": "x", "width": 64}),
+        ("gen-3-image-klein", {"prompt": "x", "images": [SMALL] * 11}),
+        ("gen-3-image-klein", {"prompt": 3, "seed": "x"}),
+        ("gen-2-max", {"prompt": "x", "width": 1}),
+        ("gen-pro-1.0-fill", {"mask": MASK}),
+    ],
+)
+def test_an_invalid_body_is_refused_as_if_it_were_submitted(
+    client: Client, service: Service, endpoint: str, body: dict[str, Any]
+) -> None:
+    with service.unchanged():
+        answer = problems(priced(client, endpoint, body))
+    assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
+    assert all(loc[:2] == ["body", "body"] for loc, _ in answer)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
+        ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
+        ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
+    ],
+)
+def test_a_picture_that_cannot_be_used_is_named_within_the_body(
+    client: Client, service: Service, endpoint: str, body: dict[str, Any]
+) -> None:
+    with service.unchanged():
+        answer = problems(priced(client, endpoint, body))
+    assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("gen-3-image-klein", {"prompt": "x", "safety_tolerance": 6}),
+        ("gen-3-image-klein", {"prompt": "x", "webhook_url": "http://127.0.0.1/"}),
+        ("gen-3-image-klein-finetuned", {"prompt": "x", "finetune_id": "none"}),
+    ],
+    ids=["safety", "webhook", "tuned model"],
+)
+def test_what_would_not_be_accepted_has_no_price(client: Client, endpoint: str, body: dict[str, Any]) -> None:
+    assert priced(client, endpoint, body).status_code == client.order(endpoint, **body).status_code
+
+
+@pytest.mark.parametrize(
+    ("request_body", "loc"),
+    [
+        ({}, ["body", "path"]),
+        ({"path": ENDPOINT}, ["body", "body"]),
+        ({"path": ENDPOINT, "body": "prompt"}, ["body", "body"]),
+        ({"path": ENDPOINT, "body": None}, ["body", "body"]),
+        ({"path": 3, "body": {}}, ["body", "path"]),
+        ({"path": "x" * 201, "body": {}}, ["body", "path"]),
+    ],
+)
+def test_requests_of_another_form(client: Client, request_body: dict[str, Any], loc: list[str]) -> None:
+    assert problems(client.post("/v1/pricing", json=request_body))[0][0] == loc
+
+
+def test_no_error_repeats_what_was_sent(client: Client) -> None:
+    secret = "hunter2-hunter2"
+    response = priced(client, "gen-3-image-klein", {"prompt": "x", "webhook_secret": f"whsec_{secret}!", "steps": 99})
+    assert secret not in response.text
+    problems(response)

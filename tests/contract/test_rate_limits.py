@@ -1,0 +1,117 @@
+"""How fast a key may submit, and how many tasks a project may have."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from picture_web import encoded, picture
+from running_service import Client, Service, StartService, refusal
+
+from serve_app.settings import TaskSettings
+
+LEFT = re.compile(r'"requests";r=(\d+);t=(\d+)')
+EVERY_S = 1000
+"""Slow enough that none comes back while a test runs."""
+
+
+@pytest.fixture
+def slow_service(start_service: StartService) -> Service:
+    return start_service(tasks=TaskSettings(requests_per_s=1 / EVERY_S, burst=3))
+
+
+def remaining(headers: object) -> tuple[int, int]:
+    """What is left, and the seconds until there is more."""
+    found = LEFT.fullmatch(str(headers))
+    assert found, headers
+    return int(found[1]), int(found[2])
+
+
+def test_accepted_submissions_count_down(slow_service: Service) -> None:
+    with slow_service.client() as client:
+        for left in (2, 1, 0):
+            response = client.submit()
+            assert response.status_code == 200
+            assert response.headers["ratelimit-policy"] == f'"requests";q=3;w={3 * EVERY_S}'
+            found, until_more = remaining(response.headers["ratelimit"])
+            assert found == left
+            assert 1 <= until_more <= EVERY_S
+
+
+def test_one_too_many_is_told_when_to_come_back_and_leaves_nothing(slow_service: Service) -> None:
+    with slow_service.client() as client, slow_service.client() as other:
+        for _ in range(3):
+            client.accepted()
+        for body in ({}, {"images": [encoded(picture())]}):
+            with slow_service.unchanged():
+                response = client.submit(**body)
+            assert refusal(response, 429).startswith("Too many requests")
+            wait = int(response.headers["retry-after"])
+            assert 1 <= wait <= EVERY_S
+            assert remaining(response.headers["ratelimit"]) == (0, wait)
+            assert response.headers["ratelimit-policy"] == f'"requests";q=3;w={3 * EVERY_S}'
+        assert remaining(other.submit().headers["ratelimit"])[0] == 2, "another key is unaffected"
+
+
+def test_keys_of_one_project_are_counted_one_by_one(slow_service: Service) -> None:
+    with slow_service.client() as client, slow_service.client(client.project) as colleague:
+        for _ in range(3):
+            client.accepted()
+        assert client.submit().status_code == 429
+        colleague.accepted()
+
+
+def test_what_was_refused_does_not_count(slow_service: Service) -> None:
+    with slow_service.client() as client:
+        for _ in range(5):
+            assert client.submit(steps=99).status_code == 422
+        assert remaining(client.submit().headers["ratelimit"])[0] == 2
+
+
+def test_a_repeat_under_an_idempotency_key_does_not_count(slow_service: Service) -> None:
+    with slow_service.client(headers={"Idempotency-Key": "once"}) as client:
+        first = client.submit()
+        for _ in range(5):
+            assert client.submit().json() == first.json()
+        client.headers["Idempotency-Key"] = "another"
+        assert remaining(client.submit().headers["ratelimit"])[0] == 1
+
+
+def test_only_submissions_are_counted(slow_service: Service) -> None:
+    request = {"path": "/v1/gen-3-image-klein", "body": {"prompt": "a cat"}}
+    with slow_service.client() as client:
+        for _ in range(5):
+            assert client.get("/v1/tasks").status_code == 200
+            assert client.post("/v1/pricing", json=request).status_code == 200
+        response = client.submit()
+        assert remaining(response.headers["ratelimit"])[0] == 2
+        assert "ratelimit" not in client.get("/v1/tasks").headers
+
+
+def test_a_fast_key_may_come_back_in_a_second_at_the_earliest(start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(requests_per_s=2, burst=1))
+    with service.client() as client:
+        assert remaining(client.submit().headers["ratelimit"]) == (0, 1)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_projects_own_number_of_active_tasks(
+    service: Service, administrator: Client, organization: str, most: int
+) -> None:
+    with service.client(organization=organization) as client:
+        path = f"/v1/admin/projects/{client.project}"
+        administrator.patch(path, json={"max_active": most})
+        first, *_ = [client.accepted() for _ in range(most)]
+        for body in ({}, {"images": [encoded(picture())]}):
+            with service.unchanged():
+                response = client.submit(**body)
+            assert refusal(response, 429) == f"Too many active tasks: this project may have {most} at a time"
+            assert int(response.headers["retry-after"]) >= 1
+        administrator.accepted()
+        client.delete(f"/v1/tasks/{first}")
+        client.accepted()
+        administrator.patch(path, json={"max_active": most + 1})
+        client.accepted()
+        assert client.submit().status_code == 429
+        administrator.patch(path, json={"max_active": None})
+        client.accepted()

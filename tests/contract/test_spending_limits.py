@@ -1,0 +1,159 @@
+"""Spending limits of projects, by day, week and month."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from picture_web import encoded, picture
+from running_service import Client, Service, Worker, refusal
+
+from serve_app.accounts.windows import day_number
+from serve_app.tasks.task import Status
+
+WINDOWS = ["day", "week", "month"]
+COST = 0.9
+"""Of the picture that `Client.submit` asks for."""
+TOLD = re.compile(
+    r"Spending limit reached: this project may spend (?P<limit>[\d.]+) credits a (?P<window>day|week|month) "
+    r"and has spent (?P<spent>[\d.]+), tasks on their way included; it resets at (?P<resets>\d{4}-\d\d-\d\dT00:00:00Z)"
+)
+
+
+@pytest.fixture
+def client(service: Service, organization: str) -> Iterator[Client]:
+    """A developer of a project in the administrator's organization."""
+    with service.client(organization=organization) as client:
+        yield client
+
+
+def limit(administrator: Client, client: Client, **limits: float | None) -> dict[str, dict[str, Any]]:
+    changes = {f"limit_{window}": amount for window, amount in limits.items()}
+    response = administrator.patch(f"/v1/admin/projects/{client.project}", json=changes)
+    assert response.status_code == 200, response.text
+    return {each["window"]: each for each in response.json()["spending"]}
+
+
+def told(client: Client, service: Service, **body: Any) -> dict[str, str]:
+    """What the refusal of a submission says, which leaves nothing behind."""
+    with service.unchanged():
+        response = client.submit(**body)
+    told = TOLD.fullmatch(refusal(response, 402))
+    assert told, response.text
+    until = datetime.fromisoformat(told["resets"]).timestamp() - time.time()
+    assert int(response.headers["retry-after"]) == pytest.approx(until, abs=60)
+    assert int(response.headers["retry-after"]) >= 1
+    return told.groupdict()
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_refusal_tells_all_there_is_to_know(
+    administrator: Client, client: Client, service: Service, window: str
+) -> None:
+    spending = limit(administrator, client, **{window: 2.5})
+    client.accepted()
+    client.accepted()
+    said = told(client, service, images=[encoded(picture())])
+    resets = datetime.fromisoformat(said.pop("resets"))
+    assert said == {"window": window, "limit": "2.5", "spent": "1.8"}
+    assert resets == datetime.fromisoformat(spending[window]["resets"])
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_change_holds_for_the_next_submission(
+    administrator: Client, client: Client, service: Service, window: str
+) -> None:
+    client.accepted()
+    limit(administrator, client, **{window: 0})
+    assert told(client, service)["limit"] == "0"
+    limit(administrator, client, **{window: 2 * COST})
+    client.accepted()
+    assert told(client, service)["spent"] == "1.8"
+    limit(administrator, client, **{window: None})
+    client.accepted()
+
+
+def test_a_limit_can_be_spent_to_the_end(administrator: Client, client: Client, service: Service) -> None:
+    limit(administrator, client, day=COST)
+    client.accepted()
+    told(client, service)
+
+
+def test_what_fits_is_taken_where_something_larger_did_not(
+    administrator: Client, client: Client, service: Service
+) -> None:
+    limit(administrator, client, day=1)
+    told(client, service, resolution="4k")
+    client.accepted()
+
+
+@pytest.mark.parametrize(("lowest", "others"), [("day", 50), ("week", 50), ("month", 50)])
+def test_the_lowest_limit_decides(
+    administrator: Client, client: Client, service: Service, lowest: str, others: float
+) -> None:
+    limit(administrator, client, **{**dict.fromkeys(WINDOWS, others), lowest: 0.5})
+    assert told(client, service)["window"] == lowest
+
+
+@pytest.mark.parametrize("status", [Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED, None])
+def test_what_comes_back_can_be_spent_again(
+    administrator: Client, client: Client, service: Service, worker: Worker, status: Status | None
+) -> None:
+    limit(administrator, client, day=1, week=1, month=1)
+    task_id = client.accepted()
+    told(client, service)
+    if status is None:
+        client.delete(f"/v1/tasks/{task_id}")
+    else:
+        worker.end(task_id, status)
+    client.accepted()
+
+
+def test_what_was_delivered_stays_spent(
+    administrator: Client, client: Client, service: Service, worker: Worker
+) -> None:
+    limit(administrator, client, month=1)
+    worker.deliver(client.accepted(), picture(form="JPEG"))
+    assert told(client, service)["spent"] == "0.9"
+
+
+def test_projects_of_one_organization_are_limited_one_by_one(
+    administrator: Client, client: Client, service: Service
+) -> None:
+    limit(administrator, client, day=0)
+    told(client, service)
+    administrator.accepted()
+
+
+def test_a_limit_is_told_before_a_lack_of_credits(service: Service, operator: Client) -> None:
+    with service.client(organization=service.worker.new_organization(credits=0)) as client:
+        limit(operator, client, day=0)
+        told(client, service)
+        limit(operator, client, day=None)
+        assert refusal(client.submit(), 402) == "Insufficient credits"
+
+
+def test_a_repeat_under_an_idempotency_key_is_answered_all_the_same(administrator: Client, client: Client) -> None:
+    client.headers["Idempotency-Key"] = "once"
+    first = client.submit()
+    limit(administrator, client, day=0)
+    assert client.submit().json() == first.json()
+
+
+def test_large_amounts_are_told_in_full(
+    administrator: Client, client: Client, service: Service, worker: Worker
+) -> None:
+    limit(administrator, client, month=1_234_567.125)
+    first = datetime.now(UTC).date().replace(day=1)
+    key = f"{service.settings.redis.prefix}spent:{client.project}:month:{day_number(first)}"
+
+    async def spend() -> None:
+        await worker.tasks.redis.set(key, 1_234_567_125)
+
+    worker.run(spend())  # as if there had been a million tasks
+    said = told(client, service)
+    assert (said["limit"], said["spent"]) == ("1234567.125", "1234567.125")

@@ -1,0 +1,218 @@
+"""Projects and organizations are apart: what is another's looks as if it were not there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import httpx2
+import pytest
+from picture_web import picture
+from running_service import ENDPOINT, Client, Service, Worker, refusal
+
+from serve_app.accounts.roles import Role
+
+Request: TypeAlias = tuple[str, str, dict[str, Any], dict[str, Any] | None]
+"""Method, path, query and body."""
+
+NO_ORGANIZATION = "There is no such organization"
+NO_PROJECT = "There is no such project"
+NO_KEY = "There is no such key"
+OF_ORGANIZATION = {"organization": "{organization}"}
+OF_PROJECT = {"project": "{project}"}
+
+NAMING_ANOTHER: list[tuple[Request, str]] = [
+    (("GET", "/v1/usage", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/credits", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/ledger", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/audit", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/organizations/{organization}", {}, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/projects", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("POST", "/v1/admin/projects", OF_ORGANIZATION, {"id": "{new}"}), NO_ORGANIZATION),
+    (("GET", "/v1/admin/members", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("PUT", "/v1/admin/members/bob", OF_ORGANIZATION, {"role": "viewer"}), NO_ORGANIZATION),
+    (("DELETE", "/v1/admin/members/ann", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/licences", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/licences/usage", OF_ORGANIZATION, None), NO_ORGANIZATION),
+    (("GET", "/v1/admin/projects/{project}", {}, None), NO_PROJECT),
+    (("PATCH", "/v1/admin/projects/{project}", {}, {"weight": 9, "limit_day": 0}), NO_PROJECT),
+    (("GET", "/v1/admin/tasks", OF_PROJECT, None), NO_PROJECT),
+    (("GET", "/v1/admin/keys", OF_PROJECT, None), NO_PROJECT),
+    (("POST", "/v1/admin/keys", {}, {"name": "x", "project": "{project}"}), NO_PROJECT),
+    (("DELETE", "/v1/admin/keys/{key}", {}, None), NO_KEY),
+]
+
+LISTS = [
+    "/v1/tasks?limit=100",
+    "/v1/my_finetunes",
+    "/v1/usage",
+    "/v1/usage?format=csv",
+    "/v1/admin/keys",
+    "/v1/admin/projects",
+    "/v1/admin/members",
+    "/v1/admin/ledger",
+    "/v1/admin/audit",
+]
+
+
+@pytest.fixture
+def owner(administrator: Client, worker: Worker) -> Client:
+    """Has some of everything."""
+    administrator.put("/v1/admin/members/ann", json={"role": "viewer"})
+    worker.deliver(administrator.accepted(), picture(form="JPEG"))
+    administrator.accepted()
+    worker.new_finetune(administrator.project)
+    return administrator
+
+
+@pytest.fixture
+def stranger(service: Service, worker: Worker) -> Iterator[Client]:
+    """An administrator, elsewhere."""
+    with service.client(role=Role.ADMINISTRATOR, organization=worker.new_organization(credits=100)) as client:
+        yield client
+
+
+@pytest.fixture
+def neighbour(service: Service, organization: str) -> Iterator[Client]:
+    """An administrator of the same organization, in another project."""
+    with service.client(role=Role.ADMINISTRATOR, organization=organization) as client:
+        yield client
+
+
+@pytest.fixture(params=["stranger", "neighbour"])
+def outsider(request: pytest.FixtureRequest) -> Client:
+    return request.getfixturevalue(request.param)
+
+
+def names_of(client: Client) -> dict[str, str]:
+    (key,) = client.get("/v1/admin/keys").json()["keys"]
+    return {
+        "organization": client.organization,
+        "project": client.project,
+        "key": key["id"],
+        "new": f"new-{uuid.uuid4().hex}",
+    }
+
+
+def ask(client: Client, request: Request, names: Mapping[str, str]) -> httpx2.Response:
+    method, path, query, body = request
+
+    def filled(given: dict[str, Any]) -> dict[str, Any]:
+        return {name: value.format(**names) if isinstance(value, str) else value for name, value in given.items()}
+
+    return client.request(
+        method, path.format(**names), params=filled(query), json=None if body is None else filled(body)
+    )
+
+
+def finetune_of(client: Client) -> str:
+    (finetune,) = client.get("/v1/my_finetunes").json()["finetunes"]
+    return finetune["finetune_id"]
+
+
+def active_task_of(client: Client) -> str:
+    (task,) = client.get("/v1/tasks", params={"active": True}).json()["tasks"]
+    return task["id"]
+
+
+def shown(value: object) -> str | None:
+    return f"{value[0]} {value[1]}" if isinstance(value, tuple) else ""
+
+
+@pytest.mark.parametrize(("request_", "detail"), NAMING_ANOTHER, ids=shown)
+def test_another_organization_and_what_is_not_there_look_alike(
+    owner: Client, stranger: Client, service: Service, request_: Request, detail: str
+) -> None:
+    names = names_of(owner)
+    with service.unchanged():
+        for each in (names, dict.fromkeys(names, "none")):
+            assert refusal(ask(stranger, request_, each), 404) == detail
+
+
+@pytest.mark.parametrize("request_", [request for request, _ in NAMING_ANOTHER], ids=shown)
+def test_an_operator_may_name_any(owner: Client, operator: Client, request_: Request) -> None:
+    response = ask(operator, request_, names_of(owner))
+    assert response.status_code < 300, response.text
+
+
+def test_what_an_operator_makes_elsewhere_is_there(owner: Client, operator: Client) -> None:
+    names = names_of(owner)
+    project = operator.post(
+        "/v1/admin/projects", params={"organization": owner.organization}, json={"id": names["new"]}
+    )
+    assert project.json()["organization"] == owner.organization
+    key = operator.post("/v1/admin/keys", json={"name": "x", "project": names["new"]}).json()
+    headers = {"x-key": key["key"]}
+    assert owner.get("/v1/credits", headers=headers).json() == owner.get("/v1/credits").json()
+
+
+def test_what_an_operator_does_elsewhere_is_in_the_audit_log_there(owner: Client, operator: Client) -> None:
+    operator.patch(f"/v1/admin/projects/{owner.project}", json={"weight": 2})
+    newest = owner.get("/v1/admin/audit", params={"limit": 1}).json()["changes"][0]
+    assert (newest["action"], newest["subject"]) == ("change project", owner.project)
+    assert newest["actor"] == names_of(operator)["key"]
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_lists_hold_nothing_of_another_organization(owner: Client, stranger: Client, path: str) -> None:
+    own = [*names_of(owner).values(), active_task_of(owner), finetune_of(owner), "ann"]
+    assert any(name in owner.get(path).text for name in own), "the owner sees some"
+    text = stranger.get(path).text
+    assert [name for name in own if name in text] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/my_finetunes", "/v1/admin/keys"])
+def test_lists_of_a_project_hold_nothing_of_its_neighbour(owner: Client, neighbour: Client, path: str) -> None:
+    text = neighbour.get(path).text
+    for name in (owner.project, names_of(owner)["key"], active_task_of(owner), finetune_of(owner)):
+        assert name not in text
+
+
+def test_credits_are_each_organizations_own(owner: Client, stranger: Client, neighbour: Client) -> None:
+    assert stranger.get("/v1/credits").json() == {"credits": 100}
+    assert owner.get("/v1/credits").json() == neighbour.get("/v1/credits").json() == {"credits": pytest.approx(98.2)}
+
+
+def test_tasks_of_others_cannot_be_cancelled(owner: Client, outsider: Client, service: Service) -> None:
+    with service.unchanged():
+        for task_id in (active_task_of(owner), "none"):
+            assert refusal(outsider.delete(f"/v1/tasks/{task_id}"), 404) == "Task not found"
+
+
+def test_not_even_an_operator_cancels_from_another_project(owner: Client, operator: Client) -> None:
+    assert refusal(operator.delete(f"/v1/tasks/{active_task_of(owner)}"), 404) == "Task not found"
+
+
+def test_tuned_models_of_others_cannot_be_seen_used_or_deleted(
+    owner: Client, outsider: Client, service: Service
+) -> None:
+    with service.unchanged():
+        for finetune_id in (finetune_of(owner), "none"):
+            seen = outsider.get("/v1/finetune_details", params={"finetune_id": finetune_id})
+            deleted = outsider.post("/v1/delete_finetune", json={"finetune_id": finetune_id})
+            used = outsider.post(f"{ENDPOINT}-finetuned", json={"prompt": "a cat", "finetune_id": finetune_id})
+            assert refusal(seen, 404) == refusal(deleted, 404) == "Finetune not found or access denied"
+            assert refusal(used, 400) == "Finetune not found or not ready"
+
+
+def test_idempotency_keys_of_different_projects_do_not_meet(owner: Client, outsider: Client) -> None:
+    for client in (owner, outsider):
+        client.headers["Idempotency-Key"] = "the same"
+    first, second = owner.submit(), outsider.submit(steps=4)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json()["id"] != second.json()["id"]
+    assert owner.submit().json() == first.json()
+    assert outsider.submit(steps=4).json() == second.json()
+
+
+def test_the_usage_of_a_project_of_another_organization_is_nobodys(owner: Client, stranger: Client) -> None:
+    query = {"project": owner.project}
+    assert len(owner.get("/v1/usage", params=query).json()["usage"]) == 1
+    assert stranger.get("/v1/usage", params=query).json() == {"usage": []}
+
+
+def test_neighbours_administer_each_other(owner: Client, neighbour: Client) -> None:
+    path = f"/v1/admin/projects/{owner.project}"
+    assert neighbour.get(path).json() == owner.get(path).json()
+    assert neighbour.get("/v1/admin/tasks", params={"project": owner.project}).json() == owner.get("/v1/tasks").json()

@@ -1,0 +1,164 @@
+"""Projects: made once in one organization, and changed with a line in its audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from priced_tasks import contents
+from redis.asyncio import Redis
+
+from serve_app.accounts import projects as module
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.callers import Callers
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.projects import Project, ProjectStore
+
+
+@pytest.fixture
+def projects(redis: Redis, prefix: str) -> ProjectStore:
+    return ProjectStore(redis, prefix)
+
+
+@pytest.fixture
+def audit(redis: Redis, prefix: str) -> AuditLog:
+    return AuditLog(redis, prefix)
+
+
+async def lines(audit: AuditLog, organization: str) -> list[tuple[str, str, str, dict[str, str]]]:
+    """Oldest first."""
+    changes, more = await audit.read(organization, 1000)
+    assert more is None
+    return [(change.actor, change.action, change.subject, dict(change.details)) for change in reversed(changes)]
+
+
+async def test_a_project_is_made_once_in_one_organization(
+    projects: ProjectStore, audit: AuditLog, redis: Redis, prefix: str
+) -> None:
+    assert await projects.find("p") is None
+    assert await projects.create("p", "acme", "ada")
+    assert await projects.find("p") == Project("p", "acme")
+    before = await contents(redis, prefix)
+    assert not await projects.create("p", "acme", "ada")
+    assert not await projects.create("p", "other", "eve")
+    assert await contents(redis, prefix) == before
+    assert await projects.list("other") == []
+    assert await lines(audit, "acme") == [("ada", "create project", "p", {})]
+    assert await lines(audit, "other") == []
+
+
+async def test_parallel_creates_make_one(projects: ProjectStore, audit: AuditLog) -> None:
+    names = [f"organization-{n}" for n in range(20)]
+    made = await asyncio.gather(*(projects.create("p", name, "op") for name in names))
+    assert made.count(True) == 1
+    owner = names[made.index(True)]
+    assert await projects.find("p") == Project("p", owner)
+    for name in names:
+        assert await projects.list(name) == ([Project("p", owner)] if name == owner else [])
+        assert len(await lines(audit, name)) == (name == owner)
+
+
+async def test_the_default_project_is_always_there_and_nobody_makes_it(projects: ProjectStore) -> None:
+    assert not await projects.create("default", "acme", "eve")
+    assert await projects.find("default") == await projects.get("default") == Project("default", "default")
+    assert await projects.list("default") == [Project("default")]
+    assert await projects.list("acme") == []
+
+
+async def test_a_project_that_nobody_made_has_the_defaults(projects: ProjectStore) -> None:
+    assert await projects.find("unknown") is None
+    assert await projects.get("unknown") == Project(
+        "unknown", organization="default", weight=1.0, statuses="full", max_active=None
+    )
+    assert [project.id for project in await projects.list("default")] == ["default"]
+
+
+async def test_projects_are_listed_by_id(projects: ProjectStore) -> None:
+    for project_id, organization in (("z", "acme"), ("b", "acme"), ("x", "other"), ("y", "default")):
+        assert await projects.create(project_id, organization, "op")
+    assert [project.id for project in await projects.list("acme")] == ["b", "z"]
+    assert [project.id for project in await projects.list("default")] == ["default", "y"]
+
+
+CHANGES: dict[str, Any] = {
+    "weight": 2.5,
+    "statuses": "basic",
+    "max_active": 3,
+    "limit_day": 0,
+    "limit_week": 2000,
+    "limit_month": 30_000,
+}
+
+
+async def test_what_is_changed_is_kept_and_logged(projects: ProjectStore, audit: AuditLog) -> None:
+    await projects.create("p", "acme", "op")
+    await projects.change(Project("p", "acme"), CHANGES, "ada")
+    assert await projects.find("p") == Project("p", "acme", **CHANGES)
+    await projects.change(Project("p", "acme"), {"limit_day": None, "weight": None}, "eve")
+    assert await projects.find("p") == Project("p", "acme", **(CHANGES | {"limit_day": None, "weight": 1.0}))
+    assert (await lines(audit, "acme"))[1:] == [
+        ("ada", "change project", "p", {name: str(value) for name, value in CHANGES.items()}),
+        ("eve", "change project", "p", {"limit_day": "", "weight": ""}),
+    ]
+
+
+async def test_a_project_keeps_its_defaults_when_all_changes_are_taken_back(projects: ProjectStore) -> None:
+    await projects.create("p", "acme", "op")
+    await projects.change(Project("p", "acme"), CHANGES, "op")
+    await projects.change(Project("p", "acme"), dict.fromkeys(CHANGES), "op")
+    assert await projects.find("p") == Project("p", "acme")
+
+
+async def test_the_default_project_can_be_changed(projects: ProjectStore, audit: AuditLog) -> None:
+    await projects.change(await projects.get("default"), {"limit_day": 5}, "op")
+    assert await projects.list("default") == [Project("default", limit_day=5)]
+    assert await lines(audit, "default") == [("op", "change project", "default", {"limit_day": "5"})]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"weight": 0},
+        {"weight": -1.0},
+        {"weight": float("nan")},
+        {"id": "q"},
+        {"organization": "other"},
+        {"colour": "red"},
+        {"limit_day": 5, "colour": "red"},
+    ],
+    ids=str,
+)
+async def test_a_change_that_cannot_be_changes_nothing(
+    projects: ProjectStore, redis: Redis, prefix: str, changes: dict[str, Any]
+) -> None:
+    await projects.create("p", "acme", "op")
+    before = await contents(redis, prefix)
+    with pytest.raises(ValueError, match=r"weight|can't be changed"):
+        await projects.change(Project("p", "acme"), changes, "op")
+    assert await contents(redis, prefix) == before
+
+
+async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(
+    projects: ProjectStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    elsewhere = ProjectStore(redis, prefix)
+    for store in (projects, elsewhere):
+        assert (await store.get("default")).weight == 1.0
+    await projects.change(Project("default"), {"weight": 4.0}, "op")
+    assert (await projects.get("default")).weight == 4.0
+    assert (await elsewhere.get("default")).weight == 1.0
+    now += 10.0
+    assert (await elsewhere.get("default")).weight == 4.0
+
+
+async def test_a_caller_acts_in_the_project_of_its_key(projects: ProjectStore, redis: Redis, prefix: str) -> None:
+    await projects.create("p", "acme", "op")
+    await projects.change(Project("p", "acme"), CHANGES, "op")
+    _, secret = await KeyStore(redis, prefix).create("k", "p")
+    caller = await Callers(redis, prefix).authenticate(secret)
+    assert caller is not None
+    assert caller.project == Project("p", "acme", **CHANGES)

@@ -1,0 +1,75 @@
+"""Pictures show what was asked for: what the small models learnt, read from the pixels that a client gets."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deployments.bundled.world.judge import Verdict, judge
+from deployments.bundled.world.scene import Background, Scene, Thing
+from serve_app.client import Client
+
+ENDPOINT = "gen-3-image-klein"
+SQUARE = (8, 8)
+"""Tokens of the canvas that a square picture is drawn on."""
+
+Ask = Callable[..., bytes]
+
+
+@pytest.fixture
+def ask(client: Client) -> Ask:
+    """From a request to a PNG."""
+
+    def ask(**body: Any) -> bytes:
+        body = {"aspect_ratio": "1:1", "resolution": "768sq", "output_format": "png", "seed": 11, "steps": 4} | body
+        task = client.wait(client.submit(ENDPOINT, body)["id"])
+        assert task["status"] == "Ready", task
+        return client.fetch(task["result"]["sample"])
+
+    return ask
+
+
+def seen_in(png: bytes, *things: Thing, background: str) -> Verdict:
+    """What the picture shows, against what it should."""
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+    return judge(pixels, SQUARE, Scene(things, Background(background)))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "thing", "background"),
+    [
+        ("a green triangle", Thing("triangle", "green"), "white"),
+        ("a large blue circle on a yellow background", Thing("circle", "blue", "large"), "yellow"),
+        ("a red square on the left on a white background", Thing("square", "red", place="left"), "white"),
+        ("a small black heart in the top right corner on pink", Thing("heart", "black", "small", "top right"), "pink"),
+    ],
+)
+def test_a_prompt_is_obeyed(ask: Ask, prompt: str, thing: Thing, background: str) -> None:
+    verdict = seen_in(ask(prompt=prompt), thing, background=background)
+    assert verdict.colour, verdict.faults()
+    assert verdict.shape, verdict.faults()
+    assert verdict.place, verdict.faults()
+    assert verdict.background, verdict.faults()
+
+
+def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
+    first = ask(prompt="a large red circle on the left on a white background")
+    before = seen_in(first, Thing("circle", "red", "large", "left"), background="white")
+    assert before.colour, before.faults()
+    second = ask(prompt="make the circle blue", images=[base64.b64encode(first).decode()])
+    after = seen_in(second, Thing("circle", "blue", "large", "left"), background="white")
+    assert after.colour, after.faults()
+    assert after.place, after.faults()
+    assert after.background, after.faults()
+
+
+def test_words_from_outside_the_little_world_give_a_picture_too(ask: Ask) -> None:
+    picture = Image.open(io.BytesIO(ask(prompt="the quiet philosophy of tax returns, in the style of a fjord")))
+    assert picture.size == (768, 768)
+    assert np.asarray(picture).std() > 1
