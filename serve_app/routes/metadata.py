@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from serve_app.auth import RESOURCE_METADATA
 from serve_app.origin import public_base
+from serve_app.routes.schemas import Problem
 from serve_app.services import Deps
 
 router = APIRouter(tags=["account"])
@@ -19,7 +20,7 @@ class ProtectedResource(BaseModel):
     resource_name: str = "gen-serve"
 
 
-@router.get(RESOURCE_METADATA)
+@router.get(RESOURCE_METADATA, responses={404: {"model": Problem, "description": "Only keys are accepted here"}})
 async def protected_resource(request: Request, services: Deps) -> ProtectedResource:
     """Whose tokens are accepted here. 404 where only keys are."""
     if not services.tokens.issuers:

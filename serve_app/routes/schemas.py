@@ -25,6 +25,7 @@ class ValidationProblem(BaseModel):
 
 _MEANINGS = {
     400: "No such tuned model, or not ready",
+    401: "The bearer token is refused; the answer says why",
     402: "Not enough credits, or a spending limit reached",
     403: "Key missing, wrong, expired or revoked, or of a role that may not do this",
     404: "Not found",
@@ -37,9 +38,10 @@ _MEANINGS = {
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route that may answer these, beside 422."""
+    """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
+    all_codes = (401, *codes) if 403 in codes else codes
     described: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem, "description": _MEANINGS[code]} for code in codes
+        code: {"model": Problem, "description": _MEANINGS[code]} for code in all_codes
     }
     described[422] = {"model": ValidationProblem, "description": "The request failed validation"}
     return described

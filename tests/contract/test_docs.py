@@ -40,7 +40,7 @@ def test_the_running_service_describes_itself_so(client: Client, repository: Pat
 def test_every_error_of_an_operation_is_described(client: Client) -> None:
     description = client.get("/openapi.json").json()
     responses = description["paths"]["/v1/gen-3-image-klein"]["post"]["responses"]
-    assert set(responses) == {"200", "402", "403", "413", "422", "429", "503"}
+    assert set(responses) == {"200", "401", "402", "403", "413", "422", "429", "503"}
     assert "HTTPValidationError" not in description["components"]["schemas"], "the framework's form is not ours"
 
 
