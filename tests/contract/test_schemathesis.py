@@ -52,7 +52,7 @@ schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), con
 
 @schema.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     database=None,
