@@ -208,12 +208,12 @@ BUILDERS: Final[Mapping[str, Callable[[list[Lesson], Grid, Random], Batch]]] = M
 
 MIXES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "flux3": {"tell": 0.51, "change": 0.27, "combine": 0.08, "lay out": 0.12, "anything": 0.02},
-        "flux2": {"tell": 0.52, "change": 0.32, "combine": 0.1, "anything": 0.03},
+        "flux3": {"tell": 0.36, "change": 0.4, "combine": 0.1, "lay out": 0.12, "anything": 0.02},
+        "flux2": {"tell": 0.36, "change": 0.47, "combine": 0.14, "anything": 0.03},
         "flux1": {
-            "tell": 0.36,
-            "change": 0.22,
-            "combine": 0.07,
+            "tell": 0.29,
+            "change": 0.29,
+            "combine": 0.09,
             "fill": 0.13,
             "trace": 0.13,
             "resemble": 0.04,

@@ -147,16 +147,12 @@ class Course:
 
     def resume(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
-        self.begin_with(state)
+        for name, network in self._student.networks().items():
+            network.load_state_dict(state["networks"][name])
         for optimizer, stored in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
         self._random.setstate(state["random"])
         torch.set_rng_state(state["torch"])
-
-    def begin_with(self, state: dict[str, Any]) -> None:
-        """Takes only the weights."""
-        for name, network in self._student.networks().items():
-            network.load_state_dict(state["networks"][name])
 
 
 def write_state(state: dict[str, Any], file: Path) -> None:

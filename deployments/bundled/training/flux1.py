@@ -16,6 +16,7 @@ from deployments.bundled import build_flux1
 from deployments.bundled.clip_t5 import TEXT_LENGTH, clip_encoder, t5_encoder
 from deployments.bundled.training.batches import Batch
 from deployments.bundled.training.text import padded
+from deployments.bundled.training.weights import Published
 from deployments.bundled.vocabulary import clip, t5
 from deployments.families.flux1_latents import grid_ids
 from deployments.families.flux1_prompts import MAX_GIST
@@ -97,6 +98,18 @@ class Flux1Student:
         weights["x_embedder.bias"] = self.embedder.noise.bias.detach()
         stock.load_state_dict(weights)
         return stock
+
+    def adopt(self, published: Published) -> None:
+        first = self.embedder.noise.in_features
+        for name in self.embedder.conditions:
+            joint = published(name, "transformer")["x_embedder.weight"]
+            self.embedder.conditions[name].load_state_dict({"weight": joint[:, first:]})
+        shared = published("flux", "transformer")
+        self.embedder.noise.load_state_dict({part: shared.pop(f"x_embedder.{part}") for part in ("weight", "bias")})
+        self.transformer.load_state_dict(shared, strict=False)
+        for component, network in self.checkpoints()["flux"].items():
+            if component != "transformer":
+                network.load_state_dict(published("flux", component), strict=False)
 
     def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
         text, gist = self._text(batch.prompts, x.device)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from deployments.bundled import build_flux3
 from deployments.bundled.training.batches import Batch
 from deployments.bundled.training.text import OneLayer, padded
+from deployments.bundled.training.weights import Published
 from deployments.bundled.vocabulary import qwen
 from deployments.families.flux3 import POSITION_SCALE, TEXT_MULTIPLE
 
@@ -29,6 +30,11 @@ class Flux3Student:
 
     def checkpoints(self) -> dict[str, dict[str, nn.Module]]:
         return {"flux3": self.networks()}
+
+    def adopt(self, published: Published) -> None:
+        for component, network in self.networks().items():
+            # The text encoder's last layer is its first one, and not stored twice.
+            network.load_state_dict(published("flux3", component), strict=False)
 
     def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
         text = self._text(batch.prompts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
@@ -13,16 +13,26 @@ from deployments.bundled.training.flow import Student
 from deployments.bundled.training.flux1 import Flux1Student
 from deployments.bundled.training.flux2 import Flux2Student
 from deployments.bundled.training.flux3 import Flux3Student
+from deployments.bundled.training.weights import Published
 
 STATES: Final = Path(".training")
 """Where training goes on from."""
 
-STUDENTS: Final[Mapping[str, Callable[[], Student]]] = MappingProxyType(
+
+class WholeModel(Student, Protocol):
+    """A student that learns all of its checkpoints."""
+
+    def adopt(self, published: Published) -> None:
+        """Takes the weights that are in its checkpoints."""
+        ...
+
+
+STUDENTS: Final[Mapping[str, Callable[[], WholeModel]]] = MappingProxyType(
     {"flux1": Flux1Student, "flux2": Flux2Student, "flux3": Flux3Student}
 )
 
 
-def stored(model: str, states: Path = STATES) -> tuple[Student, int]:
+def stored(model: str, states: Path = STATES) -> tuple[WholeModel, int]:
     """The student in its latest state, and how many steps that took."""
     student = STUDENTS[model]()
     state = torch.load(states / f"{model}.pt", weights_only=False)

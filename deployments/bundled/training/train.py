@@ -2,7 +2,8 @@
 
     python -m deployments.bundled.training.train flux3 --steps 20000
 
-Interrupted runs go on where they were. One core is enough; two runs beside each other finish sooner than one on both.
+Interrupted runs go on where they were; a new run with `--further` goes on from the checkpoint's own weights. One core
+is enough; two runs beside each other finish sooner than one on both.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import functools
+from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import torch
 
-from deployments.bundled.training.batches import MIXES, practice
-from deployments.bundled.training.flow import Course, Plan, write_state
+from deployments.bundled.training.batches import ALL, MIXES, Batch, practice
+from deployments.bundled.training.flow import Course, Plan, Practice, write_state
 from deployments.bundled.training.progress import follow
 from deployments.bundled.training.publish import publish
 from deployments.bundled.training.students import STATES, STUDENTS
+from deployments.bundled.training.weights import published
 
 
 def main() -> None:
@@ -31,14 +34,23 @@ def main() -> None:
     for network in student.networks().values():
         network.to(arguments.device).train()
     plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
-    course = Course(student, plan, functools.partial(practice, MIXES[arguments.model]))
+    course = Course(student, plan, _practice(MIXES[arguments.model], arguments.further))
     file = arguments.states / f"{arguments.model}.pt"
-    if arguments.begin_with is not None and not file.exists():
-        course.begin_with(torch.load(arguments.begin_with, weights_only=False))
+    if arguments.further:
+        student.adopt(published)
     if file.exists():
         course.resume(torch.load(file, weights_only=False))
     follow(course.run(lambda course: write_state(course.state(), file)), plan.steps, course.step)
     publish(student)
+
+
+def _practice(mix: Mapping[str, float], further: bool) -> Practice:
+    """Who has learnt before begins where everything is practised."""
+
+    def batch(size: int, random: Random, done: float) -> Batch:
+        return practice(mix, size, random, max(done, ALL) if further else done)
+
+    return batch
 
 
 def _keep_memory() -> None:
@@ -59,7 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--begin-with", type=Path, help="state of a run whose weights to start from")
+    parser.add_argument("--further", action="store_true", help="begin with the checkpoint's weights, and all lessons")
     parser.add_argument("--states", type=Path, default=STATES)
     return parser.parse_args()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.bundled.folders import CHECKPOINTS
-from deployments.bundled.training import batches, flux1
+from deployments.bundled.training import batches, flux1, weights
 from deployments.bundled.training.batches import BUILDERS, batch_of, drawn_masks
 from deployments.bundled.training.latents import to_picture, to_tokens
 from deployments.bundled.training.publish import publish
@@ -88,6 +89,17 @@ def test_a_student_sees_what_the_family_sees(
         run = family.velocity(state.x, t, t_next, state.per, state.shared)
         learnt = students[model].velocity(state.x, t, t_next, batch)
     assert (run - learnt).abs().mean() < 0.01 * run.abs().mean()
+
+
+@pytest.mark.parametrize("model", STUDENTS)
+def test_a_student_can_go_on_from_what_is_published(model: str, students: dict[str, Any], published: Path) -> None:
+    fresh = STUDENTS[model]()
+    fresh.adopt(functools.partial(weights.published, checkpoints=published))
+    known = students[model].networks()
+    for name, network in fresh.networks().items():
+        for part, weight in network.state_dict().items():
+            # Constants of the tied and idle kind are made anew, the same for all.
+            assert torch.allclose(weight, known[name].state_dict()[part], atol=1e-6), f"{name}.{part}"
 
 
 def test_pictures_survive_as_tokens() -> None:
