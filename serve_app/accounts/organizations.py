@@ -28,6 +28,8 @@ NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 """The id of an organization or a project: it stands in key names and addresses."""
 
+HIGHEST_TOLERANCE: Final = 7
+"""Of any endpoint."""
 _SAFETY: Final = "safety:"
 
 

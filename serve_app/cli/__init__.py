@@ -7,7 +7,19 @@ import sys
 import typer
 from redis.exceptions import RedisError
 
-from serve_app.cli import credits, finetunes, generate, keys, licences, openapi, organizations, projects, tasks, up
+from serve_app.cli import (
+    credits,
+    finetunes,
+    generate,
+    keys,
+    licences,
+    members,
+    openapi,
+    organizations,
+    projects,
+    tasks,
+    up,
+)
 from serve_app.client import ServiceError
 
 app = typer.Typer(
@@ -23,6 +35,7 @@ app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")
 app.add_typer(keys.app, name="keys")
 app.add_typer(licences.app, name="licences")
+app.add_typer(members.app, name="members")
 app.add_typer(organizations.app, name="organizations")
 app.add_typer(projects.app, name="projects")
 app.add_typer(tasks.app, name="tasks")

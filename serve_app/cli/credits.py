@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Balance, Credits, Entry, TooLittle, told
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Balance, Credits, Entry, TooLittle, Usage, told
 from serve_app.cli.accounts import check_organization, millicredits
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
@@ -82,5 +83,30 @@ def ledger(
                 " ".join(f"{name}={value}" for name, value in entry.about.items()),
             )
             for entry in asyncio.run(read())
+        ),
+    )
+
+
+@app.command()
+def usage(
+    organization: Organization = DEFAULT_ORGANIZATION,
+    since: Annotated[datetime | None, typer.Option(help="First day, UTC; else the first of this month.")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Last day, UTC; else today.")] = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """List what was used, by day, project and endpoint."""
+    last = until.date() if until else datetime.now(UTC).date()
+    first = since.date() if since else last.replace(day=1)
+
+    async def read() -> list[Usage]:
+        async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
+            return await Credits(redis, prefix).usage(organization, first, last)
+
+    show(
+        ("day", "project", "endpoint", "tasks", "credits"),
+        (
+            (str(each.day), each.project, each.endpoint, str(each.tasks), told(each.cost))
+            for each in asyncio.run(read())
         ),
     )

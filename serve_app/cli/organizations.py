@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from serve_app.accounts.credits import Credits, told
-from serve_app.accounts.organizations import OrganizationStore
+from serve_app import catalog, settings
+from serve_app.accounts.audit import AuditLog, Change
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, told
+from serve_app.accounts.organizations import HIGHEST_TOLERANCE, OrganizationStore
+from serve_app.cli.accounts import check_organization
 from serve_app.cli.accounts import name as checked
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
@@ -52,3 +55,55 @@ def list_organizations(config: Config = DEFAULT_CONFIG) -> None:
             ]
 
     show(("id", "name", "credits", "created"), asyncio.run(read()))
+
+
+@app.command()
+def approve(
+    organization: Annotated[str, typer.Argument(help="Its id.")],
+    endpoint: Annotated[str, typer.Argument(help="As in the catalog: gen-2-max.")],
+    tolerance: Annotated[int, typer.Argument(help="The highest safety tolerance; -1 leaves it to the catalog.")],
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Set the highest safety tolerance that an organization may ask an endpoint for."""
+    if not -1 <= tolerance <= HIGHEST_TOLERANCE:
+        raise ValueError(f"the tolerance must be from 0 to {HIGHEST_TOLERANCE}, or -1")
+    served = catalog.load(settings.load(config)).served
+    if endpoint not in served:
+        raise ValueError(f"there is no endpoint {endpoint}; there are: {', '.join(served)}")
+
+    async def put() -> None:
+        async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
+            level = None if tolerance < 0 else tolerance
+            await OrganizationStore(redis, prefix).approve(organization, endpoint, level, ACTOR)
+
+    asyncio.run(put())
+    print(f"{organization}: {endpoint} up to {'what the catalog says' if tolerance < 0 else tolerance}")
+
+
+@app.command()
+def audit(
+    organization: Annotated[str, typer.Argument(help="Its id.")] = DEFAULT_ORGANIZATION,
+    limit: Annotated[int, typer.Option(help="Changes, newest first.", min=1)] = 20,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """List who changed what."""
+
+    async def read() -> list[Change]:
+        async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
+            return (await AuditLog(redis, prefix).read(organization, limit))[0]
+
+    show(
+        ("time", "who", "what", "which", "details"),
+        (
+            (
+                moment(change.at),
+                change.actor,
+                change.action,
+                change.subject,
+                " ".join(f"{name}={value}" for name, value in change.details.items()),
+            )
+            for change in asyncio.run(read())
+        ),
+    )

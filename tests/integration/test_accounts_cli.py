@@ -373,3 +373,28 @@ def test_a_store_out_of_reach_is_an_error_and_no_traceback(
 ) -> None:
     monkeypatch.setenv("GEN_REDIS__URL", "redis://127.0.0.1:1")
     assert gen_serve("organizations", "list").code == 1
+
+
+def test_members_come_change_and_go(gen_serve: GenServe, acme: str) -> None:
+    assert gen_serve("members", "set", "ada@acme.test", "developer", "--organization", acme).code == 0
+    assert gen_serve("members", "set", "ada@acme.test", "viewer", "--organization", acme).code == 0
+    assert gen_serve("members", "list", "--organization", acme).table == [["ada@acme.test", "viewer"]]
+    assert gen_serve("members", "remove", "ada@acme.test", "--organization", acme).code == 0
+    assert gen_serve("members", "list", "--organization", acme).table == []
+    assert gen_serve("members", "remove", "ada@acme.test", "--organization", acme).code == 2
+    assert gen_serve("members", "set", "ada@acme.test", "operator", "--organization", acme).code == 2
+
+
+def test_an_organization_can_be_approved_for_other_safety_levels(gen_serve: GenServe, acme: str) -> None:
+    assert gen_serve("organizations", "approve", acme, "gen-2-max", "3").code == 0
+    assert gen_serve("organizations", "approve", acme, "gen-2-max", "-1").code == 2, "-1 looks like an option"
+    assert gen_serve("organizations", "approve", acme, "--", "gen-2-max", "-1").code == 0
+    assert gen_serve("organizations", "approve", acme, "gen-2-max", "8").code == 2
+    assert gen_serve("organizations", "approve", acme, "gen-9", "3").code == 2
+    actions = [row[1:4] for row in gen_serve("organizations", "audit", acme).table]
+    assert actions[:2] == [[ACTOR, "approve safety", "gen-2-max"]] * 2
+
+
+def test_nothing_was_used_yet(gen_serve: GenServe, acme: str) -> None:
+    assert gen_serve("credits", "usage", "--organization", acme, "--since", "2026-01-01").table == []
+    assert gen_serve("credits", "usage", "--organization", "nobody").code == 2

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, Field
 
-from serve_app.accounts.organizations import Name
+from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.auth import AccountReader, Operator
 from serve_app.routes.admin.scope import scoped
@@ -37,7 +37,7 @@ class OrganizationList(BaseModel):
 
 class ApprovedTolerance(BaseModel):
     tolerance: int | None = Field(
-        ge=0, le=7, description="The highest that may be asked for; null leaves it to the catalog"
+        ge=0, le=HIGHEST_TOLERANCE, description="The highest that may be asked for; null leaves it to the catalog"
     )
 
 
