@@ -45,12 +45,12 @@ class Scene:
         self._loops[lane] = [asyncio.create_task(lane.lease()), asyncio.create_task(lane.heartbeat())]
         return lane
 
-    def kill(self, lane: Lane) -> None:
+    async def kill(self, lane: Lane) -> None:
         """As `kill -9`: its loops stop, and so do its calls to the model."""
-        for loop in self._loops[lane]:
-            loop.cancel()
-        for task in list(lane._tasks):
-            task.cancel()
+        while left := [task for task in (*self._loops[lane], *lane._tasks) if not task.done()]:
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
 
     async def submit(self, n: int = 1, prompt: str = "a star", rewrite: bool = False) -> list[str]:
         ids = []
@@ -95,8 +95,7 @@ class Scene:
 
     async def close(self) -> None:
         for lane in self.lanes:
-            self.kill(lane)
-        await asyncio.sleep(0)
+            await self.kill(lane)
 
 
 @pytest.fixture
@@ -144,7 +143,7 @@ async def test_a_dead_dispatcher_is_followed_by_another(scene: Scene) -> None:
     scene.model.finishing.clear()
     ids = await scene.submit(8)
     await scene.until(lambda: len(scene.model.running) == 8)
-    scene.kill(first)
+    await scene.kill(first)
     scene.model.finishing.set()
     scene.dispatcher()
 

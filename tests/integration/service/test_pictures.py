@@ -107,6 +107,7 @@ def gen_serve(service: LocalService, *words: str) -> subprocess.CompletedProcess
 def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, tmp_path: Path) -> None:
     at = ["--base-url", service.base_url]
     config = ["--config", str(service.config)]
+    assert gen_serve(service, "projects", "create", "cli", *config).returncode == 0
     made = gen_serve(service, "keys", "create", "laptop", "--project", "cli", *config)
     key = made.stdout.strip()
     assert key.startswith("gen_"), made.stderr

@@ -71,7 +71,8 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
 async def test_submitting_the_same_task_again_is_harmless(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
-    assert await store.submit(task) == (True, task.reply)
+    again = await store.submit(task)
+    assert (again.created, again.reply) == (True, task.reply)
     assert (await store.counts(LANE))["ready"] == 1
 
 
