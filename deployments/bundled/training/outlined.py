@@ -1,4 +1,4 @@
-"""A tuned model to try uploads with: pictures in outlined style, learnt on top of the Flux3 checkpoint.
+"""A tuned model to try uploads with: pictures in outlined style, learnt on top of the Flux3 checkpoint's weights.
 
     python -m deployments.bundled.training.outlined [--steps N]
 
@@ -22,7 +22,8 @@ from deployments.bundled.training.batches import Batch, batch_of, random_grid
 from deployments.bundled.training.flow import Course, Plan, Student
 from deployments.bundled.training.latents import RESOLUTION, to_tokens
 from deployments.bundled.training.progress import follow
-from deployments.bundled.training.students import STATES, stored
+from deployments.bundled.training.students import STUDENTS
+from deployments.bundled.training.weights import published
 from deployments.bundled.world.drawing import draw
 from deployments.bundled.world.lessons import tell
 
@@ -104,10 +105,10 @@ def train(base: Student, steps: int, file: Path = FILE, seed: int = 0) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--states", type=Path, default=STATES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    base, _ = stored("flux3", arguments.states)
+    base = STUDENTS["flux3"]()
+    base.adopt(published)
     train(base, arguments.steps)
 
 
