@@ -47,7 +47,11 @@ def seen_in(png: bytes, *things: Thing, background: str) -> Verdict:
         ("a green triangle", Thing("triangle", "green"), "white"),
         ("a large blue circle on a yellow background", Thing("circle", "blue", "large"), "yellow"),
         ("a red square on the left on a white background", Thing("square", "red", place="left"), "white"),
-        ("a small black heart in the top right corner on pink", Thing("heart", "black", "small", "top right"), "pink"),
+        (
+            "a small black heart in the top right corner on a pink background",
+            Thing("heart", "black", "small", "top right"),
+            "pink",
+        ),
     ],
 )
 def test_a_prompt_is_obeyed(ask: Ask, prompt: str, thing: Thing, background: str) -> None:
