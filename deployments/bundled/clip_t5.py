@@ -28,6 +28,11 @@ _T5_SPECIAL = ("<pad>", "</s>", "<unk>")
 _T5_WORD, _T5_LETTER = -6.0, -9.0
 """Log-probabilities: a word costs less than its letters, whatever its length."""
 
+_WORD_BEFORE, _WORD_AFTER = 1, 17
+"""Rows of T5's table of relative positions, of which the upper half is for what follows."""
+_ATTENTIVE = 5.0
+"""Added to one score of some fifty, it gets most of the attention."""
+
 
 def learn_clip_tokenizer() -> CLIPTokenizer:
     """Byte-level BPE over lower-cased words: any text encodes, the words of the little world as one token each."""
@@ -89,7 +94,10 @@ def learn_t5_tokenizer() -> T5Tokenizer:
 
 
 def t5_encoder() -> T5EncoderModel:
-    """Begins by passing words on as they are; what its layers add is learnt."""
+    """Begins by adding to every word the one before it and the one after it; what else its layers add is learnt.
+
+    Nothing after it knows the order of words: the transformer gives texts no positions.
+    """
     model = T5EncoderModel(
         T5Config(
             vocab_size=VOCABULARY,
@@ -102,7 +110,11 @@ def t5_encoder() -> T5EncoderModel:
         )
     )
     with torch.no_grad():
+        bias = model.get_parameter("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+        bias.zero_()
+        for head, bucket in enumerate((_WORD_BEFORE, _WORD_AFTER)):
+            bias[bucket, head] = _ATTENTIVE
         for name, weight in model.named_parameters():
-            if name.endswith(("SelfAttention.o.weight", "DenseReluDense.wo.weight")):
+            if name.endswith("DenseReluDense.wo.weight"):
                 weight.zero_()
     return model
