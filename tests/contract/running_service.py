@@ -219,8 +219,8 @@ class Service:
         try:
             prefix = self.settings.redis.prefix
             found: Any = redis.scan_iter(f"{prefix}*", count=10_000)
-            # When a key was last used changes whatever comes of the request; how fast it goes is forgotten by itself.
-            passing = (f"{prefix}keys:used".encode(), f"{prefix}rate:".encode())
+            # When a key was last used changes whatever comes of the request; the others are forgotten by themselves.
+            passing = tuple(f"{prefix}{name}".encode() for name in ("keys:used", "rate:", "report:"))
             keys = [key for key in found if not key.startswith(passing)]
             pipe = redis.pipeline(transaction=False)
             for key in keys:
