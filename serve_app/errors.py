@@ -36,10 +36,8 @@ class Invalid(Exception):
 
     def within(self, field: str) -> Invalid:
         """The same of a request that is a field of another."""
-        entry = {**self.entry, "loc": ["body", field, *self.entry["loc"][1:]]}
-        outer = Invalid(entry["loc"], entry["msg"], entry["type"])
-        outer.entry = entry
-        return outer
+        inner = self.entry
+        return Invalid(["body", field, *inner["loc"][1:]], inner["msg"], inner["type"], **inner.get("ctx", {}))
 
 
 def install(app: FastAPI) -> None:

@@ -99,6 +99,7 @@ class KeyStore:
 
     def _claim(self, transaction: Pipeline, project: str, organization: str) -> None:
         transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
+        transaction.sadd(f"{self._prefix}projects:{organization}", project)
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""

@@ -85,7 +85,8 @@ class ProjectStore:
         if organization == DEFAULT_ORGANIZATION:
             ids |= {DEFAULT_PROJECT}
         found = [await self.find(project_id) for project_id in sorted(ids)]
-        return [project for project in found if project is not None]
+        # Keys may have put a project of another organization into the index of theirs.
+        return [project for project in found if project is not None and project.organization == organization]
 
     async def change(self, project: Project, changes: Mapping[str, Any], actor: str) -> None:
         """Sets what `changes` name of the project; None means the default. Raises ValueError for what can't be."""

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems
+from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems, refusal
 
 from serve_app.embedded_redis import EmbeddedRedis
 from serve_app.settings import ServiceSettings, TaskSettings
@@ -21,15 +21,6 @@ from serve_app.settings import ServiceSettings, TaskSettings
 JSON = {"Content-Type": "application/json"}
 NOT_JSON = "json_invalid"
 MB = 2**20
-
-
-def refusal(response: httpx2.Response, status: int) -> str:
-    """The detail of an error that is no 422, whose form is checked on the way."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"detail"}
-    assert isinstance(response.json()["detail"], str)
-    return response.json()["detail"]
 
 
 @pytest.mark.parametrize(
