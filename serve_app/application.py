@@ -17,6 +17,7 @@ from serve_app.catalog import Model, RewriterModel
 from serve_app.dispatcher import Dispatcher
 from serve_app.ingress import app_builder
 from serve_app.settings import ModelSettings, RewriterSettings, Settings
+from serve_app.webhook_sender import WebhookSender
 
 APP_NAME = "gen"
 
@@ -44,8 +45,17 @@ def build(settings: Settings) -> Application:
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=35,
     )
-    # The dispatcher is an argument only so that it belongs to the application; the two meet in Redis.
-    return ingress.bind(dispatcher)
+    webhook_sender = _deployment(
+        WebhookSender,
+        name="WebhookSender",
+        num_replicas=settings.webhooks.replicas,
+        ray_actor_options={"num_cpus": 0},
+        health_check_period_s=1,
+        health_check_timeout_s=3,
+        graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
+    ).bind(settings)
+    # The others are arguments only so that they belong to the application; all meet in Redis.
+    return ingress.bind(dispatcher, webhook_sender)
 
 
 def _deployment(target: type, **options: Any) -> serve.Deployment:

@@ -7,25 +7,22 @@ dispatcher prolongs its leases, and when one is dead the reaper of any other tak
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
-from redis.exceptions import RedisError
 
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from serve_app import redis_client
 from serve_app.lanes import Lane
 from serve_app.lifecycle import Means, Patience
+from serve_app.loops import Loops
 from serve_app.settings import Settings
 from serve_app.tasks.store import TaskStore
 from serve_app.upkeep import Upkeep
-
-logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
@@ -47,28 +44,23 @@ class Dispatcher:
         }
         self._upkeep = Upkeep(self._store, ObjectStore(settings.objects_url, settings.objects.options), list(models))
         self._drain_s = settings.dispatcher.drain_s
-        self._loops = [
-            asyncio.create_task(_forever(loop), name=name)
-            for name, loop in {
+        self._loops = Loops(
+            {
                 "listen": self._listen,
                 "sweep": self._upkeep.sweep,
                 "reap": self._upkeep.reap,
                 **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
-            }.items()
-        ]
+            }
+        )
 
     async def check_health(self) -> None:
-        for loop in self._loops:
-            if loop.done():
-                raise RuntimeError(f"the {loop.get_name()} loop has ended")
+        self._loops.check()
 
     async def __del__(self) -> None:
         """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
         await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._loops.stop()
         await self._redis.aclose()
 
     async def _listen(self) -> None:
@@ -99,17 +91,3 @@ def _caller(handle: DeploymentHandle) -> Callable[[GenerationJob], Any]:
         return streamed.options(multiplexed_model_id=job.adapter.id).generate.remote(job)
 
     return call
-
-
-async def _forever(loop: Callable[[], Awaitable[None]]) -> None:
-    """Runs a loop again whenever it fails: Redis comes back, and bugs must not stop the others' work."""
-    while True:
-        try:
-            await loop()
-        except asyncio.CancelledError:
-            raise
-        except RedisError as problem:
-            logger.warning("task store out of reach: %s", type(problem).__name__)
-        except Exception:
-            logger.exception("a dispatcher loop failed and starts again")
-        await asyncio.sleep(0.2)

@@ -24,7 +24,7 @@ from serve_app.catalog import Catalog
 from serve_app.deprecation import DeprecationNotices, notices
 from serve_app.path_aliases import PathAliases
 from serve_app.redis_client import UNREACHABLE
-from serve_app.routes import account, admin, finetunes, generate, health, licences, metadata, results, tasks
+from serve_app.routes import account, admin, deliveries, finetunes, generate, health, licences, metadata, results, tasks
 from serve_app.settings import Settings
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -62,7 +62,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
-    about_work = (results.router, tasks.router, finetunes.router)
+    about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)
     for router in (generate.router(catalog, settings), *about_work, *about_accounts, health.router):
         app.include_router(router)

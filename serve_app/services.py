@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
@@ -25,10 +24,13 @@ from serve_app.catalog import Catalog
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
 from serve_app.media.guard import UrlGuard
-from serve_app.media.links import LinkSigner
+from serve_app.media.links import LinkSigner, shared_secret
+from serve_app.presentation import Presenter
 from serve_app.settings import Settings
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.store import TaskStore
+from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.sealing import Sealer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class Services:
     audit: AuditLog
     objects: ObjectStore
     links: LinkSigner
+    presenter: Presenter
+    outbox: Outbox
+    sealer: Sealer
     guard: UrlGuard
     finetunes: FinetuneRegistry
     uploads: Uploads
@@ -59,6 +64,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     tasks = TaskStore(redis, prefix, settings.tasks.limits())
     completions = Completions(redis, tasks.channel("done"))
     objects = ObjectStore(settings.objects_url, settings.objects.options)
+    links = LinkSigner(await shared_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
@@ -76,7 +82,10 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         licences=LicenceStore(redis, prefix),
         audit=AuditLog(redis, prefix),
         objects=objects,
-        links=LinkSigner(await _link_secret(redis, prefix)),
+        links=links,
+        presenter=Presenter(objects, links, settings.links.image_life_s),
+        outbox=Outbox(redis, prefix, settings.webhooks.policy()),
+        sealer=Sealer(settings.webhook_keys),
         guard=UrlGuard(settings.network.allow),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
@@ -94,13 +103,6 @@ async def _give_first_credits(services: Services) -> None:
     """Once in the life of a store, whoever comes first."""
     amount = round(services.settings.accounts.first_credits * 1000)
     await services.credits.grant(DEFAULT_ORGANIZATION, "first", amount, by="settings", note="accounts.first_credits")
-
-
-async def _link_secret(redis: Redis, prefix: str) -> bytes:
-    """One secret for all replicas and restarts: the first to ask makes it."""
-    key = f"{prefix}secret:links"
-    await redis.set(key, secrets.token_hex(32), nx=True)
-    return bytes.fromhex(await cast(Awaitable[str], redis.get(key)))
 
 
 # Asynchronous, though it awaits nothing: FastAPI would send a plain function to a thread, at every request.

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from deployments.contract.model import Enlarge, Precision
 from serve_app.accounts.bearer import Issuer
 from serve_app.tasks.limits import Limits
+from serve_app.webhooks.policy import Policy
+from serve_app.webhooks.sealing import Sealer
 
 
 class Section(BaseModel):
@@ -105,6 +107,31 @@ class NetworkSettings(Section):
     allow: list[str] = []
 
 
+class WebhookSettings(Section):
+    keys: list[SecretStr] = []
+    signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
+    replicas: int = Field(default=1, ge=1)
+    schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
+    jitter: float = Field(default=0.1, ge=0, le=1)
+    timeout_s: float = Field(default=15.0, gt=0)
+    claim_s: float = Field(default=10.0, ge=1)
+    concurrency: int = Field(default=256, ge=1)
+    per_receiver: int = Field(default=8, ge=1)
+    trips_after: int = Field(default=10, ge=1)
+    shut_s: float = Field(default=30.0, gt=0)
+    most_shut_s: float = Field(default=600.0, gt=0)
+
+    @field_validator("keys")
+    @classmethod
+    def _usable(cls, keys: list[SecretStr]) -> list[SecretStr]:
+        if keys:
+            Sealer([key.get_secret_value() for key in keys])
+        return keys
+
+    def policy(self) -> Policy:
+        return Policy(**self.model_dump(exclude={"keys", "signature_headers", "replicas"}))
+
+
 class DispatcherSettings(Section):
     replicas: int = Field(default=2, ge=1)
     headroom: int = Field(default=4, ge=1)
@@ -177,7 +204,9 @@ class RaySettings(Section):
 class Settings(BaseSettings):
     """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder."""
 
-    model_config = SettingsConfigDict(extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True)
+    model_config = SettingsConfigDict(
+        extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+    )
 
     data_dir: Path = Path(".gen")
     catalog: Path = Path("configs/catalog.yaml")
@@ -189,6 +218,7 @@ class Settings(BaseSettings):
     accounts: AccountSettings = AccountSettings()
     finetunes: FinetuneSettings = FinetuneSettings()
     network: NetworkSettings = NetworkSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     dispatcher: DispatcherSettings = DispatcherSettings()
     models: dict[str, ModelSettings] = {}
     rewriter: RewriterSettings = RewriterSettings()
@@ -221,6 +251,13 @@ class Settings(BaseSettings):
             raise ValueError("redis.url is not set, and no embedded server was started")
         return self.redis.url
 
+    @property
+    def webhook_keys(self) -> list[str]:
+        """What encrypts receivers' secrets."""
+        if not self.webhooks.keys:
+            raise ValueError("webhooks.keys is empty, and none was made")
+        return [key.get_secret_value() for key in self.webhooks.keys]
+
     def model(self, name: str) -> ModelSettings:
         """The settings of a model of the catalog; one that is not configured has the defaults."""
         return self.models.get(name, ModelSettings())
@@ -228,6 +265,10 @@ class Settings(BaseSettings):
     def with_redis(self, url: str) -> Settings:
         """The same settings on the server at `url`."""
         return self.model_copy(update={"redis": self.redis.model_copy(update={"url": url})})
+
+    def with_webhook_key(self, key: str) -> Settings:
+        """The same settings with this key alone."""
+        return self.model_copy(update={"webhooks": self.webhooks.model_copy(update={"keys": [SecretStr(key)]})})
 
     @classmethod
     def settings_customise_sources(

@@ -19,6 +19,7 @@ from serve_app.cli import (
     projects,
     tasks,
     up,
+    webhooks,
 )
 from serve_app.client import ServiceError
 
@@ -39,6 +40,7 @@ app.add_typer(members.app, name="members")
 app.add_typer(organizations.app, name="organizations")
 app.add_typer(projects.app, name="projects")
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(webhooks.app, name="webhooks")
 
 
 def main() -> None:

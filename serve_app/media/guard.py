@@ -103,6 +103,12 @@ def parse_url(url: str) -> httpx2.URL:
     return parsed
 
 
+def receiver_of(url: str) -> str:
+    """Scheme, host and port of `url`: whom a call of it reaches. Raises UrlRefused like `parse_url`."""
+    parsed = parse_url(url)
+    return f"{parsed.scheme}://{_plain(parsed.raw_host.decode('ascii'))}:{_port(parsed)}"
+
+
 def is_public(ip: IPv4Address | IPv6Address) -> bool:
     """Whether an address lies on the public internet, also by way of the addresses that wrap another one."""
     if isinstance(ip, IPv6Address):

@@ -8,11 +8,15 @@ therefore lives at least the promised time and at most one and a half times that
 from __future__ import annotations
 
 import hmac
+import secrets
 from base64 import urlsafe_b64encode
+from collections.abc import Awaitable
 from hashlib import sha256
 from math import ceil
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote
+
+from redis.asyncio import Redis
 
 PREFIX: Final = "/v1/results/"
 _MIN_SECRET_BYTES: Final = 16
@@ -49,6 +53,13 @@ class LinkSigner:
     def _signature(self, path: str, expires: str) -> str:
         digest = hmac.digest(self._secret, f"GET\n{path}\n{expires}".encode(), sha256)
         return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+async def shared_secret(redis: Redis, prefix: str) -> bytes:
+    """One secret for all replicas and restarts: the first to ask makes it."""
+    key = f"{prefix}secret:links"
+    await redis.set(key, secrets.token_hex(32), nx=True)
+    return bytes.fromhex(await cast(Awaitable[str], redis.get(key)))
 
 
 def _path(key: str) -> str:

@@ -6,14 +6,12 @@ in no `repr` and in no error.
 
 from __future__ import annotations
 
-import binascii
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from secrets import randbelow
 from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
 
-import pybase64
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,13 +32,12 @@ from serve_app.media.geometry import MAX_AREA
 from serve_app.media.guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture
 from serve_app.requests.plan import Plan
+from serve_app.webhooks.signing import key_of
 
 MAX_PROMPT_CHARS: Final = 32_768
 MAX_SEED: Final = 2**32 - 1
 MAX_WIDE_SEED: Final = 2**64 - 1
 MAX_URL_CHARS: Final = 2083
-SECRET_PREFIX: Final = "whsec_"
-"""Marks a webhook secret whose remainder is the base64 form of the key."""
 
 # fmt: off
 AspectRatio: TypeAlias = Literal[
@@ -114,12 +111,9 @@ def _webhook_url(value: str) -> str:
 
 
 def _webhook_secret(value: SecretStr) -> SecretStr:
-    secret = value.get_secret_value()
-    if not secret.startswith(SECRET_PREFIX):
-        return value
     try:
-        key = pybase64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
+        key = key_of(value.get_secret_value())
+    except ValueError:
         key = b""
     if not key:
         raise PydanticCustomError("webhook_secret", "A secret that starts with whsec_ must go on in valid base64")

@@ -24,6 +24,7 @@ from serve_app import orders, refusals
 from serve_app.accounts.callers import Caller
 from serve_app.auth import Generator
 from serve_app.catalog import Catalog, Endpoint
+from serve_app.media.guard import receiver_of
 from serve_app.orders import Order
 from serve_app.origin import public_base
 from serve_app.regions import elsewhere
@@ -34,7 +35,7 @@ from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
 from serve_app.settings import Settings
 from serve_app.tasks.limits import IdempotencyMismatch, Refused
-from serve_app.tasks.task import Accepted, NewTask
+from serve_app.tasks.task import Accepted, NewTask, Webhook
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
@@ -120,8 +121,7 @@ async def _accept(
         price=order.price,
         key_id=caller.id,
         user=body.user or "",
-        webhook_url=body.webhook_url or "",
-        webhook_secret=body.webhook_secret.get_secret_value() if body.webhook_secret else "",
+        webhook=_webhook(services, body, base),
         input_count=len(order.pictures),
         idempotency_key=idempotency_key,
         body_hash=body_hash,
@@ -157,6 +157,13 @@ async def _discard(services: Services, task_id: str, keys: list[str]) -> None:
     if keys:
         await services.objects.delete_prefix(f"inputs/{task_id}")
         await services.tasks.sweep([task_id], limit=0)
+
+
+def _webhook(services: Services, body: GenerationRequest, base: str) -> Webhook | None:
+    if not body.webhook_url:
+        return None
+    secret = services.sealer.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
+    return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
 
 
 def _by_role(pictures: list[Picture], keys: list[str]) -> dict[str, Any]:

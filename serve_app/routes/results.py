@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import mimetypes
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
@@ -16,6 +15,7 @@ from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from serve_app import presentation
 from serve_app.origin import public_base
+from serve_app.presentation import Vocabulary
 from serve_app.routes.schemas import TaskResult, errors
 from serve_app.services import Deps, Services
 from serve_app.tasks.task import Task
@@ -51,17 +51,17 @@ async def get_result(
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)
 
-    vocabulary = await presentation.vocabulary_for(services, task, request.headers.get("user-agent", ""))
+    vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
     base = public_base(request, services.settings.service)
-    body = await presentation.present(services, task, base, vocabulary)
-    headers = {"ETag": _etag(body), "Cache-Control": "private, no-cache"}
+    content = presentation.encoded(await services.presenter.body(task, base, vocabulary))
+    headers = {"ETag": _etag(content), "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
         headers["Vary"] = "User-Agent"
     if not task.status.terminal:
         headers["Retry-After"] = "1"
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return JSONResponse(body, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
 
 
 @router.api_route(
@@ -117,6 +117,12 @@ async def _ended_or_waited(services: Services, task_id: str, wait: float) -> Tas
                 await asyncio.wait_for(ended.wait(), min(left, _RECHECK_S))
 
 
-def _etag(body: dict[str, Any]) -> str:
+async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
+    if any(client in user_agent for client in services.settings.service.basic_status_clients):
+        return "basic"
+    return (await services.projects.get(task.project)).statuses
+
+
+def _etag(content: bytes) -> str:
     """Changes with whatever a client can see, a link that was signed anew included."""
-    return f'"{hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]}"'
+    return f'"{hashlib.sha256(content).hexdigest()[:24]}"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -81,6 +81,26 @@ class TaskSummary(BaseModel):
     started: float | None
     finished: float | None
     cost: float | None = Field(description="Settled cost in credits, once known")
+
+
+class DeliveryAttempt(BaseModel):
+    at: float = Field(description="Epoch seconds")
+    status: int | None = Field(description="HTTP status of the receiver's answer; null when there was none")
+    error: str | None = Field(description="Why there was no answer")
+    response: str | None = Field(description="How the answer's body begins, at most 1 KiB")
+    took_s: float = Field(description="Seconds from connecting to the answer")
+
+
+class TaskDelivery(BaseModel):
+    """How a task's webhook fares."""
+
+    id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
+    webhook_url: str
+    state: Literal["not due", "waiting", "sending", "delivered", "failed"] = Field(
+        description="`not due` until the task ends; `failed` once no more attempts follow"
+    )
+    next: float | None = Field(description="When the next attempt is due, epoch seconds")
+    attempts: list[DeliveryAttempt] = Field(description="The latest 50, oldest first")
 
 
 class TaskPage(BaseModel):

@@ -1,9 +1,10 @@
 -- How tasks end, or go back to wait: in front of every script that may do so (scripts.py).
 
--- The one way into a terminal status: every index lets go of the task, and its money is settled, in the same step.
+-- The one way into a terminal status: every index lets go of the task, its money is settled and its webhook is due, all
+-- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_url', 'organization', 'held', 'cost', 'endpoint', 'created')
+  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now, 'owner', '')
@@ -20,7 +21,7 @@ local function finish(id, status, retention_ms)
   -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
   redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
   redis.call('HINCRBY', STATS, status, 1)
-  if h[2] and h[2] ~= '' then redis.call('ZADD', OUTBOX, now, id) end
+  if h[2] then announce(id, h[2], now) end
   redis.call('PUBLISH', P .. 'done', id)
   redis.call('PUBLISH', WAKE, '1')
 end

@@ -9,10 +9,11 @@ from typing import Final
 
 _FOLDER = Path(__file__).parent
 
-_ENDING = ("prelude", "money", "ending")
+_ENDING = ("prelude", "money", "outbox", "ending")
 _SHARED: Final = MappingProxyType(
     {
         "submit": ("prelude", "money"),
+        "sweep": ("prelude", "outbox"),
         **dict.fromkeys(("complete", "cancel", "expire", "reap", "release"), _ENDING),
     }
 )
@@ -21,5 +22,9 @@ _SHARED: Final = MappingProxyType(
 @cache
 def source(name: str) -> str:
     """The text of the script `name` as Redis gets it."""
-    parts = (*_SHARED.get(name, ("prelude",)), name)
-    return "".join((_FOLDER / f"{part}.lua").read_text() for part in parts)
+    return parts(*_SHARED.get(name, ("prelude",)), name)
+
+
+def parts(*names: str, folder: Path = _FOLDER) -> str:
+    """The texts of these files, one after the other."""
+    return "".join((folder / f"{name}.lua").read_text() for name in names)

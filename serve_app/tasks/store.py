@@ -17,17 +17,16 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for a model deploy
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
 | `gen:expiring` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
-| `gen:outbox` | zset | ended tasks that have a webhook, by next delivery, ms |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
 
 Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
-from `gen:project:{id}`.
+from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
 
 A task's hash: who and what (`id lane organization project endpoint key_id user job input_count`), where it stands
 (`status attempt strikes losses owner published_by`), its turn (`vt share`, in virtual time), times in ms (`created
 started finished`), what came of it (`progress preview result details`), its price while it is `held` and its `cost`
-once it is ready, whom to tell (`webhook_url webhook_secret`).
+once it is ready, whom to tell (`webhook_url webhook_receiver webhook_base webhook_secret`).
 `job`, `preview`, `result` and `details` are JSON; money is in milli-credits.
 
 Invariants, each held by every script:
@@ -84,9 +83,8 @@ class TaskStore:
         fields = {
             "job": task.job,
             "user": task.user,
-            "webhook_url": task.webhook_url,
-            "webhook_secret": task.webhook_secret,
             "input_count": task.input_count,
+            **(task.webhook.as_fields() if task.webhook else {}),
         }
         idempotency = self._idempotency_key(task.project, task.idempotency_key) if task.idempotency_key else ""
         code, *rest = await self._run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -39,6 +39,23 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """Whom to tell of a task's end."""
+
+    url: str
+    receiver: str
+    """Scheme, host and port of the URL: what is slow or down as one."""
+    base: str
+    """The service's own address, as the submission reached it: what links begin with."""
+    secret: str = field(default="", repr=False)
+    """Encrypted; empty: unsigned."""
+
+    def as_fields(self) -> dict[str, str]:
+        """As they stand in a task's hash."""
+        return {f"webhook_{name}": value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
 class NewTask:
     """What submission writes. Money in milli-credits, `work` in compute units (megapixel-steps), times in ms."""
 
@@ -56,8 +73,7 @@ class NewTask:
     """Held until the task ends."""
     key_id: str = ""
     user: str = ""
-    webhook_url: str = ""
-    webhook_secret: str = ""
+    webhook: Webhook | None = None
     input_count: int = 0
     idempotency_key: str = ""
     body_hash: str = ""
@@ -107,6 +123,7 @@ class Task:
     details: dict[str, Any] | None = None
     cost: int | None = None
     job: dict[str, Any] = field(default_factory=dict)
+    webhook: Webhook | None = None
 
 
 def from_record(raw: Mapping[str, str]) -> Task:
@@ -135,4 +152,9 @@ def from_record(raw: Mapping[str, str]) -> Task:
         details=parsed("details"),
         cost=int(raw["cost"]) if "cost" in raw else None,
         job=parsed("job") or {},
+        webhook=_webhook(raw) if "webhook_url" in raw else None,
     )
+
+
+def _webhook(raw: Mapping[str, str]) -> Webhook:
+    return Webhook(**{part.name: raw.get(f"webhook_{part.name}", "") for part in fields(Webhook)})

@@ -32,6 +32,7 @@ from serve_app.media.guard import UrlGuard
 from serve_app.settings import RedisSettings, Settings
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
+from serve_app.webhooks.sealing import new_key
 
 T = TypeVar("T")
 
@@ -304,7 +305,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
         catalog=changes.pop("catalog", repository / "configs/catalog.yaml"),
         redis=RedisSettings(url=redis_url, prefix=f"contract-{uuid.uuid4().hex}:"),
         **changes,
-    )
+    ).with_webhook_key(new_key())
     app = create_app(settings, catalog.load(settings))
     # Forwarding headers are the app's own business.
     server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))

@@ -11,7 +11,7 @@ from task_making import LANE, new_task
 from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, Status
+from serve_app.tasks.task import Lease, Status, Webhook
 
 
 async def lease_one(store: TaskStore, owner: str = "d1") -> Lease:
@@ -369,9 +369,11 @@ async def test_lists_page_through_everything_once(store: TaskStore) -> None:
 
 
 async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redis: Redis) -> None:
-    silent, loud = new_task(), new_task(webhook_url="https://example.com")
+    webhook = Webhook("https://example.com/hook", receiver="https://example.com:443", base="http://gen.test")
+    silent, loud = new_task(), new_task(webhook=webhook)
     for task in (silent, loud):
         await store.submit(task)
     for lease in await store.lease(LANE, "d1", 2, 100):
         await store.complete(LANE, lease.id, 1, Status.READY, result={})
-    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [loud.id]
+    assert await redis.zrange(f"{store.prefix}outbox:{webhook.receiver}", 0, -1) == [loud.id]
+    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [webhook.receiver]

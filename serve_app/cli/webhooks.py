@@ -1,0 +1,93 @@
+"""`gen-serve webhooks`: what was delivered and what was given up, and sending it again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.cli.store import connected
+from serve_app.cli.table import moment, show
+from serve_app.client import ServiceError
+from serve_app.webhooks.outbox import Attempt, Delivery, Outbox
+from serve_app.webhooks.sealing import new_key
+
+app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
+
+_PAGE = 100
+
+
+@app.command("list")
+def list_deliveries(
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    cursor: Annotated[
+        str | None, typer.Option(help="Start of a further page, as printed below the one before.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that were given up.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """List deliveries, newest first; their ids are those of the tasks."""
+    deliveries, following = asyncio.run(_page(config, limit, cursor, failed))
+    show(("id", "receiver", "state", "attempts", "last answer", "next try"), map(_row, deliveries))
+    if following:
+        print(f"more: gen-serve webhooks list {'--failed ' if failed else ''}--cursor {following}")
+
+
+@app.command()
+def replay(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of tasks.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All that were given up.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Have webhooks sent again, at once and with all their attempts."""
+    if failed == bool(ids):
+        raise ValueError("name the ids of tasks, or --failed for all that were given up")
+    replayed, unknown = asyncio.run(_replay(config, ids or []))
+    print(f"{replayed} to be sent again")
+    if unknown:
+        raise ServiceError(f"no delivery of {', '.join(unknown)}")
+
+
+@app.command("new-key")
+def make_key() -> None:
+    """Make a key for `webhooks.keys`."""
+    print(new_key())
+
+
+async def _page(config: Path, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
+    async with connected(config) as (redis, prefix):
+        return await Outbox(redis, prefix).list_deliveries(limit=limit, cursor=cursor, failed=failed)
+
+
+async def _replay(config: Path, ids: list[str]) -> tuple[int, list[str]]:
+    """Those named, or all that were given up. How many there were, and which there were not."""
+    async with connected(config) as (redis, prefix):
+        outbox = Outbox(redis, prefix)
+        if not ids:
+            ids, cursor = [], None
+            while True:
+                found, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
+                ids += [delivery.id for delivery in found]
+                if cursor is None:
+                    break
+        unknown = [task_id for task_id in ids if not await outbox.replay(task_id)]
+        return len(ids) - len(unknown), unknown
+
+
+def _row(delivery: Delivery) -> tuple[str, ...]:
+    last = _answer(delivery.log[-1]) if delivery.log else ""
+    return (
+        delivery.id,
+        delivery.receiver,
+        delivery.state.value,
+        str(delivery.attempts),
+        last,
+        moment(delivery.next),
+    )
+
+
+def _answer(attempt: Attempt) -> str:
+    return attempt.error if attempt.status is None else f"HTTP {attempt.status}"

@@ -1,0 +1,205 @@
+"""The outbox: webhooks of ended tasks, kept until they are delivered or given up.
+
+A delivery is written by the step that ends its task (`tasks/outbox.lua`), and has the task's id.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:outbox` | zset | receivers by when somebody has to look at them next, ms |
+| `gen:outbox:{receiver}` | zset | deliveries that wait, by their next try, ms |
+| `gen:sending:{receiver}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
+| `gen:receiver:{receiver}` | hash | one that does not answer: `failures` in a row, `shut_until` ms, `times_shut` |
+| `gen:delivery:{id}` | hash | `state receiver attempts claim created since next finished` (ms) |
+| `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
+| `gen:deliveries` | zset | all that are kept, by when they were first due |
+| `gen:undelivered` | zset | those that failed for good, by when |
+| `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
+
+A receiver is scheme, host and port: what fails together. States are `waiting`, `sending`, `delivered`, `failed`.
+
+Invariants, each held by every script:
+1. A delivery is in exactly one of `outbox:{receiver}` and `sending:{receiver}` while it waits or is being sent, and in
+   neither afterwards.
+2. `claim` grows at every claim. What names another claim records nothing, so one attempt counts once.
+3. A claim that runs out is an attempt: a delivery that kills its sender ends, too.
+4. A receiver with anything waiting or claimed is in `outbox`.
+5. Records, like tasks, are deleted when their retention is over, but not before the delivery has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from serve_app.tasks import scripts
+from serve_app.tasks.pages import page
+from serve_app.webhooks.policy import Policy
+
+_FOLDER: Final = Path(__file__).parent
+
+Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    SENDING = "sending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to make one attempt at a delivery."""
+
+    id: str
+    number: int
+    attempt: int
+    """From 1; a replay begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    at: float
+    """Epoch seconds."""
+    status: int | None = None
+    error: str = ""
+    text: str = ""
+    """How the receiver's answer begins."""
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Times in epoch seconds."""
+
+    id: str
+    state: State
+    receiver: str
+    attempts: int
+    created: float
+    next: float | None
+    finished: float | None
+    log: tuple[Attempt, ...] = ()
+
+
+class Outbox:
+    def __init__(self, redis: Redis, prefix: str, policy: Policy | None = None) -> None:
+        """`redis` must decode responses."""
+        self.redis = redis
+        self.policy = policy or Policy()
+        self._prefix = prefix
+        self._scripts: dict[str, AsyncScript] = {}
+
+    @property
+    def channel(self) -> str:
+        return f"{self._prefix}outbox"
+
+    # Sending
+
+    async def claim(self, n: int) -> list[Claim]:
+        """Up to `n` deliveries that are due, fairly among receivers."""
+        policy = self.policy
+        rows = await self._run(
+            "claim",
+            n,
+            policy.per_receiver,
+            _ms(policy.claim_s),
+            _ms(policy.max_age_s),
+            policy.most_attempts,
+            policy.trips_after,
+            _entry(Attempt(time.time(), error="the sender was lost on the way")),
+            _entry(Attempt(time.time(), error="the receiver was never back")),
+        )
+        return [Claim(task_id, int(number), int(attempt)) for task_id, number, attempt in rows]
+
+    async def prolong(self, claims: Sequence[Claim]) -> None:
+        if claims:
+            flat = [part for claim in claims for part in (claim.id, claim.number)]
+            await self._run("prolong", _ms(self.policy.claim_s), *flat)
+
+    async def record(
+        self, claim: Claim, attempt: Attempt, outcome: Outcome, *, wait_s: float = 0.0, unwell: bool = False
+    ) -> bool:
+        """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted."""
+        policy = self.policy
+        done = await self._run(
+            "record",
+            claim.id,
+            claim.number,
+            outcome,
+            _ms(wait_s),
+            _entry(attempt),
+            int(unwell),
+            policy.per_receiver,
+            policy.trips_after,
+            _ms(policy.shut_s),
+            _ms(policy.most_shut_s),
+        )
+        return done == 1
+
+    async def replay(self, task_id: str) -> bool:
+        """Has a delivery made again, now and with all its attempts. False when there is none for that task."""
+        return await self._run("replay", task_id) != 0
+
+    # Looking
+
+    async def get(self, task_id: str) -> Delivery | None:
+        [found] = await self._get_many([task_id])
+        return found
+
+    async def list_deliveries(
+        self, *, limit: int, cursor: str | None = None, failed: bool = False
+    ) -> tuple[list[Delivery], str | None]:
+        """Newest first, and the cursor of the next page; only those given up if `failed`. ValueError: a bad cursor."""
+        index = f"{self._prefix}{'undelivered' if failed else 'deliveries'}"
+        ids, following = await page(self.redis, index, limit, cursor)
+        return [delivery for delivery in await self._get_many(ids) if delivery], following
+
+    async def _get_many(self, ids: Sequence[str]) -> list[Delivery | None]:
+        pipe = self.redis.pipeline(transaction=False)
+        for task_id in ids:
+            pipe.hgetall(f"{self._prefix}delivery:{task_id}")
+            pipe.lrange(f"{self._prefix}attempts:{task_id}", 0, -1)
+        rows = await pipe.execute() if ids else []
+        return [_delivery(task_id, *rows[2 * n : 2 * n + 2]) for n, task_id in enumerate(ids)]
+
+    async def _run(self, name: str, *args: Any) -> Any:
+        script = self._scripts.get(name)
+        if script is None:
+            text = scripts.parts("prelude", "outbox") + scripts.parts("receivers", name, folder=_FOLDER)
+            script = self._scripts[name] = self.redis.register_script(text)
+        return await cast(Awaitable[Any], script(keys=[], args=[self._prefix, "", *args]))
+
+
+def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:
+    if not raw:
+        return None
+
+    def seconds(name: str) -> float | None:
+        return float(raw[name]) / 1000 if name in raw else None
+
+    return Delivery(
+        id=task_id,
+        state=State(raw["state"]),
+        receiver=raw["receiver"],
+        attempts=int(raw["attempts"]),
+        created=seconds("created") or 0.0,
+        next=seconds("next"),
+        finished=seconds("finished"),
+        log=tuple(Attempt(**json.loads(entry)) for entry in log),
+    )
+
+
+def _entry(attempt: Attempt) -> str:
+    return json.dumps(asdict(attempt))
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

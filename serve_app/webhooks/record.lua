@@ -1,0 +1,38 @@
+-- Records how a claimed delivery went.
+-- id claim outcome retry_ms entry unwell per_receiver trips_after shut_ms most_shut_ms
+-- outcome: delivered | retry | failed. unwell: 1 when the receiver seems to be down, rather than this one call refused.
+-- Returns 1, or 0 for a claim that ran out: somebody else has the delivery, or had it.
+local id, claim, outcome, now = ARGV[3], ARGV[4], ARGV[5], now_ms()
+local per_receiver, trips_after = tonumber(ARGV[9]), tonumber(ARGV[10])
+local key = delivery_key(id)
+local h = redis.call('HMGET', key, 'receiver', 'claim', 'state')
+local receiver = h[1]
+if h[2] ~= claim or h[3] ~= 'sending' then return 0 end
+
+note_attempt(id, ARGV[7])
+redis.call('ZREM', sending_key(receiver), id)
+if outcome == 'delivered' then
+  redis.call('HSET', key, 'state', 'delivered', 'finished', now)
+elseif outcome == 'retry' then
+  redis.call('HSET', key, 'state', 'waiting', 'next', now + tonumber(ARGV[6]))
+  redis.call('ZADD', waiting_key(receiver), now + tonumber(ARGV[6]), id)
+else
+  fail(id, receiver, now)
+end
+
+local health = receiver_key(receiver)
+if ARGV[8] == '0' then
+  redis.call('DEL', health)
+else
+  local failures = redis.call('HINCRBY', health, 'failures', 1)
+  local shut_until = tonumber(redis.call('HGET', health, 'shut_until') or 0)
+  -- Calls that were on their way together fail together: that is one reason to shut it, not many.
+  if failures >= trips_after and shut_until <= now then
+    local times = redis.call('HINCRBY', health, 'times_shut', 1)
+    redis.call('HSET', health, 'shut_until', now + math.min(tonumber(ARGV[11]) * 2 ^ (times - 1), tonumber(ARGV[12])))
+  end
+  redis.call('PEXPIRE', health, 86400000)
+end
+reschedule(receiver, per_receiver, trips_after, now)
+redis.call('PUBLISH', OUTBOX, '1')
+return 1

@@ -1,0 +1,136 @@
+"""Makes deliveries: claims what is due, calls the receivers, records what they answered.
+
+Many at once, and any number of senders beside each other: they meet only in the outbox. One that dies leaves its claims
+behind; they run out, and another sender tries again. So a receiver may get a webhook twice, with the same
+`webhook-id`, and never not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from random import Random
+
+import httpx2
+from redis.exceptions import RedisError
+
+from serve_app.media.guard import UrlGuard
+from serve_app.presentation import Presenter, encoded
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Task
+from serve_app.webhooks import signing
+from serve_app.webhooks.outbox import Attempt, Claim, Outbox
+from serve_app.webhooks.post import Answer, post
+from serve_app.webhooks.sealing import Sealer, Unreadable
+
+logger = logging.getLogger(__name__)
+
+USER_AGENT = "gen-serve-webhooks/1"
+_LOOK_EVERY_S = 0.5
+_PROLONGS_PER_CLAIM = 3
+
+
+class Sender:
+    def __init__(
+        self,
+        outbox: Outbox,
+        tasks: TaskStore,
+        presenter: Presenter,
+        sealer: Sealer,
+        guard: UrlGuard,
+        plain_signatures: Sequence[str] = (),
+    ) -> None:
+        """`plain_signatures` names the headers of signatures over the body alone."""
+        self._outbox = outbox
+        self._tasks = tasks
+        self._presenter = presenter
+        self._sealer = sealer
+        self._plain_signatures = tuple(plain_signatures)
+        self._random = Random()
+        concurrency = outbox.policy.concurrency
+        limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency // 4)
+        self._client = guard.client(timeout=outbox.policy.timeout_s, limits=limits, headers={"user-agent": USER_AGENT})
+        self._running: dict[Claim, asyncio.Task[None]] = {}
+        self._look = asyncio.Event()
+        self._draining = False
+
+    async def listen(self) -> None:
+        """Hears of what is due. Lossy; `send` also looks by itself."""
+        async with self._outbox.redis.pubsub() as pubsub:
+            await pubsub.subscribe(self._outbox.channel)
+            async for _ in pubsub.listen():
+                self._look.set()
+
+    async def send(self) -> None:
+        """Has as many deliveries on their way as are due and fit."""
+        while True:
+            self._look.clear()
+            if self._draining:
+                await asyncio.Event().wait()
+            room = self._outbox.policy.concurrency - len(self._running)
+            claims = await self._outbox.claim(room) if room > 0 else []
+            for claim in claims:
+                running = self._running[claim] = asyncio.create_task(self._deliver(claim))
+                running.add_done_callback(lambda _, claim=claim: self._ended(claim))
+            if not claims:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._look.wait(), _LOOK_EVERY_S)
+
+    async def prolong(self) -> None:
+        """Keeps the claims of what is still on its way."""
+        while True:
+            await asyncio.sleep(self._outbox.policy.claim_s / _PROLONGS_PER_CLAIM)
+            await self._outbox.prolong(list(self._running))
+
+    async def drain(self) -> None:
+        """Claims no more, and waits for what is on its way."""
+        self._draining = True
+        self._look.set()
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=self._outbox.policy.timeout_s)
+        await self._client.aclose()
+
+    def _ended(self, claim: Claim) -> None:
+        del self._running[claim]
+        self._look.set()
+
+    async def _deliver(self, claim: Claim) -> None:
+        try:
+            await self._attempt(claim)
+        except RedisError as problem:
+            # The claim runs out, and the delivery is made again: rather twice than never.
+            logger.warning("a delivery was not recorded: %s", type(problem).__name__)
+        except Exception:
+            logger.exception("a delivery failed in the sender itself")
+
+    async def _attempt(self, claim: Claim) -> None:
+        task = await self._tasks.get(claim.id)
+        if task is None or task.webhook is None:
+            await self._outbox.record(claim, Attempt(time.time(), error="the task is no longer kept"), "failed")
+            return
+        at = datetime.now(UTC)
+        try:
+            answer = await self._call(task, at)
+        except Unreadable:
+            told = "the secret was encrypted with a key that is no longer among webhooks.keys"
+            await self._outbox.record(claim, Attempt(at.timestamp(), error=told), "failed")
+            return
+        attempt = Attempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
+        wait = self._outbox.policy.wait_s(claim.attempt, answer.retry_after_s, self._random)
+        if answer.delivered:
+            await self._outbox.record(claim, attempt, "delivered")
+        elif answer.gone or wait is None:
+            await self._outbox.record(claim, attempt, "failed", unwell=answer.unwell)
+        else:
+            await self._outbox.record(claim, attempt, "retry", wait_s=wait, unwell=answer.unwell)
+
+    async def _call(self, task: Task, at: datetime) -> Answer:
+        assert task.webhook is not None
+        body = encoded(await self._presenter.body(task, task.webhook.base))
+        secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
+        headers = signing.headers(task.id, at, body, secret, self._plain_signatures)
+        return await post(self._client, task.webhook.url, body, headers, self._outbox.policy.timeout_s)
