@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test check bench openapi clean
+.PHONY: help run test check chaos bench openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+chaos: $(VENV)/.dev  ## Kill, freeze and cut everything under load for five minutes, then check every promise
+	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
 	$(BIN)/python -m benchmarks

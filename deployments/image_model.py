@@ -15,6 +15,9 @@ from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
 from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Backend
+from deployments.engine.clockwork_backend import ClockworkBackend, step_seconds
+from deployments.engine.loop import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -85,13 +88,22 @@ async def _held(adapter_id: str) -> str:
     return adapter_id
 
 
-def _engine(spec: ModelSpec):
+def _engine(spec: ModelSpec) -> Engine[Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
+    backend = _simulated(spec) or _diffusion(spec)
+    return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)
+
+
+def _simulated(spec: ModelSpec) -> Backend[Any] | None:
+    step_s = step_seconds(spec.checkpoint)
+    return None if step_s is None else ClockworkBackend(step_s, ObjectStore(spec.objects_url, spec.objects_options))
+
+
+def _diffusion(spec: ModelSpec) -> Backend[Any]:
     import torch
 
     from deployments import checkpoints
     from deployments.engine.diffusion_backend import DiffusionBackend
-    from deployments.engine.loop import Engine
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.
     torch.set_num_threads(spec.threads or os.cpu_count() or 1)
@@ -105,5 +117,4 @@ def _engine(spec: ModelSpec):
         render_side=spec.render_side,
         enlarge=spec.enlarge,
     )
-    backend = DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)
-    return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)
+    return DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cv2
 
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output, OutputFormat
 from deployments.contract.objects import ObjectStore
-from deployments.families.pictures import Pixels
+
+if TYPE_CHECKING:
+    from deployments.families.pictures import Pixels  # with it comes torch, which simulated models do without
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
 _ENCODER_OPTIONS: dict[OutputFormat, list[int]] = {

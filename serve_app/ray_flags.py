@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -47,7 +46,7 @@ def apply(folder: Path) -> None:
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_mortal_haproxy(folder)),
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder)),
     }
     ports = dict(
         zip(
@@ -66,14 +65,11 @@ def apply(folder: Path) -> None:
         os.environ.setdefault(name, value)
 
 
-def _mortal_haproxy(folder: Path) -> Path:
-    """A HAProxy that dies with the process that started it, also when that one is killed; by itself it would serve on.
-
-    A script that asks the kernel for the signal and then becomes HAProxy.
-    """
-    ask = f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {signal.SIGTERM:d}); os.execv(sys.argv[1], sys.argv[1:])"
+def _haproxy(folder: Path) -> Path:
+    """Starts HAProxy as this service wants it (`proxy_start.py`)."""
     script = folder / "haproxy"
-    command = shlex.join([sys.executable, "-S", "-c", ask, get_haproxy_binary()])
+    start = Path(__file__).with_name("proxy_start.py")
+    command = shlex.join([sys.executable, "-I", "-S", str(start), get_haproxy_binary()])
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
     return script

@@ -11,7 +11,8 @@ Enlarge: TypeAlias = Literal["smooth", "sharp"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """`checkpoint` is a hub id, a folder, or `bundled/<name>`. `attention` names backends, tried in order.
+    """`checkpoint` is a hub id, a folder, `bundled/<name>`, or `simulated/<n>ms`: no model, n ms a step. `attention`
+    names backends, tried in order.
 
     Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;

@@ -1,0 +1,27 @@
+"""Deploys the application again on a cluster that runs: `python redeploy.py CONFIG ADDRESS`; settings from GEN_…."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import ray
+from ray import serve
+
+from serve_app import application, settings
+from serve_app.embedded_redis import running_url
+
+
+def main() -> None:
+    config, address = Path(sys.argv[1]), sys.argv[2]
+    chosen = settings.load(config)
+    url = running_url(chosen.data_dir / "redis")
+    if url is None:
+        raise RuntimeError("no Redis server runs")
+    chosen = chosen.with_redis(url).with_webhook_key((chosen.data_dir / "webhook-key").read_text().strip())
+    ray.init(address=address, namespace="serve", log_to_driver=False)
+    serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
+
+
+if __name__ == "__main__":
+    main()
