@@ -8,12 +8,13 @@ from typing import Literal, TypeAlias
 
 import psutil
 
-Role: TypeAlias = Literal["ingress", "proxy", "dispatcher", "model", "redis", "controller", "other"]
+Role: TypeAlias = Literal["ingress", "proxy", "dispatcher", "webhooks", "model", "redis", "controller", "other"]
 """`other` is what Ray itself needs, and the process that started everything."""
 
 _ACTORS: dict[str, Role] = {
     "ray::ServeReplica:gen:Ingress": "ingress",
     "ray::ServeReplica:gen:Dispatcher": "dispatcher",
+    "ray::ServeReplica:gen:WebhookSender": "webhooks",
     "ray::ProxyActor": "proxy",
     "ray::HAProxyManager": "proxy",
     "ray::ServeController": "controller",

@@ -1,0 +1,100 @@
+"""What happens at twice the capacity: `python -m benchmarks.overload`.
+
+The model is simulated, so that its capacity is known and the machine is not the limit: a batch of 8 takes 0.8 s, which
+makes 10 pictures a second. An open loop first offers a little less than that, then twice as much. A good service makes
+as many pictures as before, answers what is too much with 429 and a time to come again, and grows no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from typing import Annotated, Any, Final
+
+import httpx2
+import typer
+from rich.console import Console
+
+from benchmarks import machine, open_loop
+from benchmarks.arrivals import schedule
+from benchmarks.open_loop import Load
+from benchmarks.outcomes import Outcome, figures
+from benchmarks.report import Report, Target
+from benchmarks.service import ENDPOINT, Service
+
+_STEP_MS, _STEPS, _BATCH = 200, 4, 8
+CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
+"""Pictures per second."""
+WAITING: Final = 40
+"""Tasks that may wait; at that, one waits for some four seconds."""
+BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": _STEPS, "seed": 1}
+SETTINGS: Final = {
+    "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": f"simulated/{_STEP_MS}ms",
+    "GEN_MODELS__FLUX3-KLEIN__MAX_BATCH": str(_BATCH),
+    "GEN_MODELS__FLUX3-KLEIN__MAX_RUNNING": str(_BATCH),
+    "GEN_TASKS__MAX_READY": str(WAITING),
+    "GEN_TASKS__MAX_ACTIVE": "1000000",
+    "GEN_TASKS__REQUESTS_PER_S": "1000000",
+}
+
+
+def measure(service: Service, seconds: float, console: Console) -> Report:
+    facts = machine.facts()
+    load = Load(service.base_url, service.key, ENDPOINT, BODY, limit=60, poll_every=0.2, wait=10)
+    rounds: dict[str, dict[str, Any]] = {}
+    memory: list[float] = []
+    lost = 0
+    for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
+        console.print(f"{name}: {rate:g} tasks per second for {seconds:g} s")
+        outcomes = asyncio.run(open_loop.run(load, schedule("poisson", rate, seconds, seed=1), lambda _: None))
+        rounds[name] = figures(outcomes, seconds, slo=60) | {"ready_per_s": _throughput(outcomes, seconds)}
+        lost += sum(outcome.lost for outcome in outcomes)
+        memory.append(sum(service.memory().values()))
+    refused = Counter(rounds["overload"]["refused"])
+    told = _says_when_to_come_again(service)
+    ratio = rounds["overload"]["ready_per_s"] / rounds["peak"]["ready_per_s"]
+    strange = [f"an answer was {what}" for what in refused if what != "HTTP 429"]
+    return Report(
+        name="overload",
+        machine=facts,
+        settings={"capacity_per_s": CAPACITY, "seconds": seconds, "body": BODY, "max_ready": WAITING},
+        figures=rounds | {"memory_mib": [round(value) for value in memory], "retry_after": told},
+        targets=[
+            Target("pictures per second at twice the capacity, against the peak", ratio, 0.95, "x", at_least=True),
+            Target("memory after against before", memory[1] / memory[0], 1.1, "x"),
+        ],
+        faults=[*([f"{lost} tasks were lost"] if lost else []), *strange, *([] if told else ["no Retry-After"])],
+    )
+
+
+def _throughput(outcomes: list[Outcome], seconds: float) -> float:
+    """While requests came: what was still waiting at their end is not counted."""
+    first = outcomes[0].scheduled
+    done = [one for one in outcomes if one.status == "Ready" and one.ended and one.ended <= first + seconds]
+    return len(done) / seconds
+
+
+def _says_when_to_come_again(service: Service) -> bool:
+    """Whether every refusal of a full queue carries Retry-After."""
+
+    async def fill() -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(base_url=service.base_url, headers={"x-key": service.key}, timeout=30) as http:
+            posts = [http.post(f"/v1/{ENDPOINT}", json=dict(BODY)) for _ in range(3 * WAITING)]
+            return list(await asyncio.gather(*posts))
+
+    refusals = [answer for answer in asyncio.run(fill()) if answer.status_code == 429]
+    return bool(refusals) and all("retry-after" in answer.headers for answer in refusals)
+
+
+def main(seconds: Annotated[float, typer.Option(min=5, help="Of each of the two loads.")] = 40) -> None:
+    """Goodput, refusals and memory at twice the capacity."""
+    console = Console()
+    console.print("starting a service")
+    with Service(SETTINGS) as service:
+        report = measure(service, seconds, console)
+    sys.exit(report.finish(console))
+
+
+if __name__ == "__main__":
+    typer.run(main)

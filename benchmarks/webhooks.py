@@ -1,0 +1,154 @@
+"""How soon a webhook arrives: `python -m benchmarks.webhooks`.
+
+First on an idle service, one task after the other: from the end of the task (`end_time` of the result) to the moment
+the receiver has the body, by one machine's clock. Then the same while a receiver that accepts connections and never
+answers has a thousand deliveries due: it must not hold up the other one. The model is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated, Final
+
+import httpx2
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks import machine
+from benchmarks.quantiles import Spread
+from benchmarks.report import Report, Target
+from benchmarks.service import ENDPOINT, UNLIMITED, Service
+
+BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
+SETTINGS: Final = UNLIMITED | {
+    "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": "simulated/1ms",
+    "GEN_TASKS__REQUESTS_PER_S": "1000000",
+    "GEN_TASKS__BURST": "1000000",
+}
+_ARRIVES_S: Final = 30.0
+_AT_ONCE: Final = 16
+
+
+class Receiver:
+    """Notes when which task's webhook came."""
+
+    def __init__(self) -> None:
+        self.came: dict[str, float] = {}
+        self._news = threading.Condition()
+
+    def note(self, task_id: str) -> None:
+        with self._news:
+            self.came[task_id] = time.time()
+            self._news.notify_all()
+
+    def wait(self, task_id: str) -> float:
+        with self._news:
+            if not self._news.wait_for(lambda: task_id in self.came, _ARRIVES_S):
+                raise RuntimeError(f"the webhook of {task_id} did not arrive")
+            return self.came[task_id]
+
+
+@contextmanager
+def receiving(receiver: Receiver) -> Iterator[str]:
+    """The URL of a receiver that answers at once."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            receiver.note(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: a line per call would be part of what is measured."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def hanging() -> Iterator[str]:
+    """The URL of a receiver that takes every connection and never answers: nobody accepts from its backlog."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+
+
+def measure(service: Service, n: int, dead: int, console: Console) -> Report:
+    facts = machine.facts()
+    receiver = Receiver()
+    with receiving(receiver) as url, hanging() as abyss:
+        _delays(service, receiver, url, 5, console, "warming up")
+        idle = _delays(service, receiver, url, n, console, "idle")
+        console.print(f"{dead} tasks for a receiver that never answers")
+        asyncio.run(_submit(service, abyss, dead))
+        beside = _delays(service, receiver, url, n, console, "beside it")
+    calm, busy = Spread.of(idle), Spread.of(beside)
+    assert calm is not None
+    assert busy is not None
+    return Report(
+        name="webhooks",
+        machine=facts,
+        settings={"webhooks": n, "dead_deliveries": dead, "body": BODY},
+        figures={"idle_ms": calm.as_json(), "beside_a_dead_receiver_ms": busy.as_json()},
+        targets=[
+            Target("delay on an idle service, p99", calm.p99, 1000, "ms"),
+            Target(f"p50 beside {dead} dead deliveries, against idle", busy.p50 / calm.p50, 1.1, "x"),
+        ],
+    )
+
+
+def _delays(service: Service, receiver: Receiver, url: str, n: int, console: Console, what: str) -> list[float]:
+    """Milliseconds."""
+    delays: list[float] = []
+    with service.client() as client:
+        for _ in track(range(n), what, console=console):
+            task_id = client.submit(ENDPOINT, BODY | {"webhook_url": url})["id"]
+            came = receiver.wait(task_id)
+            delays.append(1000 * (came - client.wait(task_id)["result"]["end_time"]))
+    return delays
+
+
+async def _submit(service: Service, url: str, n: int) -> None:
+    """And waits until all have ended, so that nothing but their deliveries goes on."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    async with httpx2.AsyncClient(base_url=service.base_url, headers={"x-key": service.key}, timeout=60) as http:
+
+        async def one() -> None:
+            async with limit:
+                answer = await http.post(f"/v1/{ENDPOINT}", json=BODY | {"webhook_url": url})
+                await http.get(answer.json()["polling_url"], params={"id": answer.json()["id"], "wait": 60})
+
+        await asyncio.gather(*(one() for _ in range(n)))
+
+
+def main(
+    n: Annotated[int, typer.Option("-n", min=1, help="Webhooks that count, in each of two rounds.")] = 200,
+    dead: Annotated[int, typer.Option(min=1, help="Deliveries that a dead receiver has due.")] = 1000,
+) -> None:
+    """Time from the end of a task to its webhook, alone and beside a receiver that hangs."""
+    console = Console()
+    console.print("starting a service")
+    with Service(SETTINGS) as service:
+        report = measure(service, n, dead, console)
+    sys.exit(report.finish(console))
+
+
+if __name__ == "__main__":
+    typer.run(main)
