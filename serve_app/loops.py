@@ -24,9 +24,12 @@ class Loops:
                 raise RuntimeError(f"the {task.get_name()} loop has ended")
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = set(self._tasks)
+        while running:
+            # Before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow a cancellation.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=0.5)
 
 
 async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:

@@ -21,6 +21,7 @@ end
 
 -- Of a receiver that is never back, most deliveries get no try of their own.
 local function give_up_old(receiver)
+  if tonumber(redis.call('HGET', receiver_key(receiver), 'failures') or 0) < trips_after then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(receiver), '-inf', now, 'LIMIT', 0, AGED_AT_ONCE)) do
     if tonumber(redis.call('HGET', delivery_key(id), 'since')) + max_age <= now then
       note_attempt(id, ARGV[10])

@@ -8,7 +8,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:outbox:{receiver}` | zset | deliveries that wait, by their next try, ms |
 | `gen:sending:{receiver}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
 | `gen:receiver:{receiver}` | hash | one that does not answer: `failures` in a row, `shut_until` ms, `times_shut` |
-| `gen:delivery:{id}` | hash | `state receiver attempts claim created since next finished` (ms) |
+| `gen:delivery:{id}` | hash | `state receiver attempts claim created since next finished again` (ms) |
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
 | `gen:deliveries` | zset | all that are kept, by when they were first due |
 | `gen:undelivered` | zset | those that failed for good, by when |
@@ -125,9 +125,12 @@ class Outbox:
             await self._run("prolong", _ms(self.policy.claim_s), *flat)
 
     async def record(
-        self, claim: Claim, attempt: Attempt, outcome: Outcome, *, wait_s: float = 0.0, unwell: bool = False
+        self, claim: Claim, attempt: Attempt, outcome: Outcome, *, wait_s: float = 0.0, unwell: bool | None = False
     ) -> bool:
-        """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted."""
+        """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted.
+
+        `unwell` is whether the receiver as a whole seems to be down; None when it was not even called.
+        """
         policy = self.policy
         done = await self._run(
             "record",
@@ -136,7 +139,7 @@ class Outbox:
             outcome,
             _ms(wait_s),
             _entry(attempt),
-            int(unwell),
+            "" if unwell is None else int(unwell),
             policy.per_receiver,
             policy.trips_after,
             _ms(policy.shut_s),

@@ -82,7 +82,7 @@ def _seconds(retry_after: str) -> float | None:
         return float(retry_after[:9])
     try:
         at = parsedate_to_datetime(retry_after)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -34,6 +34,8 @@ end
 
 local function fail(id, receiver, now)
   redis.call('ZREM', waiting_key(receiver), id)
+  -- Somebody asked for a replay while the last attempt was on its way.
+  if redis.call('HDEL', delivery_key(id), 'again') == 1 then return announce(id, receiver, now) end
   redis.call('HSET', delivery_key(id), 'state', 'failed', 'finished', now)
   redis.call('HDEL', delivery_key(id), 'next')
   redis.call('ZADD', UNDELIVERED, now, id)

@@ -1,6 +1,6 @@
 -- Records how a claimed delivery went.
 -- id claim outcome retry_ms entry unwell per_receiver trips_after shut_ms most_shut_ms
--- outcome: delivered | retry | failed. unwell: 1 when the receiver seems to be down, rather than this one call refused.
+-- outcome: delivered | retry | failed. unwell: 1 when the receiver seems to be down, 0 when it answered, else empty.
 -- Returns 1, or 0 for a claim that ran out: somebody else has the delivery, or had it.
 local id, claim, outcome, now = ARGV[3], ARGV[4], ARGV[5], now_ms()
 local per_receiver, trips_after = tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -13,6 +13,7 @@ note_attempt(id, ARGV[7])
 redis.call('ZREM', sending_key(receiver), id)
 if outcome == 'delivered' then
   redis.call('HSET', key, 'state', 'delivered', 'finished', now)
+  redis.call('HDEL', key, 'again')
 elseif outcome == 'retry' then
   redis.call('HSET', key, 'state', 'waiting', 'next', now + tonumber(ARGV[6]))
   redis.call('ZADD', waiting_key(receiver), now + tonumber(ARGV[6]), id)
@@ -23,7 +24,7 @@ end
 local health = receiver_key(receiver)
 if ARGV[8] == '0' then
   redis.call('DEL', health)
-else
+elseif ARGV[8] == '1' then
   local failures = redis.call('HINCRBY', health, 'failures', 1)
   local shut_until = tonumber(redis.call('HGET', health, 'shut_until') or 0)
   -- Calls that were on their way together fail together: that is one reason to shut it, not many.

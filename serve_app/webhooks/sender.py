@@ -30,6 +30,8 @@ from serve_app.webhooks.sealing import Sealer, Unreadable
 logger = logging.getLogger(__name__)
 
 USER_AGENT = "gen-serve-webhooks/1"
+_GONE = "the task is no longer kept"
+_SEALED = "the secret was encrypted with a key that is no longer among webhooks.keys"
 _LOOK_EVERY_S = 0.5
 _PROLONGS_PER_CLAIM = 3
 
@@ -56,6 +58,7 @@ class Sender:
         self._client = guard.client(timeout=outbox.policy.timeout_s, limits=limits, headers={"user-agent": USER_AGENT})
         self._running: dict[Claim, asyncio.Task[None]] = {}
         self._look = asyncio.Event()
+        self._claiming = asyncio.Lock()
         self._draining = False
 
     async def listen(self) -> None:
@@ -69,16 +72,16 @@ class Sender:
         """Has as many deliveries on their way as are due and fit."""
         while True:
             self._look.clear()
-            if self._draining:
-                await asyncio.Event().wait()
-            room = self._outbox.policy.concurrency - len(self._running)
-            claims = await self._outbox.claim(room) if room > 0 else []
-            for claim in claims:
-                running = self._running[claim] = asyncio.create_task(self._deliver(claim))
-                running.add_done_callback(lambda _, claim=claim: self._ended(claim))
+            async with self._claiming:
+                room = 0 if self._draining else self._outbox.policy.concurrency - len(self._running)
+                claims = await self._outbox.claim(room) if room > 0 else []
+                for claim in claims:
+                    running = self._running[claim] = asyncio.create_task(self._deliver(claim))
+                    running.add_done_callback(lambda _, claim=claim: self._ended(claim))
             if not claims:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), _LOOK_EVERY_S)
+                    async with asyncio.timeout(_LOOK_EVERY_S):
+                        await self._look.wait()
 
     async def prolong(self) -> None:
         """Keeps the claims of what is still on its way."""
@@ -89,7 +92,8 @@ class Sender:
     async def drain(self) -> None:
         """Claims no more, and waits for what is on its way."""
         self._draining = True
-        self._look.set()
+        async with self._claiming:
+            pass  # what is just being claimed is on its way, too
         if self._running:
             await asyncio.wait(self._running.values(), timeout=self._outbox.policy.timeout_s)
         await self._client.aclose()
@@ -110,14 +114,13 @@ class Sender:
     async def _attempt(self, claim: Claim) -> None:
         task = await self._tasks.get(claim.id)
         if task is None or task.webhook is None:
-            await self._outbox.record(claim, Attempt(time.time(), error="the task is no longer kept"), "failed")
+            await self._outbox.record(claim, Attempt(time.time(), error=_GONE), "failed", unwell=None)
             return
         at = datetime.now(UTC)
         try:
             answer = await self._call(task, at)
         except Unreadable:
-            told = "the secret was encrypted with a key that is no longer among webhooks.keys"
-            await self._outbox.record(claim, Attempt(at.timestamp(), error=told), "failed")
+            await self._outbox.record(claim, Attempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
             return
         attempt = Attempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
         wait = self._outbox.policy.wait_s(claim.attempt, answer.retry_after_s, self._random)

@@ -1,0 +1,130 @@
+"""Tasks with a webhook that have ended, and time that passes for their deliveries without anybody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from serve_app.media.guard import receiver_of
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import NewTask, Status, Webhook
+from serve_app.webhooks.outbox import Attempt, Claim, Delivery, Outbox
+from serve_app.webhooks.policy import Policy
+
+LANE = "lane"
+BASE = "http://service.test"
+URL = "http://one.test/hook"
+OTHER_URL = "http://two.test/hook"
+RECEIVER = receiver_of(URL)
+OTHER_RECEIVER = receiver_of(OTHER_URL)
+LIMITS = Limits(max_active=100_000, max_ready=100_000)
+HOUR_S = 3600.0
+
+OK = Attempt(1.0, 204)
+DOWN = Attempt(1.0, 503)
+
+
+def new_task(url: str | None = URL, secret: str = "") -> NewTask:
+    task_id = str(uuid.uuid4())
+    return NewTask(
+        id=task_id,
+        project="p",
+        lane=LANE,
+        endpoint="gen-test",
+        job="{}",
+        work=1.0,
+        reply="{}",
+        key_id=task_id,
+        webhook=Webhook(url, receiver_of(url), BASE, secret) if url else None,
+    )
+
+
+async def ended(
+    store: TaskStore, n: int = 1, url: str | None = URL, status: Status = Status.READY, secret: str = "", **outcome: Any
+) -> list[str]:
+    """The ids of `n` tasks that have just ended. No others may be waiting."""
+    tasks = [new_task(url, secret) for _ in range(n)]
+    await asyncio.gather(*map(store.submit, tasks))
+    leases = await store.lease(LANE, "d", n, 1_000_000)
+    assert {lease.id for lease in leases} == {task.id for task in tasks}
+    await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in leases))
+    return [task.id for task in tasks]
+
+
+async def one_ended(store: TaskStore, url: str | None = URL, **outcome: Any) -> str:
+    [task_id] = await ended(store, 1, url, **outcome)
+    return task_id
+
+
+def outbox_of(store: TaskStore, **policy: Any) -> Outbox:
+    return Outbox(store.redis, store.prefix, Policy(**policy))
+
+
+async def claimed(outbox: Outbox) -> Claim:
+    [claim] = await outbox.claim(1)
+    return claim
+
+
+async def found(outbox: Outbox, task_id: str) -> Delivery:
+    delivery = await outbox.get(task_id)
+    assert delivery is not None
+    return delivery
+
+
+async def members(redis: Redis, key: str) -> list[str]:
+    return cast(list[str], await redis.zrange(key, 0, -1))
+
+
+async def everything(store: TaskStore) -> dict[str, Any]:
+    """All that is kept below the prefix, but for what is forgotten by itself."""
+    found = [str(key) async for key in store.redis.scan_iter(f"{store.prefix}*", count=1000)]
+    keys = [key for key in found if not key.startswith(f"{store.prefix}rate:")]
+    kinds = store.redis.pipeline(transaction=False)
+    for key in keys:
+        kinds.type(key)
+    values = store.redis.pipeline(transaction=False)
+    for key, kind in zip(keys, await kinds.execute(), strict=True):
+        match kind:
+            case "zset":
+                values.zrange(key, 0, -1, withscores=True)
+            case "hash":
+                values.hgetall(key)
+            case "list":
+                values.lrange(key, 0, -1)
+            case "set":
+                values.smembers(key)
+            case _:
+                values.get(key)
+    return dict(zip(keys, await values.execute(), strict=True))
+
+
+async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:
+    """Claims run out, waits are over and receivers may be tried again: none of it by waiting."""
+    redis, prefix = outbox.redis, outbox.channel.removesuffix("outbox")
+    if claims:
+        await _make_due(redis, f"{prefix}sending:*")
+    if waits:
+        await _make_due(redis, f"{prefix}outbox:*")
+    if pauses:
+        async for key in redis.scan_iter(f"{prefix}receiver:*", count=1000):
+            if await cast(Awaitable[bool], redis.hexists(key, "shut_until")):
+                await cast(Awaitable[int], redis.hset(key, "shut_until", "1"))
+    await _make_due(redis, f"{prefix}outbox")
+
+
+async def _make_due(redis: Redis, keys: str) -> None:
+    async for key in redis.scan_iter(keys, count=1000):
+        rows = await redis.zrange(key, 0, -1)
+        await redis.zadd(key, {str(member): order for order, member in enumerate(rows, 1)})
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> None:
+    """Returns once it holds."""
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.01)

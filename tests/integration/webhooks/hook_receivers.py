@@ -1,0 +1,150 @@
+"""A receiver of webhooks on a real socket, that answers as it is told, well or badly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Behaviour: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
+"""What a receiver does instead of answering."""
+Reply: TypeAlias = bytes | Behaviour
+
+
+def http(status: int = 204, body: bytes = b"", **headers: str) -> bytes:
+    """A whole answer; `_` in a header's name stands for `-`."""
+    told = {"content-length": str(len(body)), "connection": "close"}
+    told |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in told.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@dataclass(frozen=True)
+class Received:
+    path: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        return self.headers["webhook-id"]
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.port = 0
+        self.received: list[Received] = []
+        """In the order they came, also those that were not answered."""
+        self.reply: Reply = http(204)
+        """To what none of `replies` is left for."""
+        self.replies: list[Reply] = []
+        """To the next calls, one each."""
+        self.connections = 0
+        self.busy = 0
+        self.busiest = 0
+        """Calls at a time, at most."""
+        self.dropped = asyncio.Event()
+        """The sender hung up before it had the whole answer."""
+        self._let_go = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def url(self, path: str = "/hook", host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    @property
+    def ids(self) -> list[str]:
+        return [call.id for call in self.received]
+
+    async def hang(self, writer: asyncio.StreamWriter) -> None:
+        """Answers, but only once it is let go."""
+        await self._let_go.wait()
+        writer.write(http(204))
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    async def has(self, n: int) -> None:
+        """Returns once so many calls came."""
+        async with asyncio.timeout(30):
+            while len(self.received) < n:
+                await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of its own: the server's own ones must not be cancelled.
+        call = asyncio.create_task(self._answer(reader, writer))
+        self._calls.add(call)
+        self.connections += 1
+        self.busy += 1
+        self.busiest = max(self.busiest, self.busy)
+        await asyncio.wait([call])
+        self.busy -= 1
+        self._calls.discard(call)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.received.append(await _read(reader))
+            reply = self.replies.pop(0) if self.replies else self.reply
+            if callable(reply):
+                await reply(writer)
+            else:
+                writer.write(reply)
+            await writer.drain()
+        except ConnectionError:
+            self.dropped.set()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def breaks_off(writer: asyncio.StreamWriter) -> None:
+    """Ends amid the answer."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this")
+
+
+async def never_stops(writer: asyncio.StreamWriter) -> None:
+    """Answers for ever."""
+    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        await writer.drain()
+
+
+async def is_silent_after_the_head(writer: asyncio.StreamWriter) -> None:
+    """Says that it has more to say, and says nothing."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
+    await writer.drain()
+    await asyncio.Event().wait()
+
+
+async def _read(reader: asyncio.StreamReader) -> Received:
+    head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers["content-length"]))
+    method, path, _ = head.split()
+    assert method == "POST"
+    return Received(path, headers, body)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
+    receiver.port = server.sockets[0].getsockname()[1]
+    try:
+        yield receiver
+    finally:
+        server.close()
+        await receiver.close()
+        await server.wait_closed()

@@ -1,0 +1,80 @@
+"""Senders in this process, whose deliveries go to real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from deployments.contract.objects import ObjectStore
+from serve_app.loops import Loops
+from serve_app.media.guard import UrlGuard
+from serve_app.media.links import LinkSigner
+from serve_app.presentation import Presenter
+from serve_app.tasks.store import TaskStore
+from serve_app.webhooks.outbox import Delivery, Outbox, State
+from serve_app.webhooks.sealing import Sealer, new_key
+from serve_app.webhooks.sender import Sender
+
+KEY = new_key()
+SEALER = Sealer([KEY])
+LOOPBACK = ["127.0.0.0/8"]
+PLAIN = "X-Webhook-Signature"
+QUICK_S = 0.05
+"""Between the attempts."""
+
+
+def presenter(folder: Path) -> Presenter:
+    return Presenter(ObjectStore(folder.as_uri()), LinkSigner(bytes(32)), 100_000)
+
+
+def sender_of(outbox: Outbox, tasks: TaskStore, folder: Path, guard: UrlGuard | None = None) -> Sender:
+    return Sender(outbox, tasks, presenter(folder), SEALER, guard or UrlGuard(LOOPBACK), [PLAIN])
+
+
+async def kill(sender: Sender, loops: Loops) -> None:
+    """Nothing that is on its way is recorded any more."""
+    for task in (*loops._tasks, *sender._running.values()):
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=0.5)
+    await sender.drain()
+
+
+def started(sender: Sender) -> Loops:
+    return Loops({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
+
+
+@asynccontextmanager
+async def running(sender: Sender) -> AsyncIterator[Sender]:
+    loops = started(sender)
+    try:
+        yield sender
+        loops.check()
+    finally:
+        await kill(sender, loops)
+
+
+async def outcome_of(outbox: Outbox, ids: Sequence[str], *states: State) -> list[Delivery]:
+    """The deliveries, once all of them are in one of the states; unless told otherwise, have ended."""
+    wanted = states or (State.DELIVERED, State.FAILED)
+    async with asyncio.timeout(40):
+        while True:
+            found = await outbox._get_many(ids)
+            deliveries = [delivery for delivery in found if delivery is not None]
+            assert len(deliveries) == len(ids)
+            if all(delivery.state in wanted for delivery in deliveries):
+                return deliveries
+            await asyncio.sleep(0.02)
+
+
+async def attempted(outbox: Outbox, task_id: str, n: int = 1) -> Delivery:
+    """The delivery, once so many attempts were recorded."""
+    async with asyncio.timeout(40):
+        while True:
+            delivery = await outbox.get(task_id)
+            assert delivery is not None
+            if len(delivery.log) >= n:
+                return delivery
+            await asyncio.sleep(0.02)

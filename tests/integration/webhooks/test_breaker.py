@@ -1,0 +1,209 @@
+"""A receiver that is down is left alone for a while, then asked once whether it is back; no other one notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import cast
+
+import pytest
+from ended_tasks import (
+    DOWN,
+    HOUR_S,
+    OK,
+    OTHER_RECEIVER,
+    OTHER_URL,
+    RECEIVER,
+    claimed,
+    ended,
+    found,
+    members,
+    outbox_of,
+    time_passes,
+    until,
+)
+
+from serve_app.tasks.store import TaskStore
+from serve_app.webhooks.outbox import Claim, Outbox, State
+
+TRIPS = 3
+PER_RECEIVER = 4
+
+
+@pytest.fixture
+def outbox(store: TaskStore) -> Outbox:
+    """Pauses last for hours; tests that want one to end say so."""
+    return outbox_of(store, trips_after=TRIPS, per_receiver=PER_RECEIVER, shut_s=HOUR_S, most_shut_s=4 * HOUR_S)
+
+
+async def fails(outbox: Outbox, claim: Claim) -> None:
+    assert await outbox.record(claim, DOWN, "retry", unwell=True)
+
+
+async def trip(outbox: Outbox) -> None:
+    for _ in range(TRIPS):
+        await fails(outbox, await claimed(outbox))
+
+
+async def health(outbox: Outbox, receiver: str = RECEIVER) -> dict[str, str]:
+    key = f"{outbox.channel.removesuffix('outbox')}receiver:{receiver}"
+    return await cast(Awaitable[dict[str, str]], outbox.redis.hgetall(key))
+
+
+async def pause_s(outbox: Outbox) -> float:
+    """How much longer the receiver is left alone."""
+    seconds, micros = await cast(Awaitable[tuple[int, int]], outbox.redis.time())
+    return int((await health(outbox))["shut_until"]) / 1000 - int(seconds) - int(micros) / 1e6
+
+
+async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 20)
+    for _ in range(TRIPS - 1):
+        await fails(outbox, await claimed(outbox))
+    await fails(outbox, await claimed(outbox))
+    assert await outbox.claim(10) == []
+    await time_passes(outbox, pauses=False)
+    assert await outbox.claim(10) == [], "however often somebody looks"
+
+
+async def test_what_is_due_meanwhile_waits_too_and_another_receiver_does_not(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 5)
+    await trip(outbox)
+    await ended(store, 5)
+    others = await ended(store, 2, OTHER_URL)
+    assert sorted(claim.id for claim in await outbox.claim(10)) == sorted(others)
+
+
+@pytest.mark.parametrize(("outcome", "unwell"), [("delivered", False), ("retry", False), ("failed", False)])
+async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(
+    store: TaskStore, outbox: Outbox, outcome: str, unwell: bool
+) -> None:
+    await ended(store, 20)
+    for _ in range(3):
+        for _ in range(TRIPS - 1):
+            await fails(outbox, await claimed(outbox))
+        await outbox.record(await claimed(outbox), OK, outcome, unwell=unwell)  # type: ignore[arg-type]
+    assert len(await outbox.claim(10)) == PER_RECEIVER
+
+
+async def test_after_the_pause_one_call_at_a_time_finds_out(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 10)
+    await trip(outbox)
+    await time_passes(outbox)
+    asked = await asyncio.gather(*(outbox.claim(10) for _ in range(8)))
+    [trial] = [claim for claims in asked for claim in claims]
+    await time_passes(outbox, claims=False)
+    assert await outbox.claim(10) == [], "that one is on its way"
+    assert await outbox.record(trial, OK, "delivered")
+    assert await health(outbox) == {}
+    assert len(await outbox.claim(10)) == PER_RECEIVER
+
+
+async def test_a_trial_that_is_lost_is_followed_by_one_other(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 10)
+    await trip(outbox)
+    await time_passes(outbox)
+    await claimed(outbox)
+    await time_passes(outbox)
+    assert len(await outbox.claim(10)) == 1
+    await time_passes(outbox, claims=False)
+    assert await outbox.claim(10) == []
+
+
+async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 10)
+    await trip(outbox)
+    pauses = [await pause_s(outbox)]
+    for _ in range(4):
+        await time_passes(outbox)
+        await fails(outbox, await claimed(outbox))
+        assert await outbox.claim(10) == [], "one failed trial shuts it again"
+        pauses.append(await pause_s(outbox))
+    assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
+
+
+async def test_a_receiver_that_was_back_starts_with_the_short_pause_again(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 10)
+    await trip(outbox)
+    await time_passes(outbox)
+    await fails(outbox, await claimed(outbox))
+    await time_passes(outbox)
+    await outbox.record(await claimed(outbox), OK, "delivered")
+    await trip(outbox)
+    assert round(await pause_s(outbox) / HOUR_S, 1) == 1
+
+
+async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskStore) -> None:
+    outbox = outbox_of(store, trips_after=TRIPS, per_receiver=20, shut_s=HOUR_S, most_shut_s=100 * HOUR_S)
+    await ended(store, 20)
+    claims = await outbox.claim(20)
+    assert len(claims) == 20
+    await asyncio.gather(*(fails(outbox, claim) for claim in claims))
+    assert (await health(outbox))["times_shut"] == "1"
+    assert round(await pause_s(outbox) / HOUR_S, 1) == 1
+
+
+async def test_a_success_from_before_the_pause_opens_it(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 10)
+    *failing, slow = await outbox.claim(PER_RECEIVER)
+    for claim in failing:
+        await fails(outbox, claim)
+    assert await outbox.claim(10) == []
+    await outbox.record(slow, OK, "delivered")
+    assert len(await outbox.claim(10)) == PER_RECEIVER
+
+
+async def test_a_pause_ends_by_itself(store: TaskStore) -> None:
+    outbox = outbox_of(store, trips_after=TRIPS, shut_s=0.2)
+    await ended(store, 10)
+    await trip(outbox)
+    claims: list[Claim] = []
+
+    async def is_tried_again() -> bool:
+        claims.extend(await outbox.claim(10))
+        return bool(claims)
+
+    await until(is_tried_again)
+    assert len(claims) == 1
+
+
+async def test_of_a_receiver_that_is_never_back_even_what_was_not_tried_is_given_up(store: TaskStore) -> None:
+    outbox = outbox_of(
+        store, schedule_s=(0.2, 0.2), timeout_s=0.1, trips_after=1, shut_s=0.05, most_shut_s=0.05, per_receiver=2
+    )
+    ids = await ended(store, 150)
+    tried: set[str] = set()
+
+    async def all_are_given_up() -> bool:
+        for claim in await outbox.claim(10):
+            tried.add(claim.id)
+            await outbox.record(claim, DOWN, "retry", wait_s=0.2, unwell=True)
+        return len(await members(store.redis, f"{store.prefix}undelivered")) == len(ids)
+
+    await until(all_are_given_up)
+    untried = set(ids) - tried
+    assert untried
+    for task_id in untried:
+        delivery = await found(outbox, task_id)
+        assert (delivery.state, delivery.attempts, delivery.next) == (State.FAILED, 0, None)
+        assert [attempt.error for attempt in delivery.log] == ["the receiver was never back"]
+    await time_passes(outbox)
+    assert await outbox.claim(10) == []
+    assert await members(store.redis, outbox.channel) == []
+
+
+async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: TaskStore, outbox: Outbox) -> None:
+    """The receiver is well; it was the senders that were away."""
+    [task_id] = await ended(store)
+    await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
+    assert [claim.id for claim in await outbox.claim(10)] == [task_id]
+
+
+async def test_receivers_are_well_or_not_each_for_itself(store: TaskStore, outbox: Outbox) -> None:
+    await ended(store, 5)
+    await trip(outbox)
+    await ended(store, 5, OTHER_URL)
+    for _ in range(TRIPS - 1):
+        await fails(outbox, await claimed(outbox))
+    assert (await health(outbox, OTHER_RECEIVER))["failures"] == str(TRIPS - 1)
+    assert len(await outbox.claim(10)) == PER_RECEIVER

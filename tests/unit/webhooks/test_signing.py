@@ -1,0 +1,107 @@
+"""Signatures, against a computation of their own and the official verifier."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from serve_app.webhooks import signing
+
+ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
+BODY = '{"id":"2b7b8b6e","result":{"prompt":"Küche in 東京 🍜, \\"links\\""}}'.encode()
+PLAIN = "X-Webhook-Signature"
+KEY = bytes(range(200, 232))
+WHSEC = "whsec_" + base64.b64encode(KEY).decode()
+
+SECRETS: dict[str, tuple[str, bytes]] = {
+    "text": ("a secret", b"a secret"),
+    "not-ascii": ("ключ 鍵", "ключ 鍵".encode()),
+    "base64": (WHSEC, KEY),
+    "base64-without-prefix-is-text": (WHSEC.removeprefix("whsec_"), WHSEC.removeprefix("whsec_").encode()),
+    "prefix-elsewhere-is-text": ("my whsec_AAAA", b"my whsec_AAAA"),
+}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def expected(key: bytes, at: datetime, body: bytes = BODY) -> str:
+    """Straight from the standard's text."""
+    signed = b".".join((ID.encode(), str(int(at.timestamp())).encode(), body))
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+@pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
+def test_the_signature_is_over_id_time_and_body_with_the_secrets_key(secret: str, key: bytes) -> None:
+    at = now()
+    told = signing.headers(ID, at, BODY, secret, [PLAIN])
+    assert told == {
+        "webhook-id": ID,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": expected(key, at),
+        PLAIN: "sha256=" + hmac.new(secret.encode(), BODY, hashlib.sha256).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
+def test_the_official_verifier_takes_it(secret: str, key: bytes) -> None:
+    told = signing.headers(ID, now(), BODY, secret)
+    assert Webhook(key).verify(BODY, told) == json.loads(BODY)
+    if secret.startswith("whsec_"):
+        assert Webhook(secret).verify(BODY, told) == json.loads(BODY)
+
+
+def test_the_official_verifier_takes_nothing_that_was_changed() -> None:
+    told = signing.headers(ID, now(), BODY, WHSEC)
+    later = str(int(told["webhook-timestamp"]) + 1)
+    changed = [
+        (BODY + b" ", told),
+        (BODY, told | {"webhook-id": "another"}),
+        (BODY, told | {"webhook-timestamp": later}),
+        (BODY, signing.headers(ID, now(), BODY, "another secret")),
+    ]
+    for body, headers in changed:
+        with pytest.raises(WebhookVerificationError):
+            Webhook(WHSEC).verify(body, headers)
+
+
+def test_a_retry_has_the_same_id_and_a_time_and_signature_of_its_own() -> None:
+    first, second = (signing.headers(ID, now() + timedelta(seconds=s), BODY, WHSEC) for s in (0, 30))
+    assert first["webhook-id"] == second["webhook-id"]
+    assert int(second["webhook-timestamp"]) >= int(first["webhook-timestamp"]) + 30
+    assert first["webhook-signature"] != second["webhook-signature"]
+
+
+@pytest.mark.parametrize("hours", [-11, 0, 9])
+def test_the_time_zone_of_the_clock_does_not_matter(hours: int) -> None:
+    at = datetime(2026, 3, 1, 12, 30, 15, 999_999, timezone(timedelta(hours=hours)))
+    told = signing.headers(ID, at, BODY, WHSEC)
+    assert told["webhook-timestamp"] == str(int(at.timestamp()))
+    assert told["webhook-signature"] == expected(KEY, at)
+
+
+@pytest.mark.parametrize("secret", [None, ""])
+def test_without_a_secret_nothing_is_signed(secret: str | None) -> None:
+    told = signing.headers(ID, now(), BODY, secret, [PLAIN])
+    assert set(told) == {"webhook-id", "webhook-timestamp"}
+
+
+@pytest.mark.parametrize("plain", [[], [PLAIN], [PLAIN, "X-Hub-Signature-256"]])
+def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[str]) -> None:
+    told = signing.headers(ID, now(), BODY, "a secret", plain)
+    standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
+    assert set(told) == standard | set(plain)
+    assert len({told[name] for name in plain}) <= 1
+
+
+@pytest.mark.parametrize("secret", ["whsec_*", "whsec_a", "whsec_ключ", "whsec_AA AA"])
+def test_what_is_no_base64_after_the_prefix_is_no_secret(secret: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
+        signing.key_of(secret)
