@@ -1,7 +1,7 @@
 """Builds the bundled Flux2 Klein (distilled) checkpoint: `python -m deployments.bundled.build_flux2 [FOLDER]`.
 
 The folder has the same layout as a published checkpoint of the family and loads through the same code, only its
-networks are tiny: 2.4 million parameters, less than a thousandth of the real one's. Weights come from a fixed seed, so
+networks are tiny: 3 million parameters, less than a thousandth of the real one's. Weights come from a fixed seed, so
 building twice gives the same bytes. Until they are trained (`bundled/training`), pictures show coloured noise.
 """
 
@@ -42,7 +42,7 @@ def text_encoder() -> Qwen3ForCausalLM:
 
 
 def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
-    """1 block with separate weights for text and picture, 3 with joint ones, 128 wide.
+    """1 block with separate weights for text and picture, 5 with joint ones, 128 wide.
 
     `guidance` gives it an input for the strength of the prompt. Rotary frequencies suit grids of some 8 to 64 tokens a
     side: with the usual base most of them would hardly turn.
@@ -50,7 +50,7 @@ def transformer(guidance: bool = False) -> Flux2Transformer2DModel:
     return Flux2Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
-        num_single_layers=3,
+        num_single_layers=5,
         attention_head_dim=32,
         num_attention_heads=4,
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,

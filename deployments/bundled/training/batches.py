@@ -16,6 +16,7 @@ from torch import Tensor
 
 from deployments.bundled.detailed_prompts import details
 from deployments.bundled.training.latents import RESOLUTION, spread, to_tokens
+from deployments.bundled.training.reading import labels
 from deployments.bundled.world.drawing import draw, masked
 from deployments.bundled.world.lessons import LESSONS, Lesson, tell
 from deployments.bundled.world.scene import CANVAS_SIDE, Grid, Scene
@@ -41,7 +42,7 @@ RATIOS: Final = (
 """Widths and heights that are practised."""
 SQUARE: Final = 0.25
 OTHER_GRID: Final = 0.1
-"""How often references have another shape than the picture."""
+"""How often one of several references has another shape than the picture."""
 
 ALONE: Final = 0.15
 ALL: Final = 0.4
@@ -71,6 +72,8 @@ class Batch:
     channels: Tensor | None = None
     image_prompts: Tensor | None = None
     """(B, 3, H, W) in [-1, 1]."""
+    labels: Tensor | None = None
+    """(4, B, N + M) of what the tokens show (`reading`)."""
 
     def showing(self, target: Tensor) -> Batch:
         """The same in another style."""
@@ -84,6 +87,7 @@ class Batch:
             references=tuple(reference.to(device) for reference in self.references),
             channels=None if self.channels is None else self.channels.to(device),
             image_prompts=None if self.image_prompts is None else self.image_prompts.to(device),
+            labels=None if self.labels is None else self.labels.to(device),
         )
 
 
@@ -119,13 +123,16 @@ def _detailed(lesson: Lesson, random: Random) -> Lesson:
 
 def batch_of(lessons: list[Lesson], grid: Grid, random: Random) -> Batch:
     target, covered = draw([lesson.target for lesson in lessons], grid, RESOLUTION)
-    references, grids = [], []
+    references, grids, read = [], [], [labels([lesson.target for lesson in lessons], grid)]
     for index in range(len(lessons[0].references)):
         scenes = [lesson.references[index] for lesson in lessons]
         other = random_grid(random)
-        seen = other if random.random() < OTHER_GRID and all(scene.fits(other) for scene in scenes) else grid
+        # One picture's edits keep its shape, so that positions stay what they were.
+        odd = len(lessons[0].references) > 1 and random.random() < OTHER_GRID
+        seen = other if odd and all(scene.fits(other) for scene in scenes) else grid
         references.append(_seen(scenes, seen))
         grids.append(seen)
+        read.append(labels(scenes, seen, [lesson.target for lesson in lessons]))
     return Batch(
         prompts=tuple(lesson.prompt for lesson in lessons),
         grid=grid,
@@ -133,6 +140,7 @@ def batch_of(lessons: list[Lesson], grid: Grid, random: Random) -> Batch:
         weight=weights(covered),
         references=tuple(references),
         reference_grids=tuple(grids),
+        labels=torch.cat(read, dim=2),
     )
 
 

@@ -5,10 +5,11 @@
 - A step is the mean of two batches, which are of kinds and canvases of their own.
 - Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone.
 - Things weigh more than the background (`batches.weights`).
+- What the model makes out on its way is learnt, too (`reading`): edits need it.
 - The rate is constant and falls to nothing over the second half, which is worth some ten points of accuracy.
 
-bfloat16 halves a step on CPUs that have it, apart from the backward pass of attention, which is five times slower in it
-and stays in float32.
+bfloat16 halves a step on CPUs that have it. The stock attention is slow there, twice as slow as plain products at
+these lengths, and its backward pass still slower in bfloat16.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from deployments.bundled.training.batches import Batch
+from deployments.bundled.training.reading import Reading
 
 WARMUP = 100
 DECAY = 0.5
@@ -73,8 +75,10 @@ class Plan:
 class Course:
     """A student, its optimizers and its randomness: all that a checkpoint of the training must hold."""
 
-    def __init__(self, student: Student, plan: Plan, practice: Practice) -> None:
+    def __init__(self, student: Student, plan: Plan, practice: Practice, reading: Reading | None = None) -> None:
         self._student = student
+        self._reading = reading
+        self._networks = student.networks() | ({} if reading is None else {"reading": reading})
         self._plan = plan
         self._practice = practice
         self._random = Random(plan.seed)
@@ -82,7 +86,7 @@ class Course:
         self.step = 0
         named = {
             f"{part}.{name}": parameter
-            for part, network in student.networks().items()
+            for part, network in self._networks.items()
             for name, parameter in network.named_parameters()
             if parameter.requires_grad
         }
@@ -127,7 +131,10 @@ class Course:
         x = torch.lerp(moved.target, noise, t[:, None, None])
         with torch.autocast(self._device.type, torch.bfloat16):
             velocity = self._student.velocity(x, t, t_next, moved).float()
-        return (moved.weight * (velocity - (noise - moved.target)).square()).mean()
+        loss = (moved.weight * (velocity - (noise - moved.target)).square()).mean()
+        if self._reading is not None and moved.labels is not None:
+            loss = loss + self._reading.loss(moved.labels)
+        return loss
 
     def _set_rates(self) -> None:
         left = (self._plan.steps - self.step) / (DECAY * self._plan.steps)
@@ -139,7 +146,7 @@ class Course:
     def state(self) -> dict[str, Any]:
         return {
             "step": self.step,
-            "networks": {name: network.state_dict() for name, network in self._student.networks().items()},
+            "networks": {name: network.state_dict() for name, network in self._networks.items()},
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "random": self._random.getstate(),
             "torch": torch.get_rng_state(),
@@ -147,7 +154,7 @@ class Course:
 
     def resume(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
-        for name, network in self._student.networks().items():
+        for name, network in self._networks.items():
             network.load_state_dict(state["networks"][name])
         for optimizer, stored in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
@@ -187,12 +194,16 @@ def _optimizers(named: dict[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
 
 @contextlib.contextmanager
 def _fast_attention(device: torch.device) -> Iterator[None]:
-    """On CPUs, attention in float32 within a step that is otherwise in bfloat16."""
+    """On CPUs, attention as plain products, where nothing is masked."""
     stock = F.scaled_dot_product_attention
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            return stock(query.float(), key.float(), value.float(), **options).to(value.dtype)
+            if attn_mask is not None or any(options.values()):
+                whole = stock(query.float(), key.float(), value.float(), attn_mask, **options)
+                return whole.to(value.dtype)
+            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+            return scores.softmax(dim=-1) @ value
 
     if device.type == "cpu":
         F.scaled_dot_product_attention = attention

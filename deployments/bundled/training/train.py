@@ -21,6 +21,7 @@ from deployments.bundled.training.batches import ALL, MIXES, Batch, practice
 from deployments.bundled.training.flow import Course, Plan, Practice, write_state
 from deployments.bundled.training.progress import follow
 from deployments.bundled.training.publish import publish
+from deployments.bundled.training.reading import Reading
 from deployments.bundled.training.students import STATES, STUDENTS
 from deployments.bundled.training.weights import published
 
@@ -34,7 +35,8 @@ def main() -> None:
     for network in student.networks().values():
         network.to(arguments.device).train()
     plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
-    course = Course(student, plan, _practice(MIXES[arguments.model], arguments.further))
+    reading = Reading(student.networks()["transformer"]).to(arguments.device)
+    course = Course(student, plan, _practice(MIXES[arguments.model], arguments.further), reading)
     file = arguments.states / f"{arguments.model}.pt"
     if arguments.further:
         student.adopt(published)

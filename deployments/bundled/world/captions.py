@@ -114,6 +114,8 @@ def _told(scene: Scene, random: Random) -> str:
     if scene.background == Background(DEFAULT_BACKGROUND, shade=scene.background.shade) and random.random() < 0.5:
         return _things(scene.things, random)
     things, on = _things(scene.things, random), random.choice(_BEHIND).format(behind)
+    if scene.background.second is None and random.random() < 0.1:
+        on = f"on {colour(scene.background.colour, random)}"
     if len(scene.things) == 1:
         named, at = name(scene.things[0], random), _where(scene.things[0], random)
         orders = [f"{named} {at} {on}", f"{named} {on} {at}", f"{named} {at}, {on}", f"on {behind}, {named} {at}"]
