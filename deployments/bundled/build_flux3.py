@@ -64,7 +64,7 @@ def text_encoder() -> Qwen3VLForConditionalGeneration:
 
 
 def transformer() -> Flux3Transformer2DModel:
-    """1 block per token kind and 3 joint ones, 128 wide.
+    """1 block per token kind and 5 joint ones, 128 wide.
 
     Positions of neighbours are half a unit apart. On canvases of some 8 tokens a side rotations must be fast to tell
     them apart, so the base is below 1: 0.5 to 1.4 radians from one token to the next. The first axis is always 0, and
@@ -74,7 +74,7 @@ def transformer() -> Flux3Transformer2DModel:
         in_channels=4 * LATENT_CHANNELS,
         cond_in_channels=4 * LATENT_CHANNELS,
         num_layers=1,
-        num_single_layers=3,
+        num_single_layers=5,
         attention_head_dim=32,
         num_attention_heads=4,
         joint_attention_dim=TEXT_STATES * TEXT_WIDTH,
