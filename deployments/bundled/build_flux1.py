@@ -66,12 +66,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def transformer(more_channels: int) -> FluxTransformer2DModel:
-    """1 block with separate weights for text and picture, 3 with joint ones, 128 wide."""
+    """1 block with separate weights for text and picture, 5 with joint ones, 128 wide."""
     return FluxTransformer2DModel(
         in_channels=TOKEN_CHANNELS + more_channels,
         out_channels=TOKEN_CHANNELS,
         num_layers=1,
-        num_single_layers=3,
+        num_single_layers=5,
         attention_head_dim=32,
         num_attention_heads=4,
         joint_attention_dim=TEXT_WIDTH,
