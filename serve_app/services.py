@@ -60,6 +60,7 @@ class Services:
 
 @asynccontextmanager
 async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
+    sealer = Sealer(settings.webhook_keys)
     redis, prefix = redis_client.connect(settings.redis_url), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits())
     completions = Completions(redis, tasks.channel("done"))
@@ -85,7 +86,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s),
         outbox=Outbox(redis, prefix, settings.webhooks.policy()),
-        sealer=Sealer(settings.webhook_keys),
+        sealer=sealer,
         guard=UrlGuard(settings.network.allow),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),

@@ -11,19 +11,18 @@ from chaos.run import Plan, run
 FAULTS = (
     "kill a model replica",
     "kill a dispatcher",
+    "kill an ingress replica",
     "kill the webhook sender",
     "kill the Redis server",
     "freeze a dispatcher",
-    "object store fails",
-    "cut all Redis connections",
 )
 
 
 @pytest.mark.slow
 def test_promises_are_kept_under_faults(tmp_path: Path, repository: Path) -> None:
-    outcome = run(Plan(seed=7, seconds=45, tasks=150, faults=FAULTS), tmp_path, repository, print)
+    outcome = run(Plan(seed=7, seconds=40, tasks=150, faults=FAULTS), tmp_path, repository, print)
     broken = [finding for finding in outcome.findings if not finding.kept]
     assert not broken
     assert len(outcome.journal.accepted) >= 150
     assert [suffered for suffered in outcome.journal.faults if suffered.recovered_s is None] == []
-    assert {suffered.fault for suffered in outcome.journal.faults} <= set(FAULTS)
+    assert {suffered.fault for suffered in outcome.journal.faults} == set(FAULTS)

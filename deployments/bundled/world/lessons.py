@@ -148,8 +148,11 @@ def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     scene = random_scene(random, grid, 1)
     thing = scene.things[0]
     if random.random() < 0.5:
+        # Only the colour is open: the rest has the defaults of every caption, or those would not be learnt.
         centred = replace(thing, size="medium", place="center")
-        return Lesson(f"a {captions.shape(thing.shape, random)}", replace(scene, things=(centred,)))
+        usual = Scene((centred,), Background(captions.DEFAULT_BACKGROUND, shade=scene.background.shade))
+        if usual.fits(grid) and not usual.held_out:
+            return Lesson(f"a {captions.shape(thing.shape, random)}", usual)
     return Lesson(" ".join(_word(random) for _ in range(random.randint(1, 12))), scene)
 
 

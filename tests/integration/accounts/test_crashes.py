@@ -25,6 +25,7 @@ from serve_app import catalog, services
 from serve_app.ingress import create_app
 from serve_app.settings import RedisSettings, Settings
 from serve_app.tasks.task import Status
+from serve_app.webhooks.sealing import new_key
 
 ENDPOINT = "gen-3-image-klein"
 LANE = "flux3-klein"
@@ -80,7 +81,7 @@ async def opened(redis_url: str, prefix: str, repository: Path, folder: Path) ->
         data_dir=folder,
         catalog=repository / "configs/catalog.yaml",
         redis=RedisSettings(url=redis_url, prefix=prefix),
-    )
+    ).with_webhook_key(new_key())
     offered = catalog.load(settings)
     app = create_app(settings, offered)
     async with services.opened(settings, offered) as app.state.services:

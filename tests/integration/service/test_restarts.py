@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from local_service import LocalService
-from test_kills import assert_each_ready_once, events, submit_all, wait_until_under_way
+from work_under_way import assert_each_ready_once, events, submit_all, wait_until_under_way
 
 
 @pytest.fixture
