@@ -45,7 +45,7 @@ async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
 def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     assert task.webhook is not None
     if delivery is None:
-        return TaskDelivery(id=task.id, webhook_url=task.webhook.url, state="not due", next=None, attempts=[])
+        return TaskDelivery(id=task.id, receiver=task.webhook.receiver, state="not due", next=None, attempts=[])
     attempts = [
         DeliveryAttempt(
             at=attempt.at,
@@ -58,7 +58,7 @@ def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     ]
     return TaskDelivery(
         id=task.id,
-        webhook_url=task.webhook.url,
+        receiver=task.webhook.receiver,
         state=delivery.state.value,
         next=delivery.next,
         attempts=attempts,

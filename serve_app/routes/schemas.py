@@ -95,7 +95,7 @@ class TaskDelivery(BaseModel):
     """How a task's webhook fares."""
 
     id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
-    webhook_url: str
+    receiver: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
     state: Literal["not due", "waiting", "sending", "delivered", "failed"] = Field(
         description="`not due` until the task ends; `failed` once no more attempts follow"
     )

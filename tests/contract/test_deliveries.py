@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 
 from serve_app.accounts.roles import Role
 from serve_app.loops import Loops
-from serve_app.media.guard import UrlGuard
+from serve_app.media.guard import UrlGuard, receiver_of
 from serve_app.presentation import Presenter
 from serve_app.settings import TaskSettings, WebhookSettings
 from serve_app.tasks.store import TaskStore
@@ -153,7 +153,7 @@ def ended(client: Client, worker: Worker, url: str, **body: Any) -> str:
 
 def test_nothing_is_due_before_the_end(client: Client, worker: Worker) -> None:
     task_id = client.accepted(webhook_url=HOOK)
-    not_due = {"id": task_id, "webhook_url": HOOK, "state": "not due", "next": None, "attempts": []}
+    not_due = {"id": task_id, "receiver": receiver_of(HOOK), "state": "not due", "next": None, "attempts": []}
     assert deliveries(client, task_id) == not_due
     worker.advance(task_id, Status.GENERATING, progress=0.5)
     assert deliveries(client, task_id) == not_due
@@ -163,7 +163,13 @@ def test_it_waits_from_the_end_on(client: Client, worker: Worker) -> None:
     task_id = ended(client, worker, HOOK)
     told = deliveries(client, task_id)
     (task,) = client.get("/v1/tasks").json()["tasks"]
-    assert told == {"id": task_id, "webhook_url": HOOK, "state": "waiting", "next": task["finished"], "attempts": []}
+    assert told == {
+        "id": task_id,
+        "receiver": receiver_of(HOOK),
+        "state": "waiting",
+        "next": task["finished"],
+        "attempts": [],
+    }
 
 
 def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
@@ -172,7 +178,7 @@ def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Ser
     send(service)
     told = deliveries(client, task_id)
     (attempt,) = told.pop("attempts")
-    assert told == {"id": task_id, "webhook_url": hook.url(), "state": "delivered", "next": None}
+    assert told == {"id": task_id, "receiver": receiver_of(hook.url()), "state": "delivered", "next": None}
     assert attempt.pop("at") > 1_700_000_000
     assert attempt.pop("took_s") >= 0
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}

@@ -27,7 +27,7 @@ def test_training_changes_nothing_but_the_numbers(rebuilt: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", KINDS)
 def test_each_is_small_enough_for_the_repository(name: str) -> None:
-    assert size(CHECKPOINTS / name) < 6 * 2**20
+    assert size(CHECKPOINTS / name) < 7 * 2**20
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())
