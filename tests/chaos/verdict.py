@@ -22,7 +22,6 @@ from serve_app.tasks.task import TRANSITIONS, Status
 
 _SHOWN: Final = 5
 """Examples of what is wrong."""
-_TERMINAL_COUNTERS: Final = tuple(TERMINAL)
 _KEPT_KEYS: Final = re.compile(
     r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|expiring$|rate:|secret:|deliver|attempts:|undelivered$|"
     r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|receiver:)"
@@ -77,7 +76,7 @@ async def _accepted_is_kept(journal: Journal, store: Redis, tasks: Mapping[str, 
     counted: Counter[str] = Counter()
     async for key in store.scan_iter("gen:stats:*"):
         counted.update({k: int(v) for k, v in (await _hash(store, key)).items()})
-    ended = sum(counted[name] for name in _TERMINAL_COUNTERS)
+    ended = sum(counted[name] for name in TERMINAL)
     doubled = [] if counted["accepted"] == ended == len(tasks) else [f"accepted {counted['accepted']}, ended {ended}"]
     failed = [
         f"{i}: {row['status']}, though nobody cancelled it: {row.get('details')}"
