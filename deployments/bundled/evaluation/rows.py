@@ -106,6 +106,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row("two references", _EDITORS, _lesson(lessons.combine), grading.scene, 0.7),
     Row("region table", frozenset({"flux3"}), _lesson(lessons.lay_out), grading.boxes, 0.8),
     Row("fill", frozenset({"fill"}), _lesson(lessons.fill), grading.fill, 0.8),
+    Row("erase", frozenset({"fill"}), _lesson(lessons.erase), grading.edit),
+    Row("extend", frozenset({"fill"}), _lesson(lessons.extend), grading.scene),
     Row(
         "canny",
         frozenset({"canny"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -92,8 +93,8 @@ class Batch:
 
 
 def random_grid(random: Random) -> Grid:
-    """Long ones less often: they take as much longer to learn from."""
-    shares = [min(ratio) / max(ratio) for ratio in RATIOS]
+    """Long ones less often: they take longer to learn from."""
+    shares = [math.sqrt(min(ratio) / max(ratio)) for ratio in RATIOS]
     ratio = (1, 1) if random.random() < SQUARE else random.choices(RATIOS, shares)[0]
     return grid_for(*ratio, CANVAS_SIDE)
 
@@ -210,20 +211,26 @@ def _seen(scenes: list[Scene], grid: Grid) -> Tensor:
 
 
 BUILDERS: Final[Mapping[str, Callable[[list[Lesson], Grid, Random], Batch]]] = MappingProxyType(
-    {"fill": masked_batch, "trace": traced_batch, "resemble": resembling_batch}
+    {
+        **dict.fromkeys(("fill", "erase", "extend"), masked_batch),
+        "trace": traced_batch,
+        "resemble": resembling_batch,
+    }
 )
 """For lessons that are more than words and references."""
 
 MIXES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "flux3": {"tell": 0.36, "change": 0.4, "combine": 0.1, "lay out": 0.12, "anything": 0.02},
+        "flux3": {"tell": 0.31, "change": 0.33, "combine": 0.1, "lay out": 0.24, "anything": 0.02},
         "flux2": {"tell": 0.36, "change": 0.47, "combine": 0.14, "anything": 0.03},
         "flux1": {
-            "tell": 0.29,
-            "change": 0.29,
-            "combine": 0.09,
-            "fill": 0.13,
-            "trace": 0.13,
+            "tell": 0.27,
+            "change": 0.27,
+            "combine": 0.08,
+            "fill": 0.1,
+            "erase": 0.06,
+            "extend": 0.06,
+            "trace": 0.12,
             "resemble": 0.04,
             "anything": 0.03,
         },

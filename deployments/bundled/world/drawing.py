@@ -73,7 +73,7 @@ def masked(mask: Mask, width: int, height: int) -> Tensor:
     y = ((torch.arange(height) + 0.5) * 2000 / height - top - bottom) / (bottom - top)
     x = ((torch.arange(width) + 0.5) * 2000 / width - left - right) / (right - left)
     distance = torch.hypot(y[:, None], x) if mask.round else torch.maximum(y.abs()[:, None], x.abs()[None])
-    return distance <= 1
+    return (distance <= 1) ^ mask.outside
 
 
 def axes(grid: Grid, resolution: int) -> tuple[Tensor, Tensor]:

@@ -28,10 +28,11 @@ _TRIES = 200
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is painted anew: the box, or the ellipse in it."""
+    """What is painted anew: the box, or the ellipse in it, or all around it."""
 
     box: Box
     round: bool = False
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +104,11 @@ def lay_out(random: Random, grid: Grid, held_out: bool = False, rows: int | None
             return Lesson(f"{_setting(scene, random)} {table(scene.things, random)}".strip(), scene)
 
 
-def fill(random: Random, grid: Grid, held_out: bool = False, kind: str | None = None) -> Lesson:
-    """A masked part of a picture painted anew: a thing in its middle, or (`kind` is "nothing") the background."""
-    empty = kind == "nothing" or (kind is None and not held_out and random.random() < 0.25)
+def fill(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
+    """A masked part of a picture painted anew, with a thing in its middle."""
     while True:
         scene = random_scene(random, grid, random.choice((0, 1, 1, 2)))
         mask = Mask(_random_box(random, grid), random.random() < 0.3)
-        if empty:
-            prompt = random.choice(("", "nothing", "background", "empty background", "just the background"))
-            return Lesson(prompt, replace(scene, things=()), (scene,), mask)
         box = _shrunk(mask.box, 0.75) if mask.round else mask.box
         thing = settled(Thing(random.choice(shapes.NAMES), random.choice(palette.NAMES), box=box), random)
         target = Scene((thing,), scene.background)
@@ -119,6 +116,32 @@ def fill(random: Random, grid: Grid, held_out: bool = False, kind: str | None = 
             named = captions.name(thing, random)
             prompt = random.choice((named, named, f"add {named}", captions.caption(target, random)))
             return Lesson(prompt, target, (scene,), mask)
+
+
+def erase(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
+    """A masked part painted anew with the background alone; in half of them, a whole thing was there."""
+    scene = random_scene(random, grid, random.choice((1, 1, 2)), held_out)
+    mask = Mask(_random_box(random, grid), random.random() < 0.3)
+    if held_out or random.random() < 0.5:
+        gone = random.randrange(len(scene.things))
+        mask = Mask(_around(scene.things[gone], grid, random.uniform(1.1, 1.4)), random.random() < 0.3)
+        left = scene.things[:gone] + scene.things[gone + 1 :]
+        return Lesson(_nothing(random), replace(scene, things=left), (scene,), mask)
+    return Lesson(_nothing(random), replace(scene, things=()), (scene,), mask)
+
+
+def extend(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
+    """A part of a picture is kept, and the background goes on around it; a thing that is cut off is completed."""
+    while True:
+        scene = random_scene(random, grid, random.choice((1, 1, 2)) if not held_out else 1, held_out)
+        kept = _random_box(random, grid, largest=850)
+        # A mere corner of a thing does not say what it is.
+        seen, hinted = (
+            tuple(thing for thing in scene.things if _touches(_around(thing, grid, share), kept))
+            for share in (0.4, 1.0)
+        )
+        if seen == hinted and (seen or not held_out):
+            return Lesson(_nothing(random), replace(scene, things=seen), (scene,), Mask(kept, outside=True))
 
 
 def trace(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
@@ -163,6 +186,8 @@ LESSONS: Final[Mapping[str, Teacher]] = MappingProxyType(
         "combine": combine,
         "lay out": lay_out,
         "fill": fill,
+        "erase": erase,
+        "extend": extend,
         "trace": trace,
         "resemble": resemble,
         "anything": anything,
@@ -191,12 +216,29 @@ def _setting(scene: Scene, random: Random) -> str:
     return random.choice((behind, f"shapes on {behind}", f"a picture with {behind}", f"on {behind}"))
 
 
-def _random_box(random: Random, grid: Grid) -> Box:
+def _random_box(random: Random, grid: Grid, largest: int = 600) -> Box:
     """Not too flat, with room for a thing that can be recognised; in units, tens or fifties."""
     step = random.choice((1, 10, 50))
-    height, width = (random.randint(max(250, 2500 // side), 600) // step * step for side in grid)
+    height, width = (random.randint(max(250, 2500 // side), largest) // step * step for side in grid)
     top, left = random.randint(0, 1000 - height) // step * step, random.randint(0, 1000 - width) // step * step
     return top, left, top + height, left + width
+
+
+def _around(thing: Thing, grid: Grid, factor: float) -> Box:
+    """The box of a thing, or one larger by `factor`, within the canvas."""
+    x, y, radius = (each * min(grid) / 2 for each in thing.circle(grid))
+    (rows, columns), reach = grid, radius * factor
+    edges = ((y - reach) / rows, (x - reach) / columns, (y + reach) / rows, (x + reach) / columns)
+    top, left, bottom, right = (min(max(round((0.5 + edge) * 1000), 0), 1000) for edge in edges)
+    return top, left, bottom, right
+
+
+def _touches(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _nothing(random: Random) -> str:
+    return random.choice(("", "", "nothing", "background", "empty background", "just the background"))
 
 
 def _shrunk(box: Box, factor: float) -> Box:

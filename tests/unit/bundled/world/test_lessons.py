@@ -4,10 +4,13 @@ import json
 from random import Random
 
 import pytest
+import torch
 
 from deployments.bundled.world import lessons
+from deployments.bundled.world.drawing import draw, masked
 from deployments.bundled.world.instructions import CHANGES
-from deployments.bundled.world.scene import Grid
+from deployments.bundled.world.lessons import Mask
+from deployments.bundled.world.scene import Grid, Scene
 from serve_app.requests.layout import parse_layout
 
 GRIDS: tuple[Grid, ...] = ((8, 8), (8, 14), (12, 8))
@@ -21,7 +24,7 @@ def test_every_lesson_fits_its_canvas(name: str, held_out: bool) -> None:
         for _ in range(20):
             lesson = lessons.LESSONS[name](random, grid, held_out)
             assert lesson.target.fits(grid)
-            if name not in ("anything", "change", "fill"):
+            if name not in ("anything", "change", "erase"):
                 assert lesson.target.held_out is held_out
 
 
@@ -70,11 +73,36 @@ def test_a_table_has_one_row_per_thing() -> None:
 def test_what_is_filled_lies_in_the_mask() -> None:
     random = Random(6)
     for _ in range(50):
-        lesson = lessons.fill(random, (8, 8), kind="thing")
+        lesson = lessons.fill(random, (8, 8))
         assert lesson.mask is not None
         (thing,) = lesson.target.things
         assert thing.box is not None
         top, left, bottom, right = lesson.mask.box
         assert top <= thing.box[0] < thing.box[2] <= bottom
         assert left <= thing.box[1] < thing.box[3] <= right
-    assert lessons.fill(random, (8, 8), kind="nothing").target.things == ()
+
+
+def test_a_thing_that_is_erased_is_under_the_mask() -> None:
+    random = Random(7)
+    for _ in range(50):
+        lesson = lessons.erase(random, (8, 8), held_out=True)
+        (before,) = lesson.references
+        (gone,) = set(before.things) - set(lesson.target.things)
+        mask = (
+            Mask(lesson.mask.box) if lesson.mask else None
+        )  # the ellipse in it may leave out corners, which are empty
+        assert mask is not None
+        shown = draw([Scene((gone,), before.background), Scene((), before.background)], (8, 8), 16, samples=1)[0]
+        changed = (shown[0] - shown[1]).abs().sum(dim=0) > 0
+        assert not (changed & ~masked(mask, 128, 128)).any()
+
+
+def test_what_goes_on_around_a_picture_is_what_can_be_seen_in_it() -> None:
+    random = Random(8)
+    for _ in range(50):
+        lesson = lessons.extend(random, (8, 14))
+        assert lesson.mask is not None
+        assert lesson.mask.outside
+        kept = ~masked(lesson.mask, 14 * 16, 8 * 16)
+        before, after = draw([lesson.references[0], lesson.target], (8, 14), 16, samples=1)[0]
+        assert torch.equal(before[:, kept], after[:, kept]), "what is kept is the same in both"
