@@ -13,7 +13,7 @@ from ray import serve
 
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import ModelSpec
+from deployments.contract.model import DIFFUSION, ModelSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.clockwork_backend import ClockworkBackend, step_seconds
@@ -90,13 +90,20 @@ async def _held(adapter_id: str) -> str:
 
 def _engine(spec: ModelSpec) -> Engine[Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
-    backend = _simulated(spec) or _diffusion(spec)
+    backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
     return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any] | None:
     step_s = step_seconds(spec.checkpoint)
     return None if step_s is None else ClockworkBackend(step_s, ObjectStore(spec.objects_url, spec.objects_options))
+
+
+def _restoring(spec: ModelSpec) -> Backend[Any]:
+    from deployments.engine.restorer_backend import RestorerBackend
+    from deployments.restorers import base
+
+    return RestorerBackend(base.made(spec), ObjectStore(spec.objects_url, spec.objects_options))
 
 
 def _diffusion(spec: ModelSpec) -> Backend[Any]:
@@ -117,4 +124,5 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
         render_side=spec.render_side,
         enlarge=spec.enlarge,
     )
-    return DiffusionBackend(family, ObjectStore(spec.objects_url, spec.objects_options), spec.max_adapters)
+    store = ObjectStore(spec.objects_url, spec.objects_options)
+    return DiffusionBackend(family, store, spec.max_adapters, matting=spec.matting)

@@ -9,14 +9,19 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.deployment import Application
 
 from deployments.contract.model import ModelSpec
+from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
 from deployments.image_model import ImageModel
+from deployments.moderator import Moderator
 from deployments.prompt_rewriter import PromptRewriter
 from serve_app import catalog as catalogs
 from serve_app.catalog import Model, RewriterModel
 from serve_app.dispatcher import Dispatcher
 from serve_app.ingress import app_builder
-from serve_app.settings import ModelSettings, RewriterSettings, Settings
+from serve_app.model_settings import ModelSettings, RewriterSettings
+from serve_app.moderation.config import ModerationCatalog
+from serve_app.moderation.thresholds import Thresholds
+from serve_app.settings import Settings
 from serve_app.webhook_sender import WebhookSender
 
 APP_NAME = "gen"
@@ -26,6 +31,7 @@ def build(settings: Settings) -> Application:
     """The Ray Serve application that `settings` describes."""
     catalog = catalogs.load(settings)
     models = {name: _model(name, model, settings.model(name), settings) for name, model in catalog.models.items()}
+    moderation = catalog.moderation if settings.moderation.enabled else None
     dispatcher = _deployment(
         Dispatcher,
         name="Dispatcher",
@@ -34,7 +40,13 @@ def build(settings: Settings) -> Application:
         health_check_period_s=settings.dispatcher.health_check_period_s,
         health_check_timeout_s=3,
         graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
-    ).bind(settings, models, _rewriter(catalog.rewriter, settings.rewriter))
+    ).bind(
+        settings,
+        models,
+        _rewriter(catalog.rewriter, settings.rewriter),
+        None if moderation is None else _moderator(moderation, settings),
+        None if moderation is None else Thresholds(moderation.thresholds),
+    )
     ingress = _deployment(
         serve.ingress(app_builder(settings, catalog))(),
         name="Ingress",
@@ -93,11 +105,42 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
     ).bind(spec)
 
 
+def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
+    chosen = settings.moderation
+    spec = ModeratorSpec(
+        text=tuple(judge.spec() for judge in chosen.text or known.text),
+        pictures=tuple(judge.spec() for judge in chosen.pictures or known.pictures),
+        objects_url=settings.objects_url,
+        objects_options=settings.objects.options,
+        max_batch=chosen.max_batch,
+        threads=chosen.threads,
+    )
+    return _deployment(
+        Moderator,
+        name="Moderator",
+        max_ongoing_requests=8 * chosen.max_batch,
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=chosen.min_replicas,
+            max_replicas=chosen.max_replicas,
+            target_ongoing_requests=chosen.max_batch,
+            upscale_delay_s=1,
+            downscale_delay_s=chosen.downscale_delay_s,
+            look_back_period_s=5,
+            metrics_interval_s=1,
+        ),
+        ray_actor_options=chosen.actor,
+        health_check_period_s=1,
+        health_check_timeout_s=3,
+    ).bind(spec)
+
+
 def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Application:
     scaling = chosen.autoscaling
     spec = ModelSpec(
+        backend=chosen.backend or model.backend,
         checkpoint=chosen.checkpoint or model.checkpoint,
         revision=None if chosen.checkpoint else model.revision,
+        matting=(chosen.matting or model.matting).spec(),
         objects_url=settings.objects_url,
         objects_options=settings.objects.options,
         attention=tuple(chosen.attention),

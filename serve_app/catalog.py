@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import TypeAlias, TypeVar, get_args
 
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.contract.model import DIFFUSION
 from serve_app.media.geometry import billed_megapixels
+from serve_app.model_settings import Backend, MattingSettings, ModelSettings
+from serve_app.moderation.config import Category, Level, ModerationCatalog
 from serve_app.requests import REQUESTS, GenerationRequest
-from serve_app.requests.plan import Sampling
+from serve_app.requests.plan import Recipe
 from serve_app.requests.tuned import tuned
-from serve_app.settings import Section, Settings
+from serve_app.section import Section
+from serve_app.settings import Settings
+
+T = TypeVar("T")
+Recipes: TypeAlias = Mapping[str, Recipe]
+"""By mode; the one of an endpoint without modes is under the empty name."""
 
 
 class Price(Section):
@@ -32,6 +42,8 @@ class Safety(Section):
     default: int = Field(default=2, ge=0)
     approved: int = Field(ge=0)
     """The highest tolerance that may be asked for."""
+    ceilings: dict[Category, Level] = {}
+    """By category, the highest tolerance that counts on this endpoint."""
 
 
 class Deprecated(Section):
@@ -54,6 +66,15 @@ class Finetuned(Section):
     regions: tuple[str, ...] | None = None
 
 
+class Mode(Section):
+    """One of several ways of doing an endpoint's work; what it leaves out is as on the endpoint."""
+
+    model: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    guidance: float | None = None
+    price: Price | None = None
+
+
 class Endpoint(Section):
     model: str
     """The lane: the model deployment that does the work."""
@@ -63,6 +84,10 @@ class Endpoint(Section):
     quotes_price: bool = True
     """Whether the submission reply carries numbers for `cost`, `input_mp` and `output_mp`."""
     summary: str = ""
+    instruction: str = ""
+    """What every prompt begins with, for endpoints that do one thing."""
+    modes: dict[str, Mode] = {}
+    """By the names that requests have for them."""
     deprecated: Deprecated | None = None
     regions: tuple[str, ...] = ()
     """Regions that serve it, by the names in `service.regions`; empty: all of them."""
@@ -76,6 +101,20 @@ class Endpoint(Section):
     def request_type(self) -> type[GenerationRequest]:
         form = REQUESTS[self.request]
         return tuned(form) if self.tuned else form
+
+    @property
+    def models(self) -> set[str]:
+        """All that its requests may need."""
+        return {self.model} | {mode.model for mode in self.modes.values() if mode.model is not None}
+
+    @property
+    def ways(self) -> dict[str, Mode]:
+        """Its modes, or the only way there is, under the empty name."""
+        return self.modes or {"": Mode()}
+
+    def price_of(self, mode: str) -> Price:
+        own = self.modes[mode].price if mode else None
+        return own or self.price
 
     def tuned_variant(self) -> Endpoint | None:
         if self.finetuned is None:
@@ -96,16 +135,22 @@ class Endpoint(Section):
         own = self.finetuned.request if self.finetuned else None
         if self.request not in REQUESTS or (own is not None and own not in REQUESTS):
             raise ValueError(f"request must be one of {sorted(REQUESTS)}")
+        field = REQUESTS[self.request].model_fields.get("mode")
+        named = set() if field is None else set(get_args(field.annotation))
+        if named != set(self.modes):
+            raise ValueError(f"modes must be {sorted(named)}, which requests of this form name")
         return self
 
 
 class Model(Section):
-    checkpoint: str
-    """Hub id, folder, or `bundled/<name>`; a profile may override it."""
+    backend: Backend = DIFFUSION
+    checkpoint: str = ""
+    """Hub id, folder, or `bundled/<name>`; for restorers a file. A profile may override it, and the backend."""
     revision: str | None = None
     steps: int | None = Field(default=None, ge=1)
     """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
     guidance: float | None = None
+    matting: MattingSettings = MattingSettings()
 
 
 class RewriterModel(Section):
@@ -122,17 +167,20 @@ class Catalog(Section):
     endpoints: dict[str, Endpoint]
     models: dict[str, Model]
     rewriter: RewriterModel | None = None
+    moderation: ModerationCatalog | None = None
     licensed_models: tuple[str, ...] = ()
     """Models that organizations run on their own machines, and report the use of."""
 
     @model_validator(mode="after")
     def _models_exist(self) -> Catalog:
         for name, endpoint in self.endpoints.items():
-            if endpoint.model not in self.models:
-                raise ValueError(f"endpoints.{name}.model: there is no model {endpoint.model!r}")
+            if unknown := endpoint.models - set(self.models):
+                raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
             asks = "steps" in endpoint.request_type.model_fields
-            if not asks and self.models[endpoint.model].steps is None:
-                raise ValueError(f"models.{endpoint.model}.steps is missing, and requests to {name} don't say")
+            for mode in endpoint.ways.values():
+                recipe = self._recipe(endpoint, mode, ModelSettings())
+                if not asks and recipe.steps is None:
+                    raise ValueError(f"models.{recipe.model}.steps is missing, and requests to {name} don't say")
         return self
 
     @property
@@ -141,12 +189,22 @@ class Catalog(Section):
         variants = {f"{name}-finetuned": endpoint.tuned_variant() for name, endpoint in self.endpoints.items()}
         return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
 
-    def sampling(self, endpoint: Endpoint, settings: Settings) -> Sampling:
-        """What the endpoint's model works with where a request has no say in it."""
-        chosen, model = settings.model(endpoint.model), self.models[endpoint.model]
-        return Sampling(
-            steps=model.steps if chosen.steps is None else chosen.steps,
-            guidance=model.guidance if chosen.guidance is None else chosen.guidance,
+    def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:
+        """How each mode of the endpoint is done on this profile."""
+        return {
+            name: self._recipe(endpoint, mode, settings.model(mode.model or endpoint.model))
+            for name, mode in endpoint.ways.items()
+        }
+
+    def _recipe(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> Recipe:
+        name = mode.model or endpoint.model
+        model = self.models[name]
+        in_one_pass = (chosen.backend or model.backend) != DIFFUSION
+        return Recipe(
+            model=name,
+            steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
+            guidance=_first(mode.guidance, chosen.guidance, model.guidance),
+            instruction="" if in_one_pass else endpoint.instruction,
         )
 
 
@@ -165,3 +223,8 @@ def load(settings: Settings) -> Catalog:
             if strange:
                 raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
     return catalog
+
+
+def _first(*values: T | None) -> T | None:
+    """The first that says anything."""
+    return next((value for value in values if value is not None), None)

@@ -61,6 +61,10 @@ class Client:
     def cancel(self, task_id: str) -> dict[str, Any]:
         return self._call("DELETE", f"/v1/tasks/{task_id}")
 
+    def credits(self) -> float:
+        """What the key's organization has left."""
+        return self._call("GET", "/v1/credits")["credits"]
+
     def upload_finetune(self, file: Path, base: str, name: str) -> dict[str, Any]:
         with file.open("rb") as content:
             params = {"base": base, "name": name}

@@ -20,6 +20,9 @@ from serve_app import redis_client
 from serve_app.lanes import Lane
 from serve_app.lifecycle import Means, Patience
 from serve_app.loops import Loops
+from serve_app.moderation.config import ModerationSettings
+from serve_app.moderation.gate import Gate
+from serve_app.moderation.thresholds import Thresholds
 from serve_app.settings import Settings
 from serve_app.tasks.store import TaskStore
 from serve_app.upkeep import Upkeep
@@ -27,7 +30,12 @@ from serve_app.upkeep import Upkeep
 
 class Dispatcher:
     def __init__(
-        self, settings: Settings, models: dict[str, DeploymentHandle], rewriter: DeploymentHandle | None = None
+        self,
+        settings: Settings,
+        models: dict[str, DeploymentHandle],
+        rewriter: DeploymentHandle | None = None,
+        moderator: DeploymentHandle | None = None,
+        thresholds: Thresholds | None = None,
     ) -> None:
         redis = redis_client.connect(settings.redis_url)
         self._redis = redis
@@ -35,14 +43,16 @@ class Dispatcher:
         owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
         chosen = settings.dispatcher
         patience = Patience(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
+        objects = ObjectStore(settings.objects_url, settings.objects.options)
         rewrite = rewriter.rewrite.remote if rewriter else None
+        gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
         self._lanes = {
             name: Lane(
-                name, owner, self._store, Means(_caller(handle), patience, rewrite), chosen, settings.model(name)
+                name, owner, self._store, Means(_caller(handle), patience, rewrite, gate), chosen, settings.model(name)
             )
             for name, handle in models.items()
         }
-        self._upkeep = Upkeep(self._store, ObjectStore(settings.objects_url, settings.objects.options), list(models))
+        self._upkeep = Upkeep(self._store, objects, list(models))
         self._drain_s = settings.dispatcher.drain_s
         self._loops = Loops(
             {
@@ -78,6 +88,20 @@ class Dispatcher:
                         lane.stop(message["data"])
                 else:
                     lanes[message["channel"]].wake.set()
+
+
+def _gate(
+    moderator: DeploymentHandle, thresholds: Thresholds, objects: ObjectStore, chosen: ModerationSettings
+) -> Gate:
+    return Gate(
+        judge_text=moderator.judge_text.remote,
+        judge_object=moderator.judge_object.remote,
+        thresholds=thresholds,
+        objects=objects,
+        call_s=chosen.call_s,
+        wait_s=chosen.wait_s,
+        open_when_down=chosen.when_down == "pass",
+    )
 
 
 def _caller(handle: DeploymentHandle) -> Callable[[GenerationJob], Any]:

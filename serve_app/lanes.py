@@ -11,7 +11,8 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from redis.exceptions import RedisError
 
 from serve_app.lifecycle import Broke, Flight, Means, NotStarted, OutOfReach, Stale, WorkerLost, carry_out
-from serve_app.settings import DispatcherSettings, ModelSettings
+from serve_app.model_settings import ModelSettings
+from serve_app.settings import DispatcherSettings
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
 

@@ -16,6 +16,8 @@ from deployments.contract.events import Alive, Done, Event, Failed, Interrupted,
 from deployments.contract.job import Adapter, GenerationJob, Output
 from serve_app.media.geometry import RATIOS, size_for
 from serve_app.media.ratio_words import ratio_from_prompt
+from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
+from serve_app.moderation.thresholds import Tolerance
 from serve_app.requests.layout import caption, parse_layout
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
@@ -23,6 +25,8 @@ from serve_app.tasks.task import Lease, Status
 logger = logging.getLogger(__name__)
 
 DEFAULT_RATIO = "16:9"
+MODERATION_REASONS = "Moderation Reasons"
+UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
 
 
@@ -83,11 +87,12 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What work on a task is done with: the model, and the rewriter of prompts where there is one."""
+    """What work on a task is done with: the model, and where there are, the rewriter of prompts and moderation."""
 
     call: Callable[[GenerationJob], Stream]
     patience: Patience
     rewrite: Callable[[str, int], Awaitable[str]] | None = None
+    gate: Gate | None = None
 
 
 async def carry_out(
@@ -104,11 +109,37 @@ async def carry_out(
     nothing was published, and the caller gives the task back.
     """
     work = _Work(flight, store)
-    job = await _decide(work, means, on_change)
-    if draining():
-        raise NotStarted
+    try:
+        if await _is_refused(work, means.gate, draining):
+            return
+        job = await _decide(work, means, on_change)
+        if draining():
+            raise NotStarted
+        flight.stream = means.call(job)
+        await _follow(work, job, means, on_change, draining)
+    except Unjudged:
+        await work.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
+    except Leaving:
+        raise OutOfReach("the moderator") from None
 
-    flight.stream = means.call(job)
+
+async def _is_refused(work: _Work, gate: Gate | None, draining: Callable[[], bool]) -> bool:
+    """Whether the request was too much for the moderator, and the task has ended with that."""
+    if gate is None:
+        return False
+    spec = work.spec
+    pictures = [*spec["references"], *(spec[role] for role in ("control", "image_prompt") if spec.get(role))]
+    reasons = await gate.request(spec["prompt"], pictures, work.tolerance, draining)
+    if reasons:
+        await work.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
+    return bool(reasons)
+
+
+async def _follow(
+    work: _Work, job: GenerationJob, means: Means, on_change: Callable[[], None], draining: Callable[[], bool]
+) -> None:
+    """Passes on what the model tells, to its outcome."""
+    flight, gate = work.flight, means.gate
     async for event in _events(flight, means.patience):
         match event:
             case Started():
@@ -119,9 +150,12 @@ async def carry_out(
             case Progress(fraction):
                 await work.note(progress=fraction)
             case Preview(key, step, steps):
-                await work.note(preview={"key": key, "step": step, "steps": steps})
+                if gate is not None:
+                    key = await gate.preview(key, work.tolerance)
+                if key is not None:
+                    await work.note(preview={"key": key, "step": step, "steps": steps})
             case Done(output):
-                await work.publish(Status.READY, result=_result(flight, job, output))
+                await _end(work, job, output, gate, draining)
                 return
             case Failed(reason):
                 await work.publish(Status.ERROR, details={"error": reason})
@@ -131,6 +165,21 @@ async def carry_out(
             case Alive():
                 pass
     raise WorkerLost("the stream ended without an outcome")
+
+
+async def _end(
+    work: _Work, job: GenerationJob, output: Output, gate: Gate | None, draining: Callable[[], bool]
+) -> None:
+    """Publishes the result, if it may be shown."""
+    result = _result(work.flight, job, output)
+    if gate is not None:
+        reasons = await gate.output(output.key, work.tolerance, draining)
+        if reasons:
+            await gate.discard(output.key)
+            await work.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
+            return
+        result["key"] = await gate.release(output.key)
+    await work.publish(Status.READY, result=result)
 
 
 async def _decide(work: _Work, means: Means, on_rewriting: Callable[[], None]) -> GenerationJob:
@@ -158,7 +207,7 @@ async def _decide(work: _Work, means: Means, on_rewriting: Callable[[], None]) -
         steps=spec["steps"],
         seed=spec["seed"],
         output_format=spec["output_format"],
-        output_prefix=f"results/{flight.lease.id}/{flight.lease.attempt}",
+        output_prefix=f"{RESULTS if means.gate is None else UNJUDGED}{flight.lease.id}/{flight.lease.attempt}",
         references=tuple(spec["references"]),
         layout=parse_layout(spec["prompt"]) if spec.get("structured") else (),
         isolated=flight.lease.isolated,
@@ -215,6 +264,7 @@ class _Work:
     def __init__(self, flight: Flight, store: TaskStore) -> None:
         self.flight = flight
         self.spec: dict[str, Any] = json.loads(flight.lease.job)
+        self.tolerance = Tolerance(self.spec.get("safety_tolerance", 0), self.spec.get("safety_ceilings", {}))
         self._store = store
         self._noted = 0.0
 

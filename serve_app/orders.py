@@ -9,25 +9,27 @@ from typing import Any
 from fastapi import HTTPException
 
 from serve_app.accounts.callers import Caller
-from serve_app.catalog import Endpoint
+from serve_app.catalog import Endpoint, Recipes
 from serve_app.errors import Invalid
 from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlGuard, UrlRefused
 from serve_app.media.inputs import BadImage, load_image
+from serve_app.moderation.thresholds import Tolerance, lowest
 from serve_app.requests import GenerationRequest
 from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.plan import Plan, Sampling
+from serve_app.requests.plan import Plan, Recipe
 from serve_app.services import Services
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
+    recipe: Recipe
     pictures: list[Picture]
     """Decoded, checked, and as the model is to get them."""
     plan: Plan
     price: int
     """Milli-credits."""
-    tolerance: int
+    tolerance: Tolerance
     adapter: dict[str, Any] | None
     """The tuned model that is asked for, as the job names it."""
 
@@ -42,26 +44,28 @@ class Order:
 
 
 async def checked(
-    services: Services, caller: Caller, name: str, endpoint: Endpoint, sampling: Sampling, body: GenerationRequest
+    services: Services, caller: Caller, name: str, endpoint: Endpoint, recipes: Recipes, body: GenerationRequest
 ) -> Order:
     """Writes nothing. Raises Invalid naming the field, or HTTPException."""
-    tolerance = _approved_tolerance(name, endpoint, caller, body)
+    recipe = recipes[body.chosen_mode()]
+    level = _approved_level(name, endpoint, caller, body)
+    tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(services.guard, body)
-    adapter = await _adapter(services, caller, endpoint, body)
+    adapter = await _adapter(services, caller, recipe.model, body)
     pictures = await _load_pictures(services.guard, body)
-    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(sampling)
-    price = endpoint.price.millicredits(plan.area, plan.input_pixels)
-    return Order(pictures, plan, price, tolerance, adapter)
+    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(recipe)
+    price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels)
+    return Order(recipe, pictures, plan, price, tolerance, adapter)
 
 
-def _approved_tolerance(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
+def _approved_level(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
     highest = caller.safety.get(name, endpoint.safety.approved)
-    tolerance = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
-    if tolerance > highest:
+    level = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
+    if level > highest:
         approved = list(range(highest + 1))
-        message = f"Level {tolerance} is not approved for this endpoint; approved levels: {approved}"
+        message = f"Level {level} is not approved for this endpoint; approved levels: {approved}"
         raise Invalid(["body", "safety_tolerance"], message, "safety_tolerance_not_approved", approved=approved)
-    return tolerance
+    return level
 
 
 async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
@@ -72,15 +76,13 @@ async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
             raise Invalid(["body", "webhook_url"], str(refusal)) from None
 
 
-async def _adapter(
-    services: Services, caller: Caller, endpoint: Endpoint, body: GenerationRequest
-) -> dict[str, Any] | None:
+async def _adapter(services: Services, caller: Caller, model: str, body: GenerationRequest) -> dict[str, Any] | None:
     wanted = body.tuned_model()
     if wanted is None:
         return None
     finetune_id, strength = wanted
     finetune = await services.finetunes.get(finetune_id, caller.project.id)
-    if finetune is None or finetune.status != "Ready" or finetune.lane != endpoint.model:
+    if finetune is None or finetune.status != "Ready" or finetune.lane != model:
         raise HTTPException(400, "Finetune not found or not ready")
     return {"id": finetune.id, "key": finetune.key, "strength": strength}
 

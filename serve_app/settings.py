@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from deployments.contract.model import Enlarge, Precision
 from serve_app.accounts.bearer import Issuer
+from serve_app.model_settings import ModelSettings, RewriterSettings
+from serve_app.moderation.config import ModerationSettings
+from serve_app.section import Section
 from serve_app.tasks.limits import Limits
 from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sealing import Sealer
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ServiceSettings(Section):
@@ -141,60 +139,6 @@ class DispatcherSettings(Section):
     health_check_period_s: float = Field(default=2.0, gt=0)
 
 
-class AutoscalingSettings(Section):
-    min_replicas: int = Field(default=1, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    target_ongoing_requests: float = Field(default=4.0, gt=0)
-    upscale_delay_s: float = Field(default=2.0, ge=0)
-    downscale_delay_s: float = Field(default=60.0, ge=0)
-    look_back_period_s: float = Field(default=5.0, gt=0)
-    metrics_interval_s: float = Field(default=1.0, gt=0)
-
-
-class ModelSettings(Section):
-    checkpoint: str | None = None
-    steps: int | None = Field(default=None, ge=1)
-    guidance: float | None = None
-    device: str = "auto"
-    dtype: Precision = "auto"
-    attention: list[str] = ["native"]
-    compile: bool = False
-    threads: int | None = Field(default=None, ge=1)
-    render_side: int | None = Field(default=None, ge=32)
-    enlarge: Enlarge = "smooth"
-    preview_every: float | None = Field(default=None, gt=0, le=1)
-    max_running: int = Field(default=8, ge=1)
-    max_batch: int = Field(default=8, ge=1)
-    step_limit_s: float = Field(default=120.0, gt=0)
-    max_adapters: int = Field(default=4, ge=1)
-    autoscaling: AutoscalingSettings = AutoscalingSettings()
-    actor: dict[str, Any] = {"num_cpus": 0}
-    health_check_period_s: float = Field(default=2.0, gt=0)
-    health_check_timeout_s: float = Field(default=3.0, gt=0)
-    drain_s: float = Field(default=60.0, gt=0)
-
-    @model_validator(mode="after")
-    def _scales_up(self) -> ModelSettings:
-        if self.autoscaling.target_ongoing_requests > self.max_running / 2:
-            raise ValueError(
-                "autoscaling.target_ongoing_requests must be at most half of max_running, "
-                "else a full replica never asks for a second one"
-            )
-        return self
-
-
-class RewriterSettings(Section):
-    enabled: bool = True
-    checkpoint: str | None = None
-    device: str = "auto"
-    dtype: Precision = "auto"
-    timeout_s: float = Field(default=10.0, gt=0)
-    min_replicas: int = Field(default=0, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    downscale_delay_s: float = Field(default=600.0, ge=0)
-    actor: dict[str, Any] = {"num_cpus": 0}
-
-
 class RaySettings(Section):
     address: str | None = None
     num_cpus: int | None = Field(default=None, ge=1)
@@ -222,6 +166,7 @@ class Settings(BaseSettings):
     dispatcher: DispatcherSettings = DispatcherSettings()
     models: dict[str, ModelSettings] = {}
     rewriter: RewriterSettings = RewriterSettings()
+    moderation: ModerationSettings = ModerationSettings()
     ray: RaySettings = RaySettings()
 
     @field_validator("data_dir", "catalog")

@@ -60,7 +60,7 @@ class Upkeep:
             ids = await self._store.sweep()
             while ids:
                 for task_id in ids:
-                    await self._objects.delete_prefix(f"inputs/{task_id}")
-                    await self._objects.delete_prefix(f"results/{task_id}")
+                    for place in ("inputs", "results", "unjudged"):
+                        await self._objects.delete_prefix(f"{place}/{task_id}")
                 ids = await self._store.sweep(ids)
             await asyncio.sleep(_SWEEP_EVERY_S)

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 
+DIFFUSION: Final = "diffusion"
+RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "telea": "deployments.restorers.telea:Telea",
+        "deconvolution": "deployments.restorers.deconvolution:Deconvolution",
+        "onnx": "deployments.restorers.onnx:OnnxRestorer",
+    }
+)
+"""By the names that configurations have for them, where restorers are. Adding one is a file and a line here."""
+BACKENDS: Final = (DIFFUSION, *RESTORERS)
+"""What a model can be run by."""
+
+MATTERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "grabcut": "deployments.matting.grabcut:GrabCut",
+        "onnx": "deployments.matting.onnx:OnnxMatter",
+    }
+)
+"""The same for what cuts the subject out of a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class MattingSpec:
+    """`backend` is one of MATTERS; `checkpoint` a file, or `owner/name/file` on the hub, for those that read one."""
+
+    backend: str = "grabcut"
+    checkpoint: str | None = None
+    revision: str | None = None
+    device: str = "auto"
+
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """`checkpoint` is a hub id, a folder, `bundled/<name>`, or `simulated/<n>ms`: no model, n ms a step. `attention`
-    names backends, tried in order.
+    """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or
+    `simulated/<n>ms`: no model, n ms a step; for restorers a file, or `owner/name/file` on the hub, and empty for those
+    that read none. `attention` names attention backends, tried in order. `matting` cuts out the subject where a job
+    wants its background gone.
 
     Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
@@ -24,6 +59,7 @@ class ModelSpec:
 
     checkpoint: str
     objects_url: str
+    backend: str = DIFFUSION
     revision: str | None = None
     device: str = "auto"
     dtype: Precision = "auto"
@@ -37,4 +73,5 @@ class ModelSpec:
     max_batch: int = 8
     step_limit_s: float = 120.0
     max_adapters: int = 4
+    matting: MattingSpec = MattingSpec()
     objects_options: dict[str, Any] = field(default_factory=dict)

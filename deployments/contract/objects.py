@@ -60,6 +60,10 @@ class ObjectStore:
         """As `get`, for the engine's own threads."""
         return bytes(obstore.get(self._store, key).bytes())
 
+    async def rename(self, key: str, new: str) -> None:
+        """Raises FileNotFoundError when there is no such object. Stores without renaming copy and delete."""
+        await obstore.rename_async(self._store, key, new)
+
     async def keys(self, prefix: str) -> list[str]:
         """All keys below the folder `prefix`."""
         found: list[str] = []

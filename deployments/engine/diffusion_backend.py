@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
+import numpy as np
 from obstore.exceptions import BaseError
 
 from deployments.adapters import AdapterBank
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
+from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.adapted import Applied
 from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.fetching import Fetcher
 from deployments.engine.state import State
 from deployments.engine.step import step, translated_out_of_memory
-from deployments.families.base import Commission, Family
-from deployments.matting import cut_out
+from deployments.families.base import CheckpointError, Commission, Family
+from deployments.families.pictures import Pixels
+from deployments.matting.base import Matter, made
 from deployments.outputs import Outputs
 
-_FETCHERS = 8
-"""Input pictures fetched at a time: a store in the network answers slowly, but many at once."""
+logger = logging.getLogger(__name__)
+
+_BY_COLOUR = MattingSpec()
 
 
 class DiffusionBackend:
     """Implements engine.backend.Backend[State]."""
 
-    def __init__(self, family: Family, store: ObjectStore, max_adapters: int = 4) -> None:
-        """`max_adapters` tuned models stay in memory beside those in use."""
+    def __init__(
+        self, family: Family, store: ObjectStore, max_adapters: int = 4, *, matting: MattingSpec = _BY_COLOUR
+    ) -> None:
+        """`max_adapters` tuned models stay in memory beside those in use. What `matting` names is loaded for the first
+        job that needs it: most models never have one."""
         self._family = family
-        self._store = store
         self._outputs = Outputs(store)
         self._adapters = AdapterBank(family.transformer, store, max_adapters)
-        self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
+        self._fetcher = Fetcher(store)
+        self._matting = matting
+        self._matter: Matter | None = None
+        self._matter_lock = Lock()
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
         """Fetches the input pictures and encodes all jobs together."""
-        fetched = self._fetched({key for job in jobs for key in job.inputs})
+        fetched = self._fetcher.fetched(key for job in jobs for key in job.inputs)
         results: dict[int, State | JobError] = {}
         ready: dict[int, Commission] = {}
         for index, job in enumerate(jobs):
@@ -55,7 +66,7 @@ class DiffusionBackend:
         with translated_out_of_memory():
             pixels = self._family.finish(state)
         if state.job.transparent:
-            pixels = cut_out(pixels)
+            pixels = self._cut_out(pixels)
         try:
             return self._outputs.store_picture(state.job, pixels)
         except (BaseError, OSError) as error:
@@ -76,18 +87,19 @@ class DiffusionBackend:
             return error
         return result
 
-    def _fetched(self, keys: set[str]) -> dict[str, bytes | None]:
-        """Each object's bytes, None for one that is gone."""
-        ordered = sorted(keys)
-        return dict(zip(ordered, self._fetchers.map(self._fetch, ordered), strict=True))
+    def _cut_out(self, pixels: Pixels) -> Pixels:
+        """The subject alone, as RGBA."""
+        with self._matter_lock:  # the engine may finish two pictures at once, and one network is enough
+            if self._matter is None:
+                self._matter = self._made()
+            return np.dstack((pixels, self._matter.alpha(pixels)))
 
-    def _fetch(self, key: str) -> bytes | None:
+    def _made(self) -> Matter:
         try:
-            return self._store.get_blocking(key)
-        except FileNotFoundError:
-            return None
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
+            return made(self._matting)
+        except CheckpointError as error:
+            logger.error("no backgrounds are removed here: %s", error)
+            raise JobError("the background can't be removed here") from None
 
 
 def _commission(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> Commission:

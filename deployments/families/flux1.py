@@ -27,10 +27,11 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State, schedule
+from deployments.families.backdrop import Backdrop
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.enlarge import fitted
-from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, TOKENS, Backdrop
+from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, TOKENS
 from deployments.families.flux1_guidance import guidance_at, guidance_table
 from deployments.families.flux1_latents import TOKEN, Latents, from_grid, grid_ids, to_grid, to_tokens
 from deployments.families.flux1_prompts import Prompts

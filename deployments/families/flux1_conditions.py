@@ -12,17 +12,17 @@ from typing import Literal, TypeAlias
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
 from deployments.engine.backend import JobError
+from deployments.families.backdrop import Backdrop
 from deployments.families.base import Commission
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.flux1_latents import CELL, TOKEN, Latents, as_tensor, grid_ids, to_tokens
-from deployments.families.pictures import Pixels, open_picture, shrink, stretch
+from deployments.families.pictures import open_picture, shrink, stretch
 
 MAX_REFERENCES = 4
 REFERENCE_PIXELS = 1024 * 1024
@@ -30,18 +30,6 @@ REFERENCE_PIXELS = 1024 * 1024
 
 CHANNELS, TOKENS = "channels", "tokens"
 """Names in `Conditioned.per`: what is joined to every token of the picture, and what follows them as more tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backdrop:
-    """The picture that a result is laid over, in the job's size: outside `repaint` its pixels stay as they are."""
-
-    pixels: Pixels
-    repaint: npt.NDArray[np.bool_]
-    """(height, width)."""
-
-    def under(self, drawn: Pixels) -> Pixels:
-        return np.where(self.repaint[..., None], drawn, self.pixels)
 
 
 @dataclass(frozen=True, slots=True)

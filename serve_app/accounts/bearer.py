@@ -159,7 +159,10 @@ class BearerTokens:
         person = str(claims["sub"])
         role = await self._role(issuer, claims, person)
         organization = await self._organizations.get(project.organization)
-        return Caller(f"{person} ({issuer.issuer})", project, role, organization.safety if organization else {})
+        name = f"{person} ({issuer.issuer})"
+        if organization is None:
+            return Caller(name, project, role, {})
+        return Caller(name, project, role, organization.safety, organization.ceilings)
 
     async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
         named = claims.get(issuer.role_claim)

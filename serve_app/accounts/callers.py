@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.keys import digest_of, key_of
-from serve_app.accounts.organizations import safety_of
+from serve_app.accounts.organizations import ceilings_of, safety_of
 from serve_app.accounts.projects import Project, project_of
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
@@ -33,6 +33,8 @@ class Caller:
     role: Role
     safety: Mapping[str, int]
     """The organization's own approved safety tolerances, by endpoint."""
+    ceilings: Mapping[str, int] = field(default_factory=dict)
+    """The organization's own, by category of moderation."""
     expires: float | None = None
     """Epoch seconds."""
 
@@ -70,4 +72,11 @@ class Callers:
             return None
         key_fields, project, organization = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found)
         key = key_of(key_fields)
-        return Caller(key.id, project_of(key.project, project), key.role, safety_of(organization), expires=key.expires)
+        return Caller(
+            key.id,
+            project_of(key.project, project),
+            key.role,
+            safety_of(organization),
+            ceilings_of(organization),
+            expires=key.expires,
+        )

@@ -2,7 +2,7 @@
 
 | key | kind | holds |
 |---|---|---|
-| `gen:organization:{id}` | hash | `name created`, and `safety:{endpoint}`: the highest tolerance approved there |
+| `gen:organization:{id}` | hash | `name created`, highest tolerances: `safety:{endpoint}`, `ceiling:{category}` |
 | `gen:organizations` | set | ids |
 | `gen:members:{organization}` | hash | a person, as tokens name them (`sub`), to their role |
 
@@ -31,6 +31,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME)]
 HIGHEST_TOLERANCE: Final = 7
 """Of any endpoint."""
 _SAFETY: Final = "safety:"
+_CEILING: Final = "ceiling:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Organization:
     """Epoch seconds."""
     safety: Mapping[str, int] = field(default_factory=dict)
     """By endpoint, the highest tolerance that is approved for it, in place of the catalog's."""
+    ceilings: Mapping[str, int] = field(default_factory=dict)
+    """By category of moderation, the highest tolerance that counts, whatever is approved."""
 
 
 class OrganizationStore:
@@ -65,7 +68,13 @@ class OrganizationStore:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(organization_id)))
         if "name" not in raw and organization_id != DEFAULT_ORGANIZATION:
             return None
-        return Organization(organization_id, raw.get("name", "Default"), float(raw.get("created", 0)), safety_of(raw))
+        return Organization(
+            organization_id,
+            raw.get("name", "Default"),
+            float(raw.get("created", 0)),
+            safety_of(raw),
+            ceilings_of(raw),
+        )
 
     async def list(self) -> list[Organization]:
         ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
@@ -74,14 +83,23 @@ class OrganizationStore:
 
     async def approve(self, organization_id: str, endpoint: str, tolerance: int | None, actor: str) -> None:
         """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog. Raises LookupError."""
+        await self._set_level(organization_id, _SAFETY + endpoint, tolerance, (actor, "approve safety", endpoint))
+
+    async def cap(self, organization_id: str, category: str, tolerance: int | None, actor: str) -> None:
+        """Sets the highest tolerance that counts for a category; None sets no such limit. Raises LookupError."""
+        await self._set_level(organization_id, _CEILING + category, tolerance, (actor, "cap safety", category))
+
+    async def _set_level(
+        self, organization_id: str, field: str, tolerance: int | None, note: tuple[str, str, str]
+    ) -> None:
         if await self.get(organization_id) is None:
             raise LookupError(organization_id)
         transaction = self._redis.pipeline(transaction=True)
         if tolerance is None:
-            transaction.hdel(self._key(organization_id), _SAFETY + endpoint)
+            transaction.hdel(self._key(organization_id), field)
         else:
-            transaction.hset(self._key(organization_id), _SAFETY + endpoint, str(tolerance))
-        self._audit.note(transaction, organization_id, actor, "approve safety", endpoint, tolerance=tolerance)
+            transaction.hset(self._key(organization_id), field, str(tolerance))
+        self._audit.note(transaction, organization_id, *note, tolerance=tolerance)
         await transaction.execute()
 
     async def members(self, organization_id: str) -> dict[str, Role]:
@@ -116,4 +134,13 @@ class OrganizationStore:
 
 def safety_of(raw: Mapping[str, str]) -> dict[str, int]:
     """The approved tolerances in an organization's record, by endpoint."""
-    return {name.removeprefix(_SAFETY): int(level) for name, level in raw.items() if name.startswith(_SAFETY)}
+    return _levels(raw, _SAFETY)
+
+
+def ceilings_of(raw: Mapping[str, str]) -> dict[str, int]:
+    """The ceilings in an organization's record, by category."""
+    return _levels(raw, _CEILING)
+
+
+def _levels(raw: Mapping[str, str], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): int(level) for name, level in raw.items() if name.startswith(prefix)}

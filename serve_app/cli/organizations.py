@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.contract.moderation import CATEGORIES
 from serve_app import catalog, settings
 from serve_app.accounts.audit import AuditLog, Change
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, told
@@ -65,8 +66,7 @@ def approve(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Set the highest safety tolerance that an organization may ask an endpoint for."""
-    if not -1 <= tolerance <= HIGHEST_TOLERANCE:
-        raise ValueError(f"the tolerance must be from 0 to {HIGHEST_TOLERANCE}, or -1")
+    _check_level(tolerance)
     served = catalog.load(settings.load(config)).served
     if endpoint not in served:
         raise ValueError(f"there is no endpoint {endpoint}; there are: {', '.join(served)}")
@@ -79,6 +79,33 @@ def approve(
 
     asyncio.run(put())
     print(f"{organization}: {endpoint} up to {'what the catalog says' if tolerance < 0 else tolerance}")
+
+
+@app.command()
+def cap(
+    organization: Annotated[str, typer.Argument(help="Its id.")],
+    category: Annotated[str, typer.Argument(help=f"One of: {', '.join(CATEGORIES)}.")],
+    tolerance: Annotated[int, typer.Argument(help="The highest safety tolerance that counts; -1: no such limit.")],
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Hold a category of moderation to a tolerance, whatever an organization asks for."""
+    _check_level(tolerance)
+    if category not in CATEGORIES:
+        raise ValueError(f"there is no category {category}; there are: {', '.join(CATEGORIES)}")
+
+    async def put() -> None:
+        async with connected(config) as (redis, prefix):
+            await check_organization(redis, prefix, organization)
+            level = None if tolerance < 0 else tolerance
+            await OrganizationStore(redis, prefix).cap(organization, category, level, ACTOR)
+
+    asyncio.run(put())
+    print(f"{organization}: {category} up to {'any level' if tolerance < 0 else tolerance}")
+
+
+def _check_level(tolerance: int) -> None:
+    if not -1 <= tolerance <= HIGHEST_TOLERANCE:
+        raise ValueError(f"the tolerance must be from 0 to {HIGHEST_TOLERANCE}, or -1")
 
 
 @app.command()

@@ -1,12 +1,16 @@
 """Bodies of generation requests, one file per family, by the name the catalog calls them."""
 
 from serve_app.requests.canny import CannyRequest, ControlCannyRequest
+from serve_app.requests.deblur import DeblurRequest
+from serve_app.requests.erase import EraseRequest
 from serve_app.requests.fields import GenerationRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest
 from serve_app.requests.image_klein import ImageKleinRequest
 from serve_app.requests.kontext import KontextRequest
+from serve_app.requests.outpainting import OutpaintingRequest
 from serve_app.requests.pro import ProRequest
+from serve_app.requests.try_on import TryOnV1Request, TryOnV2Request
 
 REQUESTS: dict[str, type[GenerationRequest]] = {
     "image-klein": ImageKleinRequest,
@@ -17,6 +21,11 @@ REQUESTS: dict[str, type[GenerationRequest]] = {
     "fill": FillRequest,
     "canny": CannyRequest,
     "canny-control": ControlCannyRequest,
+    "erase": EraseRequest,
+    "outpainting": OutpaintingRequest,
+    "vto-v1": TryOnV1Request,
+    "vto-v2": TryOnV2Request,
+    "deblur": DeblurRequest,
 }
 
 __all__ = ["REQUESTS", "GenerationRequest"]

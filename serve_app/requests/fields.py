@@ -194,6 +194,10 @@ class GenerationRequest(BaseModel):
         """The id of the tuned model to use and its strength; None on endpoints without."""
         return None
 
+    def chosen_mode(self) -> str:
+        """Which of the endpoint's modes does the work; empty on endpoints that have one way only."""
+        return ""
+
     def image_inputs(self) -> list[SentPicture]:
         """The pictures as sent, in the order the model is to see them."""
         found: list[SentPicture] = []

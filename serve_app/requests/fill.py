@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from serve_app.media.geometry import fit
 from serve_app.media.masks import alpha_mask, grey_mask
 from serve_app.requests.fields import JSON_NUMBER, JSON_REAL, ImageInput, NullIsUnset, Text
-from serve_app.requests.pictures import Picture, PictureProblem, Role
+from serve_app.requests.pictures import Picture, PictureProblem, Role, check_mask_size
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
 
@@ -53,9 +53,7 @@ class FillRequest(UpsamplingRequest):
         mask = grey_mask(pictures[1].image) if len(pictures) > 1 else alpha_mask(image)
         if mask is None:
             raise PictureProblem("mask", "Field required, as the image has no transparent parts", "missing")
-        if (mask.width, mask.height) != (image.width, image.height):
-            sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"
-            raise PictureProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")
+        check_mask_size(mask, image)
         return [pictures[0], Picture("mask", mask)]
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:

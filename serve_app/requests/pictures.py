@@ -30,3 +30,10 @@ class PictureProblem(ValueError):
         super().__init__(message)
         self.field = field
         self.kind = kind
+
+
+def check_mask_size(mask: InputImage, image: InputImage) -> None:
+    """Raises PictureProblem when they differ in size."""
+    if (mask.width, mask.height) != (image.width, image.height):
+        sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"
+        raise PictureProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")

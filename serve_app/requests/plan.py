@@ -9,11 +9,14 @@ from serve_app.media.geometry import MEGAPIXEL
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """What a model works with where the request has no say in it."""
+class Recipe:
+    """How an endpoint has its requests done: by which model, and with what where a request has no say in it."""
 
+    model: str = ""
     steps: int | None = None
     guidance: float | None = None
+    instruction: str = ""
+    """What the prompt begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,14 @@ class Plan:
     rewrite: bool = False
     structured: bool = False
 
-    def completed(self, model: Sampling) -> Plan:
-        """With the model's own figures for what the request leaves open."""
-        steps = model.steps if self.steps is None else self.steps
-        guidance = model.guidance if self.guidance is None else self.guidance
-        return replace(self, steps=steps, guidance=guidance)
+    def completed(self, recipe: Recipe) -> Plan:
+        """With the recipe's own figures for what the request leaves open."""
+        return replace(
+            self,
+            prompt=f"{recipe.instruction} {self.prompt}".strip() if recipe.instruction else self.prompt,
+            steps=recipe.steps if self.steps is None else self.steps,
+            guidance=recipe.guidance if self.guidance is None else self.guidance,
+        )
 
     @property
     def work(self) -> float:

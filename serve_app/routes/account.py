@@ -72,8 +72,8 @@ async def pricing(services: Deps, caller: CreditReader, request: PricingRequest)
         raise HTTPException(404, message)
     try:
         body = endpoint.request_type.model_validate(request.body)
-        sampling = services.catalog.sampling(endpoint, services.settings)
-        order = await orders.checked(services, caller, name, endpoint, sampling, body)
+        recipes = services.catalog.recipes(endpoint, services.settings)
+        order = await orders.checked(services, caller, name, endpoint, recipes, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]

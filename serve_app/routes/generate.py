@@ -23,14 +23,13 @@ from pydantic import BaseModel
 from serve_app import orders, refusals
 from serve_app.accounts.callers import Caller
 from serve_app.auth import Generator
-from serve_app.catalog import Catalog, Endpoint
+from serve_app.catalog import Catalog, Endpoint, Recipes
 from serve_app.media.guard import receiver_of
 from serve_app.orders import Order
 from serve_app.origin import public_base
 from serve_app.regions import elsewhere
 from serve_app.requests import GenerationRequest
 from serve_app.requests.pictures import Picture
-from serve_app.requests.plan import Sampling
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
 from serve_app.settings import Settings
@@ -49,7 +48,7 @@ def router(catalog: Catalog, settings: Settings) -> APIRouter:
             continue
         routes.add_api_route(
             f"/v1/{name}",
-            _handler(name, endpoint, catalog.sampling(endpoint, settings)),
+            _handler(name, endpoint, catalog.recipes(endpoint, settings)),
             methods=["POST"],
             response_model=Submission,
             response_model_exclude_unset=True,
@@ -68,7 +67,7 @@ def _refusing(message: str) -> Callable[[], Awaitable[None]]:
     return refuse
 
 
-def _handler(name: str, endpoint: Endpoint, sampling: Sampling) -> Callable[..., Awaitable[dict[str, Any]]]:
+def _handler(name: str, endpoint: Endpoint, recipes: Recipes) -> Callable[..., Awaitable[dict[str, Any]]]:
     async def submit(
         body: BaseModel,
         request: Request,
@@ -79,7 +78,7 @@ def _handler(name: str, endpoint: Endpoint, sampling: Sampling) -> Callable[...,
     ) -> dict[str, Any]:
         assert isinstance(body, GenerationRequest)
         base = public_base(request, services.settings.service)
-        accepted = await _accept(services, caller, name, endpoint, sampling, body, base, idempotency_key or "")
+        accepted = await _accept(services, caller, name, endpoint, recipes, body, base, idempotency_key or "")
         if accepted.requests_left is not None:
             response.headers.update(refusals.rate_limit(services.tasks.limits, accepted.requests_left))
         return json.loads(accepted.reply)
@@ -94,7 +93,7 @@ async def _accept(
     caller: Caller,
     name: str,
     endpoint: Endpoint,
-    sampling: Sampling,
+    recipes: Recipes,
     body: GenerationRequest,
     base: str,
     idempotency_key: str,
@@ -103,7 +102,7 @@ async def _accept(
     body_hash = await asyncio.to_thread(_body_hash, name, body) if idempotency_key else ""
     if idempotency_key and (earlier := await _earlier_reply(services, caller, idempotency_key, body_hash, name)):
         return Accepted(earlier, created=False)
-    order = await orders.checked(services, caller, name, endpoint, sampling, body)
+    order = await orders.checked(services, caller, name, endpoint, recipes, body)
 
     task_id = str(uuid.uuid4())
     keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(order.pictures)]
@@ -112,7 +111,7 @@ async def _accept(
         id=task_id,
         project=caller.project.id,
         organization=caller.organization,
-        lane=endpoint.model,
+        lane=order.recipe.model,
         endpoint=name,
         job=json.dumps(_job(order, keys)),
         work=order.plan.work,
@@ -178,7 +177,8 @@ def _job(order: Order, keys: list[str]) -> dict[str, Any]:
     decided = asdict(order.plan)
     del decided["input_pixels"]
     pictures = _by_role(order.pictures, keys)
-    return {**decided, **pictures, "adapter": order.adapter, "safety_tolerance": order.tolerance}
+    allowed = {"safety_tolerance": order.tolerance.level, "safety_ceilings": dict(order.tolerance.ceilings)}
+    return {**decided, **pictures, **allowed, "adapter": order.adapter}
 
 
 def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, order: Order) -> dict[str, Any]:

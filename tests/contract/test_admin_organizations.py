@@ -24,7 +24,7 @@ def test_a_new_organization_is_there_and_has_no_credits(operator: Client, name: 
     assert response.status_code == 201
     made = response.json()
     assert made.pop("created") == pytest.approx(time.time(), abs=60)
-    assert made == {"id": name, "name": "Acme, Inc.", "safety": {}}
+    assert made == {"id": name, "name": "Acme, Inc.", "safety": {}, "ceilings": {}}
     assert operator.get(f"{PATH}/{name}").json() == response.json()
     assert response.json() in operator.get(PATH).json()["organizations"]
     balance = operator.get("/v1/admin/credits", params={"organization": name}).json()

@@ -49,6 +49,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("POST", "/v1/admin/organizations", {"id": "from-permissions"}), {O}),
     (("GET", "/v1/admin/organizations/{organization}", {}), EVERYONE),
     (("PUT", "/v1/admin/organizations/{organization}/safety/{endpoint}", {"tolerance": 5}), {O}),
+    (("PUT", "/v1/admin/organizations/{organization}/ceilings/{category}", {"tolerance": 5}), {O}),
     # Projects
     (("GET", "/v1/admin/projects", {}), EVERYONE),
     (("POST", "/v1/admin/projects", {"id": "from-permissions"}), {A, O}),
@@ -106,6 +107,7 @@ def names(service: Service, clients: Mapping[Role, Client]) -> Mapping[str, str]
         "project": one.project,
         "neighbour": service.worker.new_project(one.organization),
         "endpoint": "gen-2-max",
+        "category": "violence",
         **dict.fromkeys(("task_id", "person", "key_id", "model_slug", "model"), "none"),
     }
 

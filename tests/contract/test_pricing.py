@@ -9,6 +9,7 @@ import pytest
 from image_endpoints import MASK, PHOTO
 from picture_web import PictureWeb, encoded, picture
 from running_service import ENDPOINT, Client, Service, Worker, problems, refusal
+from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ON_1, TRY_ON_2
 
 SMALL, LARGE = encoded(picture(512, 512)), encoded(picture(1600, 1200))
 
@@ -32,6 +33,10 @@ def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
         ("gen-2-pro", {"prompt": "a cat", "width": 1024, "height": 1536}),
         ("gen-kontext-pro", {"prompt": "a cat"}),
         ("gen-kontext-pro", {"prompt": "a cat", "input_image": LARGE, "aspect_ratio": "16:9"}),
+        *((tool, MINIMAL[tool]) for tool in TOOLS),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"mode": "fast"}),
+        (TRY_ON_1, {"person": LARGE, "garment": SMALL}),
+        (TRY_ON_1, {"person": encoded(picture(2049, 1024)), "garment": SMALL}),
     ],
 )
 def test_the_price_is_that_of_the_submission(client: Client, endpoint: str, body: dict[str, Any]) -> None:
@@ -58,6 +63,40 @@ def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
     assert submitted["cost"] is None
     worker.deliver(submitted["id"], picture(form="JPEG"))
     assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == 5
+
+
+@pytest.mark.parametrize(
+    ("tool", "body", "cost", "input_mp", "output_mp"),
+    [
+        (ERASE, {}, 3, 0.01, 0.01),
+        (OUTPAINTING, {}, 20, 0.01, 0.01),
+        (OUTPAINTING, {"mode": "high"}, 20, 0.01, 0.01),
+        (OUTPAINTING, {"mode": None}, 20, 0.01, 0.01),
+        (OUTPAINTING, {"mode": "fast"}, 4.5, 0.01, 0.01),
+        # What counts as input is the canvas, as the model looks at all of it.
+        (OUTPAINTING, {"width": 2048, "height": 2048}, 20, 4, 4),
+        (OUTPAINTING, {"width": 2048, "height": 2048, "mode": "fast"}, 4.5, 4, 4),
+        (TRY_ON_1, {}, 4.75, 0.01, 0.01),
+        (TRY_ON_1, {"person": SMALL, "garment": LARGE}, 4.75, 2.08, 0.25),
+        (TRY_ON_1, {"person": encoded(picture(1024, 2048)), "garment": SMALL}, 4.75, 2.25, 2),
+        (TRY_ON_2, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 4),
+        (DEBLUR, {}, 3, 0.01, 0.01),
+        (DEBLUR, {"image": encoded(picture(2048, 2048))}, 3, 4, 4),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tools_have_flat_prices(
+    client: Client, tool: str, body: dict[str, Any], cost: float, input_mp: float, output_mp: float
+) -> None:
+    price = priced(client, tool, MINIMAL[tool] | body).json()
+    assert price == {"cost": cost, "input_mp": input_mp, "output_mp": output_mp}
+
+
+@pytest.mark.parametrize(("mode", "cost"), [("fast", 4.5), ("high", 20), (None, 20)])
+def test_a_mode_settles_at_its_own_price(client: Client, worker: Worker, mode: str | None, cost: float) -> None:
+    task_id = client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
+    worker.deliver(task_id, picture(form="JPEG"))
+    assert client.poll(task_id).json()["cost"] == cost
 
 
 def test_tuned_models_have_their_price(client: Client, worker: Worker) -> None:
@@ -104,6 +143,9 @@ def test_an_unknown_path(client: Client, service: Service, path: str) -> None:
         ("gen-3-image-klein", {"prompt": 3, "seed": "x"}),
         ("gen-2-max", {"prompt": "x", "width": 1}),
         ("gen-pro-1.0-fill", {"mask": MASK}),
+        (ERASE, {"mask": MASK, "dilate_pixels": 26}),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"prompt": "x", "mode": "best"}),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"width": 2048, "height": 2049}),
     ],
 )
 def test_an_invalid_body_is_refused_as_if_it_were_submitted(
@@ -121,6 +163,9 @@ def test_an_invalid_body_is_refused_as_if_it_were_submitted(
         ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
         ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
         ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
+        (ERASE, {"image": PHOTO, "mask": MASK}),
+        (OUTPAINTING, MINIMAL[OUTPAINTING] | {"reference_offset_x": -1}),
+        (DEBLUR, {"image": encoded(picture(2049, 2048))}),
     ],
 )
 def test_a_picture_that_cannot_be_used_is_named_within_the_body(

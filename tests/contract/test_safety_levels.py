@@ -1,4 +1,4 @@
-"""Which safety tolerance may be asked for: the catalog's, or what an organization was approved for."""
+"""Which safety tolerance may be asked for, and which counts: the catalog's word, and that on an organization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from running_service import Client, Service, StartService, Worker, problems, refusal
+from tool_endpoints import MINIMAL, TOOLS
 
+from deployments.contract.moderation import CATEGORIES
+from serve_app.accounts.organizations import HIGHEST_TOLERANCE
 from serve_app.accounts.roles import Role
 
 KLEIN = "gen-3-image-klein"
@@ -29,6 +32,18 @@ def approve(operator: Client, organization: str, endpoint: str, tolerance: int |
     response = operator.put(path, json={"tolerance": tolerance})
     assert response.status_code == 200, response.text
     return response.json()
+
+
+def cap(operator: Client, organization: str, category: str, tolerance: int | None) -> dict[str, int]:
+    """Returns the organization's ceilings."""
+    path = f"/v1/admin/organizations/{organization}/ceilings/{category}"
+    response = operator.put(path, json={"tolerance": tolerance})
+    assert response.status_code == 200, response.text
+    return response.json()["ceilings"]
+
+
+def ceilings_of(worker: Worker, client: Client, endpoint: str, **body: Any) -> dict[str, int]:
+    return worker.job(client.ordered(endpoint, prompt="a cat", **body))["safety_ceilings"]
 
 
 def refused(client: Client, service: Service, endpoint: str, tolerance: int) -> list[int]:
@@ -132,7 +147,7 @@ def test_approvals_are_in_the_audit_log(operator: Client, administrator: Client,
 
 def test_endpoints_whose_name_has_a_slash(start_service: StartService, repository: Path, tmp_path: Path) -> None:
     catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
-    catalog["endpoints"]["gen-tools/erase-v1"] = catalog["endpoints"]["gen-2-max"]
+    catalog["endpoints"]["gen-tools/erase-v1"] = catalog["endpoints"]["gen-2-max"]  # a prompt is all that it takes
     path = tmp_path / "catalog.yaml"
     path.write_text(yaml.safe_dump(catalog))
     service = start_service(catalog=path)
@@ -142,3 +157,123 @@ def test_endpoints_whose_name_has_a_slash(start_service: StartService, repositor
             assert approve(operator, organization, name, 1)["safety"][name] == 1
         assert refused(client, service, "gen-tools/erase-v1", 2) == [0, 1]
         client.ordered("gen-2-max", prompt="a cat", safety_tolerance=2)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tools_are_held_to_what_is_approved(
+    operator: Client, client: Client, service: Service, worker: Worker, tool: str
+) -> None:
+    assert approve(operator, client.organization, tool, 1)["safety"] == {tool: 1}
+    with service.unchanged():
+        response = client.order(tool, **MINIMAL[tool], safety_tolerance=2)
+        assert problems(response) == [(["body", "safety_tolerance"], KIND)]
+    assert response.json()["detail"][0]["ctx"] == {"approved": [0, 1]}
+    assert worker.job(client.ordered(tool, **MINIMAL[tool]))["safety_tolerance"] == 1
+
+
+# Ceilings: what holds for a category of moderation, whatever is asked for and approved.
+
+
+def test_without_ceilings_there_are_none(operator: Client, client: Client, worker: Worker) -> None:
+    shown = operator.get(f"/v1/admin/organizations/{client.organization}").json()
+    assert shown["ceilings"] == {}
+    assert ceilings_of(worker, client, KLEIN) == {}
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_an_organizations_ceiling_reaches_the_job(
+    operator: Client, client: Client, worker: Worker, category: str
+) -> None:
+    assert cap(operator, client.organization, category, 1) == {category: 1}
+    for endpoint in (KLEIN, KONTEXT):
+        job = worker.job(client.ordered(endpoint, prompt="a cat", safety_tolerance=5))
+        assert (job["safety_tolerance"], job["safety_ceilings"]) == (5, {category: 1}), "what is asked for stays"
+
+
+def test_tools_have_ceilings_too(operator: Client, client: Client, worker: Worker) -> None:
+    cap(operator, client.organization, "hate", 0)
+    for tool in TOOLS:
+        job = worker.job(client.ordered(tool, **MINIMAL[tool], safety_tolerance=5))
+        assert (job["safety_tolerance"], job["safety_ceilings"]) == (5, {"hate": 0}), tool
+
+
+def test_ceilings_are_set_one_by_one_and_taken_away_again(operator: Client, client: Client, worker: Worker) -> None:
+    cap(operator, client.organization, "violence", 0)
+    cap(operator, client.organization, "hate", HIGHEST_TOLERANCE)
+    assert cap(operator, client.organization, "violence", 3) == {"hate": HIGHEST_TOLERANCE, "violence": 3}
+    assert cap(operator, client.organization, "self-harm", None) == {"hate": HIGHEST_TOLERANCE, "violence": 3}
+    assert cap(operator, client.organization, "hate", None) == {"violence": 3}
+    assert ceilings_of(worker, client, KLEIN) == {"violence": 3}
+
+
+def test_a_ceiling_is_no_approval(operator: Client, client: Client, service: Service, worker: Worker) -> None:
+    approve(operator, client.organization, KONTEXT, 1)
+    cap(operator, client.organization, "violence", 4)
+    shown = client.get(f"/v1/admin/organizations/{client.organization}").json()
+    assert (shown["safety"], shown["ceilings"]) == ({KONTEXT: 1}, {"violence": 4})
+    assert refused(client, service, KONTEXT, 2) == [0, 1]
+    assert ceilings_of(worker, client, KONTEXT) == {"violence": 4}
+
+
+def test_a_ceiling_holds_for_one_organization(
+    operator: Client, client: Client, service: Service, worker: Worker
+) -> None:
+    cap(operator, client.organization, "violence", 0)
+    with service.client(organization=worker.new_organization(credits=100)) as stranger:
+        assert ceilings_of(worker, stranger, KLEIN) == {}
+    assert ceilings_of(worker, client, KLEIN) == {"violence": 0}
+
+
+def test_the_lowest_of_catalog_and_organization_counts(
+    start_service: StartService, repository: Path, tmp_path: Path
+) -> None:
+    catalog = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
+    catalog["endpoints"][KLEIN]["safety"]["ceilings"] = {"violence": 2, "hate": 3, "illegal acts": 0}
+    path = tmp_path / "catalog.yaml"
+    path.write_text(yaml.safe_dump(catalog))
+    service = start_service(catalog=path)
+    worker, organization = service.worker, service.worker.new_organization(credits=100)
+    with service.client() as plain:
+        assert ceilings_of(worker, plain, KLEIN) == {"violence": 2, "hate": 3, "illegal acts": 0}
+        assert ceilings_of(worker, plain, KONTEXT) == {}
+    with service.client(role=Role.OPERATOR) as operator, service.client(organization=organization) as client:
+        for category, tolerance in {"violence": 1, "hate": 4, "self-harm": 5}.items():
+            cap(operator, organization, category, tolerance)
+        assert ceilings_of(worker, client, KLEIN) == {"violence": 1, "hate": 3, "illegal acts": 0, "self-harm": 5}
+        assert ceilings_of(worker, client, KONTEXT) == {"violence": 1, "hate": 4, "self-harm": 5}
+        tuned = f"{KLEIN}-finetuned"
+        job = worker.job(client.ordered(tuned, prompt="a cat", finetune_id=worker.new_finetune(client.project)))
+        assert job["safety_ceilings"]["illegal acts"] == 0, "tuned models are held to the same"
+
+
+@pytest.mark.parametrize("category", ["gore", "Violence", "violence%20", "x" * 100])
+def test_a_category_that_is_not_there(operator: Client, organization: str, service: Service, category: str) -> None:
+    with service.unchanged():
+        response = operator.put(f"/v1/admin/organizations/{organization}/ceilings/{category}", json={"tolerance": 1})
+    said = refusal(response, 404)
+    assert all(each in said for each in CATEGORIES)
+    assert category not in said
+
+
+def test_a_ceiling_of_an_organization_that_is_not_there(operator: Client, service: Service) -> None:
+    with service.unchanged():
+        response = operator.put("/v1/admin/organizations/none/ceilings/violence", json={"tolerance": 1})
+    assert refusal(response, 404) == "There is no such organization"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"tolerance": -1}, {"tolerance": 8}, {"tolerance": 1.5}, {"tolerance": "low"}, {"level": 1}]
+)
+def test_ceilings_that_are_refused(operator: Client, organization: str, service: Service, body: dict[str, Any]) -> None:
+    with service.unchanged():
+        response = operator.put(f"/v1/admin/organizations/{organization}/ceilings/violence", json=body)
+        assert [loc for loc, _ in problems(response)] == [["body", "tolerance"]]
+
+
+def test_ceilings_are_in_the_audit_log(operator: Client, administrator: Client, organization: str) -> None:
+    cap(operator, organization, "illegal acts", 0)
+    cap(operator, organization, "illegal acts", None)
+    removed, capped, *_ = administrator.get("/v1/admin/audit").json()["changes"]
+    for change, tolerance in ((capped, "0"), (removed, "")):
+        assert (change["action"], change["subject"]) == ("cap safety", "illegal acts")
+        assert change["details"] == {"tolerance": tolerance}

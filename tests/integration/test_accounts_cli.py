@@ -17,6 +17,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from deployments.contract.moderation import CATEGORIES
 from serve_app import cli, redis_client
 from serve_app.accounts.callers import Caller, Callers
 from serve_app.accounts.roles import Role
@@ -260,6 +261,13 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "there is no model unheard-of to license; known: flux-1-dev, flux-1-kontext-dev, flux-tools",
     ),
     "licence-nowhere": ("licences add flux-1-dev --organization nobody", "there is no organization nobody"),
+    "cap-nowhere": ("organizations cap nobody violence 3", "there is no organization nobody"),
+    "cap-too-high": ("organizations cap acme violence 8", "the tolerance must be from 0 to 7, or -1"),
+    "cap-too-low": ("organizations cap acme -- violence -2", "the tolerance must be from 0 to 7, or -1"),
+    "unknown-category": (
+        "organizations cap acme gore 3",
+        f"there is no category gore; there are: {', '.join(CATEGORIES)}",
+    ),
     "no-licence": ("licences remove flux-1-dev --organization acme", "acme has no licence for flux-1-dev"),
 }
 
@@ -303,6 +311,8 @@ def test_what_is_no_weight_is_refused(
     [
         ("organizations create", "organization"),
         ("organizations invent", "invent"),
+        ("organizations cap acme violence", "tolerance"),
+        ("organizations cap acme violence low", "tolerance"),
         ("projects set shop --max-active -1", "--max-active"),
         ("projects set shop --limit-day -2", "--limit-day"),
         ("projects set shop --weight much", "--weight"),
@@ -393,6 +403,35 @@ def test_an_organization_can_be_approved_for_other_safety_levels(gen_serve: GenS
     assert gen_serve("organizations", "approve", acme, "gen-9", "3").code == 2
     actions = [row[1:4] for row in gen_serve("organizations", "audit", acme).table]
     assert actions[:2] == [[ACTOR, "approve safety", "gen-2-max"]] * 2
+
+
+def test_an_organization_can_be_held_to_a_level(gen_serve: GenServe, acme: str, redis_url: str, prefix: str) -> None:
+    secret = gen_serve("keys", "create", "laptop", "--project", "shop").out.strip()
+
+    def ceilings() -> dict[str, int]:
+        caller = caller_of(secret, redis_url, prefix)
+        assert caller is not None
+        return dict(caller.ceilings)
+
+    capped = gen_serve("organizations", "cap", acme, "violence", "3")
+    assert (capped.code, capped.out) == (0, "acme: violence up to 3\n")
+    assert gen_serve("organizations", "cap", acme, "illegal acts", "0").code == 0
+    assert ceilings() == {"violence": 3, "illegal acts": 0}
+    assert gen_serve("organizations", "cap", acme, "violence", "-1").code == 2, "-1 looks like an option"
+    freed = gen_serve("organizations", "cap", acme, "--", "violence", "-1")
+    assert (freed.code, freed.out) == (0, "acme: violence up to any level\n")
+    assert ceilings() == {"illegal acts": 0}
+    assert [row[1:] for row in gen_serve("organizations", "audit", acme, "--limit", "3").table] == [
+        [ACTOR, "cap safety", "violence", "tolerance="],
+        [ACTOR, "cap safety", "illegal acts", "tolerance=0"],
+        [ACTOR, "cap safety", "violence", "tolerance=3"],
+    ]
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_category_can_be_held(gen_serve: GenServe, category: str) -> None:
+    assert gen_serve("organizations", "cap", "default", category, "7").out == f"default: {category} up to 7\n"
+    assert category in " ".join(gen_serve("organizations", "cap", "--help").out.replace("│", " ").split())
 
 
 def test_nothing_was_used_yet(gen_serve: GenServe, acme: str) -> None:

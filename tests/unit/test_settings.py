@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
 from serve_app import catalog, settings
-from serve_app.requests.plan import Sampling
-from serve_app.settings import ModelSettings, ServiceSettings, Settings
+from serve_app.model_settings import ModelSettings
+from serve_app.requests.plan import Recipe
+from serve_app.settings import ServiceSettings, Settings
 
 PROFILES = ("local", "single-gpu", "cluster")
 
@@ -100,8 +102,8 @@ def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
     chosen = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
     known = catalog.load(plain)
     endpoint = known.endpoints["gen-2-max"]
-    assert known.sampling(endpoint, plain) == Sampling(steps=28, guidance=4.0)
-    assert known.sampling(endpoint, chosen) == Sampling(steps=3, guidance=1.5)
+    assert known.recipes(endpoint, plain) == {"": Recipe("flux2-max", steps=28, guidance=4.0)}
+    assert known.recipes(endpoint, chosen) == {"": Recipe("flux2-max", steps=3, guidance=1.5)}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -120,3 +122,41 @@ def test_an_end_before_its_announcement_is_refused() -> None:
 def test_aliases_are_single_words(alias: str) -> None:
     with pytest.raises(ValidationError):
         ServiceSettings(path_aliases=[alias])
+
+
+def catalog_of(**endpoint: Any) -> catalog.Catalog:
+    """One endpoint on a model that takes 4 steps, beside an algorithm without any."""
+    models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}}
+    own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
+    return catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": own | endpoint}})
+
+
+def test_modes_have_models_steps_and_prices_of_their_own() -> None:
+    modes = {"fast": {"model": "small", "price": {"first": 1}}, "high": {"steps": 40, "guidance": 3.5}}
+    known = catalog_of(request="outpainting", instruction="Extend.", modes=modes)
+    endpoint = known.endpoints["gen-x"]
+    assert known.recipes(endpoint, Settings()) == {
+        "fast": Recipe("small", steps=1, instruction="Extend."),
+        "high": Recipe("m", steps=40, guidance=3.5, instruction="Extend."),
+    }
+    assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
+
+
+@pytest.mark.parametrize("modes", [{}, {"fast": {}}, {"fast": {}, "high": {}, "slow": {}}])
+def test_modes_are_those_that_requests_name(modes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="modes must be"):
+        catalog_of(request="outpainting", modes=modes)
+    with pytest.raises(ValidationError, match="modes must be"):
+        catalog_of(request="kontext", modes={"fast": {}})
+
+
+def test_a_mode_needs_a_model_that_there_is() -> None:
+    with pytest.raises(ValidationError, match="there is no model big"):
+        catalog_of(request="outpainting", modes={"fast": {}, "high": {"model": "big"}})
+
+
+def test_backends_are_known_by_name() -> None:
+    with pytest.raises(ValidationError, match="must be one of diffusion, telea"):
+        ModelSettings(backend="magic")
+    with pytest.raises(ValidationError, match="must be one of grabcut"):
+        ModelSettings.model_validate({"matting": {"backend": "magic"}})

@@ -1,4 +1,4 @@
-"""Organizations, and which safety levels each may ask for."""
+"""Organizations, which safety levels each may ask for, and what holds whatever they ask for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, Field
 
+from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.auth import AccountReader, Operator
@@ -29,6 +30,7 @@ class Organization(BaseModel):
     name: str
     created: float | None = Field(description="Epoch seconds; null for the one that was always there")
     safety: dict[str, int] = Field(description="Highest safety tolerance by endpoint, where it is not the catalog's")
+    ceilings: dict[str, int] = Field(description="Highest safety tolerance that counts, by category of moderation")
 
 
 class OrganizationList(BaseModel):
@@ -38,6 +40,12 @@ class OrganizationList(BaseModel):
 class ApprovedTolerance(BaseModel):
     tolerance: int | None = Field(
         ge=0, le=HIGHEST_TOLERANCE, description="The highest that may be asked for; null leaves it to the catalog"
+    )
+
+
+class Ceiling(BaseModel):
+    tolerance: int | None = Field(
+        ge=0, le=HIGHEST_TOLERANCE, description="The highest that counts for this category; null: no such limit"
     )
 
 
@@ -76,6 +84,22 @@ async def approve_safety(
     return await _found(services, organization)
 
 
+@router.put("/{organization}/ceilings/{category}", responses=errors(403, 404, 503))
+async def cap_safety(
+    services: Deps,
+    caller: Operator,
+    organization: OrganizationPath,
+    category: Annotated[str, Path(max_length=100, examples=["violence"])],
+    ceiling: Ceiling,
+) -> Organization:
+    """Holds a category of moderation to a tolerance, whatever an organization asks for; seen everywhere within 10 s."""
+    if category not in CATEGORIES:
+        raise HTTPException(404, f"There is no such category; there are: {', '.join(CATEGORIES)}")
+    organization = await scoped(services, caller, organization)
+    await services.organizations.cap(organization, category, ceiling.tolerance, caller.id)
+    return await _found(services, organization)
+
+
 async def _found(services: Deps, organization: str) -> Organization:
     found = await services.organizations.get(organization)
     if found is None:
@@ -89,4 +113,5 @@ def _shown(organization: StoredOrganization) -> Organization:
         name=organization.name,
         created=organization.created or None,
         safety=dict(organization.safety),
+        ceilings=dict(organization.ceilings),
     )

@@ -1,4 +1,4 @@
-"""Organizations: made once, their members, and what safety is approved for them."""
+"""Organizations: made once, their members, what safety is approved for them, and to what they are held."""
 
 from __future__ import annotations
 
@@ -137,6 +137,71 @@ async def test_safety_can_be_approved_for_the_default_organization(
     found = await Callers(redis, prefix).authenticate(secret)
     assert found is not None
     assert dict(found.safety) == {"gen-a": 6}
+
+
+async def test_ceilings_reach_the_callers_of_the_organization(
+    organizations: OrganizationStore, audit: AuditLog, redis: Redis, prefix: str
+) -> None:
+    await organizations.create("acme", "Acme", "op")
+    await ProjectStore(redis, prefix).create("p", "acme", "op")
+    _, secret = await KeyStore(redis, prefix).create("k", "p")
+    _, elsewhere = await KeyStore(redis, prefix).create("k", "q")
+
+    async def caller(secret: str) -> Caller:
+        found = await Callers(redis, prefix).authenticate(secret)
+        assert found is not None
+        return found
+
+    assert dict((await caller(secret)).ceilings) == {}
+    await organizations.cap("acme", "violence", 6, "op")
+    await organizations.cap("acme", "illegal acts", 0, "op")
+    await organizations.approve("acme", "violence", 5, "op")  # an endpoint of the same name is something else
+    acting = await caller(secret)
+    assert dict(acting.ceilings) == {"violence": 6, "illegal acts": 0}
+    assert dict(acting.safety) == {"violence": 5}
+    assert dict((await caller(elsewhere)).ceilings) == {}
+    await organizations.cap("acme", "violence", None, "op")
+    acting = await caller(secret)
+    assert (dict(acting.ceilings), dict(acting.safety)) == ({"illegal acts": 0}, {"violence": 5})
+    found = await organizations.get("acme")
+    assert found is not None
+    assert (found.name, dict(found.safety), dict(found.ceilings)) == ("Acme", {"violence": 5}, {"illegal acts": 0})
+    assert (await lines(audit, "acme"))[2:] == [
+        ("op", "cap safety", "violence", {"tolerance": "6"}),
+        ("op", "cap safety", "illegal acts", {"tolerance": "0"}),
+        ("op", "approve safety", "violence", {"tolerance": "5"}),
+        ("op", "cap safety", "violence", {"tolerance": ""}),
+    ]
+
+
+async def test_the_default_organization_has_ceilings_of_its_own(
+    organizations: OrganizationStore, redis: Redis, prefix: str
+) -> None:
+    await organizations.cap("default", "hate", 3, "op")
+    assert await organizations.get("default") == Organization("default", "Default", 0.0, {}, {"hate": 3})
+    _, secret = await KeyStore(redis, prefix).create("k")
+    found = await Callers(redis, prefix).authenticate(secret)
+    assert found is not None
+    assert dict(found.ceilings) == {"hate": 3}
+
+
+async def test_levels_of_an_organization_that_is_not_there(
+    organizations: OrganizationStore, redis: Redis, prefix: str
+) -> None:
+    before = await contents(redis, prefix)
+    for change in (organizations.cap("none", "hate", 3, "op"), organizations.approve("none", "gen-a", None, "op")):
+        with pytest.raises(LookupError):
+            await change
+    assert await contents(redis, prefix) == before
+
+
+@pytest.mark.parametrize("tolerance", [2, None])
+async def test_a_level_that_was_set_is_the_same_again(organizations: OrganizationStore, tolerance: int | None) -> None:
+    for _ in range(2):
+        await organizations.cap("default", "hate", tolerance, "op")
+    found = await organizations.get("default")
+    assert found is not None
+    assert dict(found.ceilings) == ({} if tolerance is None else {"hate": tolerance})
 
 
 async def test_the_audit_log_is_read_in_pages_newest_first(organizations: OrganizationStore, audit: AuditLog) -> None:

@@ -16,7 +16,8 @@ from simulated_model import SimulatedModel
 from serve_app.accounts.credits import Credits
 from serve_app.lanes import Lane
 from serve_app.lifecycle import Means, Patience
-from serve_app.settings import DispatcherSettings, ModelSettings
+from serve_app.model_settings import ModelSettings
+from serve_app.settings import DispatcherSettings
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Task

@@ -9,6 +9,7 @@ from PIL import Image
 
 from deployments import checkpoints
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.engine.diffusion_backend import DiffusionBackend
@@ -98,3 +99,27 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
         backend.finish(state)
     with pytest.raises(Unavailable):
         backend.encode([replace(JOB, references=("inputs/x/0.png",))])
+
+
+def finished(backend: DiffusionBackend) -> State:
+    [state] = backend.encode([replace(JOB, steps=1, transparent=True)])
+    assert isinstance(state, State)
+    backend.step([state])
+    return state
+
+
+def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
+    backend = DiffusionBackend(family, store)
+    output = backend.finish(finished(backend))
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.mode == "RGBA"
+
+
+def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
+    family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/matter.onnx"))
+    state = finished(backend)
+    with pytest.raises(JobError, match="the background can't be removed here"):
+        backend.finish(state)
+    assert "/nowhere/matter.onnx" in caplog.text

@@ -17,7 +17,7 @@ from serve_app.requests.fill import FillRequest
 from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest
 from serve_app.requests.kontext import AREA, KontextRequest, ratio_of
 from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.plan import Plan, Sampling
+from serve_app.requests.plan import Plan, Recipe
 from serve_app.requests.pro import ProRequest
 
 
@@ -142,8 +142,8 @@ def test_fill_compares_sizes() -> None:
 
 def test_the_model_completes_what_a_request_leaves_open() -> None:
     open_plan = Gen2ProRequest(prompt="x").plan([])
-    done = open_plan.completed(Sampling(steps=4, guidance=2.0))
+    done = open_plan.completed(Recipe(steps=4, guidance=2.0))
     assert (open_plan.steps, done.steps, done.guidance) == (None, 4, 2.0)
     assert done.work == 4
-    own = ProRequest(steps=7).plan([]).completed(Sampling(steps=4, guidance=2.0))
+    own = ProRequest(steps=7).plan([]).completed(Recipe(steps=4, guidance=2.0))
     assert (own.steps, own.guidance) == (7, 2.5)

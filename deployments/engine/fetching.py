@@ -1,0 +1,33 @@
+"""Input pictures, from the object store to a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from obstore.exceptions import BaseError
+
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Unavailable
+
+_FETCHERS = 8
+"""Objects fetched at a time: a store in the network answers slowly, but many at once."""
+
+
+class Fetcher:
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
+
+    def fetched(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Each object's bytes, None for one that is gone. Raises Unavailable."""
+        ordered = sorted(set(keys))
+        return dict(zip(ordered, self._threads.map(self._fetch, ordered), strict=True))
+
+    def _fetch(self, key: str) -> bytes | None:
+        try:
+            return self._store.get_blocking(key)
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error

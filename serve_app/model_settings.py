@@ -1,0 +1,94 @@
+"""How a profile runs the models of the catalog: checkpoints in place of the catalog's, devices, batches, replicas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from deployments.contract.model import BACKENDS, MATTERS, Enlarge, MattingSpec, Precision
+from serve_app.section import Section
+
+
+def _known_backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"must be one of {', '.join(BACKENDS)}")
+    return name
+
+
+Backend = Annotated[str, AfterValidator(_known_backend)]
+"""What runs a model: the step engine's diffusion, or something that restores a picture in one pass."""
+
+
+class AutoscalingSettings(Section):
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    target_ongoing_requests: float = Field(default=4.0, gt=0)
+    upscale_delay_s: float = Field(default=2.0, ge=0)
+    downscale_delay_s: float = Field(default=60.0, ge=0)
+    look_back_period_s: float = Field(default=5.0, gt=0)
+    metrics_interval_s: float = Field(default=1.0, gt=0)
+
+
+class MattingSettings(Section):
+    """What cuts the subject out of a picture where its background is to go."""
+
+    backend: str = "grabcut"
+    checkpoint: str | None = None
+    revision: str | None = None
+    device: str = "auto"
+
+    @model_validator(mode="after")
+    def _known_backend(self) -> MattingSettings:
+        if self.backend not in MATTERS:
+            raise ValueError(f"backend {self.backend!r} must be one of {', '.join(MATTERS)}")
+        return self
+
+    def spec(self) -> MattingSpec:
+        return MattingSpec(**self.model_dump())
+
+
+class ModelSettings(Section):
+    backend: Backend | None = None
+    checkpoint: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    guidance: float | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    attention: list[str] = ["native"]
+    compile: bool = False
+    threads: int | None = Field(default=None, ge=1)
+    render_side: int | None = Field(default=None, ge=32)
+    enlarge: Enlarge = "smooth"
+    preview_every: float | None = Field(default=None, gt=0, le=1)
+    max_running: int = Field(default=8, ge=1)
+    max_batch: int = Field(default=8, ge=1)
+    step_limit_s: float = Field(default=120.0, gt=0)
+    max_adapters: int = Field(default=4, ge=1)
+    matting: MattingSettings | None = None
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
+    actor: dict[str, Any] = {"num_cpus": 0}
+    health_check_period_s: float = Field(default=2.0, gt=0)
+    health_check_timeout_s: float = Field(default=3.0, gt=0)
+    drain_s: float = Field(default=60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _scales_up(self) -> ModelSettings:
+        if self.autoscaling.target_ongoing_requests > self.max_running / 2:
+            raise ValueError(
+                "autoscaling.target_ongoing_requests must be at most half of max_running, "
+                "else a full replica never asks for a second one"
+            )
+        return self
+
+
+class RewriterSettings(Section):
+    enabled: bool = True
+    checkpoint: str | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    timeout_s: float = Field(default=10.0, gt=0)
+    min_replicas: int = Field(default=0, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    downscale_delay_s: float = Field(default=600.0, ge=0)
+    actor: dict[str, Any] = {"num_cpus": 0}

@@ -1,0 +1,67 @@
+"""What the tools share: endpoints that do one thing to a picture, most of them without a prompt.
+
+An explicit null means "not set". The result has the first picture's own size, held to the service's limits, where a
+tool does not say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from pydantic import ConfigDict, Field
+
+from serve_app.media.geometry import MEGAPIXEL, fit
+from serve_app.media.inputs import InputImage
+from serve_app.requests.fields import JSON_NUMBER, GenerationRequest, NullIsUnset, OutputFormat, WideSeed, random_seed
+from serve_app.requests.pictures import PictureProblem
+from serve_app.requests.plan import Plan
+
+MAX_SAFETY_TOLERANCE: Final = 5
+MAX_PIXELS: Final = 4 * MEGAPIXEL
+"""Of the pictures of those tools that take no larger ones, and of what outpainting makes."""
+
+LIMITS_OF_A_SMALL_PICTURE: Final = (
+    "JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright"
+)
+
+
+class ToolRequest(GenerationRequest):
+    model_config = ConfigDict(extra="ignore")
+
+    seed: WideSeed | None = Field(
+        default=None,
+        description="The same seed with the same request gives the same picture. Random when left out. Beyond 2^53, "
+        "JavaScript reads the seed of the answer rounded.",
+        examples=[42],
+    )
+    safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
+        default=None, description="How much is let through, 0 (strictest) to 5. 2 when left out.", examples=[2]
+    )
+    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+        default="png", description="File format of the result.", examples=["png"]
+    )
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        size = fit(*references[0])
+        return Plan(
+            prompt="",
+            steps=None,
+            seed=random_seed() if self.seed is None else self.seed,
+            output_format=self.output_format,
+            area=size.area,
+            width=size.width,
+            height=size.height,
+            input_pixels=references[0][0] * references[0][1],
+        )
+
+
+def check_pixels(field: str, image: InputImage) -> None:
+    """Raises PictureProblem at `field` for a picture of more than `MAX_PIXELS`."""
+    if image.width * image.height > MAX_PIXELS:
+        raise PictureProblem(
+            field,
+            f"The picture must have at most {MAX_PIXELS} pixels ({MAX_PIXELS // MEGAPIXEL} megapixels), but it has "
+            f"{image.width}x{image.height} = {image.width * image.height}",
+            "picture_too_large",
+        )

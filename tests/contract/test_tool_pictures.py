@@ -1,0 +1,183 @@
+"""Pictures of the tools: how they may be sent, what is made of them for the model, and which are too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from picture_web import PictureWeb, encoded, picture
+from running_service import Client, Service, Worker
+from tool_endpoints import (
+    DEBLUR,
+    ERASE,
+    MINIMAL,
+    OUTPAINTING,
+    PHOTO,
+    PHOTO_FILE,
+    PICTURE_FIELDS,
+    SPOT_FILE,
+    TOOLS,
+    TRY_ON_1,
+    TRY_ON_2,
+    TRY_ONS,
+    coloured,
+    file_of,
+    large,
+    mask,
+    refused,
+    sent,
+    stored,
+    stored_file,
+)
+
+MEGAPIXEL = 2**20
+
+AS_THEY_ARE: dict[str, list[bytes]] = {
+    ERASE: [PHOTO_FILE],
+    TRY_ON_1: [PHOTO_FILE, PHOTO_FILE],
+    TRY_ON_2: [PHOTO_FILE, PHOTO_FILE],
+    DEBLUR: [PHOTO_FILE],
+}
+"""The references of the least request of the tools that pass on what they get."""
+
+
+# How pictures may be sent.
+
+
+@pytest.mark.parametrize("way", ["base64", "data", "url"])
+@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+def test_every_way_leads_to_the_same(
+    client: Client, worker: Worker, web: PictureWeb, tool: str, field: str, way: str
+) -> None:
+    file = SPOT_FILE if field == "mask" else PHOTO_FILE
+    value = {
+        "base64": encoded(file),
+        "data": f"data:image/png;base64,{encoded(file)}",
+        "url": web.put(f"/{tool}/{field}", file),
+    }[way]
+    plain = worker.job(client.ordered(tool, **MINIMAL[tool]))
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
+
+    def files(job: dict[str, Any]) -> list[bytes]:
+        return [stored_file(worker, key) for key in (*job["references"], job["mask"]) if key]
+
+    assert files(job) == files(plain)
+    if tool in AS_THEY_ARE:
+        assert files(job)[: len(AS_THEY_ARE[tool])] == AS_THEY_ARE[tool]
+    assert (job["width"], job["height"]) == (plain["width"], plain["height"])
+
+
+BAD = ["nonsense!", encoded(b"<svg/>"), encoded(PHOTO_FILE[:-40]), large(5121, 4096), "http://127.0.0.1/secret.png"]
+
+
+@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+def test_a_bad_picture_is_named(client: Client, service: Service, tool: str, field: str) -> None:
+    for bad in BAD:
+        at, kind, message = refused(client, service, tool, **{field: bad})
+        assert (at, kind) == (field, "image_invalid")
+        assert bad[:40] not in message
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(None, "string_type"), ("", "string_too_short"), (3, "string_type"), ([PHOTO], "string_type")]
+)
+@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+def test_what_is_no_text(client: Client, service: Service, tool: str, field: str, value: object, kind: str) -> None:
+    assert refused(client, service, tool, **{field: value})[:2] == (field, kind)
+
+
+@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
+@pytest.mark.parametrize("mode", ["1", "P", "LA", "CMYK", "I;16"])
+def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, tool: str, field: str, mode: str) -> None:
+    image = mask((40, 24, 56, 40)).convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        image = image.convert("I").point(lambda value: value * 257).convert("I;16")
+    value = sent(image, "JPEG" if mode == "CMYK" else "PNG")
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
+    for key in (*job["references"], job["mask"]):
+        assert key is None or stored(worker, key).mode in ("L", "RGB", "RGBA")
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_pictures_are_turned_upright(client: Client, worker: Worker, tool: str) -> None:
+    turned = encoded(picture(64, 96, "JPEG", orientation=6))
+    first = next(iter(field for field in MINIMAL[tool] if field != "mask"))
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {first: turned}))
+    assert (job["width"], job["height"]) == ((128, 96) if tool == OUTPAINTING else (96, 64))
+
+
+# Trying on.
+
+
+@pytest.mark.parametrize("tool", TRY_ONS)
+def test_the_person_comes_before_the_garment(client: Client, worker: Worker, tool: str) -> None:
+    person, garment = file_of(coloured(80, 100)), file_of(coloured(120, 90))
+    job = worker.job(client.ordered(tool, garment=encoded(garment), person=encoded(person)))
+    assert [stored_file(worker, key) for key in job["references"]] == [person, garment]
+    assert (job["width"], job["height"]) == (80, 100)
+
+
+@pytest.mark.parametrize(("tool", "size"), [(TRY_ON_1, (2048, 1024)), (TRY_ON_2, (2048, 2048))])
+@pytest.mark.parametrize("field", ["person", "garment"])
+def test_pictures_up_to_the_limit_are_used_as_they_are(
+    client: Client, worker: Worker, tool: str, size: tuple[int, int], field: str
+) -> None:
+    file = picture(*size, mode="L")
+    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: encoded(file)}))
+    assert file in [stored_file(worker, key) for key in job["references"]]
+    assert (job["width"], job["height"]) == (size if field == "person" else (96, 64))
+
+
+@pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (5120, 4096), (8000, 300)])
+@pytest.mark.parametrize("field", ["person", "garment"])
+def test_larger_ones_are_scaled_to_about_a_megapixel(
+    client: Client, worker: Worker, size: tuple[int, int], field: str
+) -> None:
+    reply = client.order(TRY_ON_1, **MINIMAL[TRY_ON_1] | {field: large(*size)}).json()
+    job = worker.job(reply["id"])
+    scaled, other = (stored(worker, key) for key in job["references"][:: 1 if field == "person" else -1])
+    assert other.size == (96, 64)
+    assert scaled.width * scaled.height == pytest.approx(MEGAPIXEL, rel=0.01)
+    assert scaled.width / scaled.height == pytest.approx(size[0] / size[1], rel=0.01)
+    assert (job["width"], job["height"]) == (scaled.size if field == "person" else (96, 64))
+    assert reply["input_mp"] == pytest.approx(1.01, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "stored_as"),
+    [
+        ("RGB", "JPEG", ("RGB", "JPEG")),
+        ("L", "JPEG", ("L", "JPEG")),
+        ("CMYK", "JPEG", ("RGB", "PNG")),
+        ("RGB", "WEBP", ("RGB", "PNG")),
+        ("RGBA", "PNG", ("RGBA", "PNG")),
+        ("P", "PNG", ("RGB", "PNG")),
+        ("1", "PNG", ("L", "PNG")),
+        ("I;16", "PNG", ("L", "PNG")),
+    ],
+)
+def test_pictures_of_all_kinds_can_be_scaled(
+    client: Client, worker: Worker, mode: str, form: str, stored_as: tuple[str, str]
+) -> None:
+    person = encoded(picture(1600, 1500, form, mode))
+    job = worker.job(client.ordered(TRY_ON_1, person=person, garment=PHOTO))
+    made = stored(worker, job["references"][0])
+    assert (made.mode, made.format) == stored_as
+    assert made.size == (job["width"], job["height"])
+
+
+# Too large.
+
+
+@pytest.mark.parametrize(("tool", "field"), [(TRY_ON_2, "person"), (TRY_ON_2, "garment"), (DEBLUR, "image")])
+def test_four_megapixels_are_the_most(client: Client, service: Service, tool: str, field: str) -> None:
+    client.ordered(tool, **MINIMAL[tool] | {field: large(4096, 1024)})
+    at, kind, message = refused(client, service, tool, **{field: large(2049, 2048)})
+    assert (at, kind) == (field, "picture_too_large")
+    assert "2049x2048" in message
+    assert str(4 * MEGAPIXEL) in message
+
+
+def test_of_two_that_are_too_large_the_person_is_named(client: Client, service: Service) -> None:
+    both = dict.fromkeys(("person", "garment"), large(2049, 2048))
+    assert refused(client, service, TRY_ON_2, **both)[:2] == ("person", "picture_too_large")

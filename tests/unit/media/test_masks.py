@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import io
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+
+from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.masks import alpha_mask, grey_mask, grown, mask_of, white_area
+
+
+def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputImage:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return read_image(buffer.getvalue())
+
+
+def _opened(image: InputImage) -> Image.Image:
+    return Image.open(io.BytesIO(image.data))
+
+
+def _one(mode: str, colour: Any) -> InputImage:
+    return _input(Image.new(mode, (1, 1), colour))
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "white"),
+    [
+        ("L", 127, False),
+        ("L", 128, True),
+        ("L", 255, True),
+        ("1", 0, False),
+        ("1", 1, True),
+        ("RGB", (255, 255, 255), True),
+        ("RGB", (255, 0, 0), False),
+        ("RGBA", (255, 255, 255, 255), True),
+        ("RGBA", (255, 255, 255, 128), True),
+        ("RGBA", (255, 255, 255, 127), False),
+        ("RGBA", (255, 255, 255, 0), False),
+        ("RGBA", (0, 0, 0, 255), False),
+        ("LA", (255, 255), True),
+        ("LA", (255, 0), False),
+    ],
+)
+def test_what_counts_as_white(mode: str, colour: Any, white: bool) -> None:
+    assert white_area(_one(mode, colour)).tolist() == [[white]]
+
+
+def test_areas_have_the_shape_of_the_picture() -> None:
+    image = Image.new("L", (7, 3))
+    image.putpixel((6, 2), 255)
+    area = white_area(_input(image))
+    assert area.shape == (3, 7)
+    assert np.argwhere(area).tolist() == [[2, 6]]
+
+
+def test_the_way_there_and_back() -> None:
+    area = np.random.default_rng(1).random((5, 9)) < 0.5
+    mask = mask_of(area)
+    assert (mask.width, mask.height) == (9, 5)
+    assert (mask.content_type, mask.extension, mask.has_alpha) == ("image/png", "png", False)
+    assert (_opened(mask).mode, _opened(mask).format) == ("L", "PNG")
+    assert set(np.unique(np.asarray(_opened(mask)))) <= {0, 255}
+    assert (white_area(mask) == area).all()
+
+
+def test_nothing_is_grown_by_nothing() -> None:
+    area = np.eye(4, dtype=np.bool_)
+    assert (grown(area, 0) == area).all()
+    assert not grown(np.zeros((4, 4), np.bool_), 3).any()
+
+
+@pytest.mark.parametrize("pixels", [1, 2, 10, 25])
+def test_a_point_grows_to_a_disc(pixels: int) -> None:
+    area = np.zeros((61, 71), np.bool_)
+    area[30, 35] = True
+    disc = grown(area, pixels)
+    assert disc.dtype == np.bool_
+    rows, columns = np.nonzero(disc)
+    assert (rows.min(), rows.max()) == (30 - pixels, 30 + pixels)
+    assert (columns.min(), columns.max()) == (35 - pixels, 35 + pixels)
+    assert (disc == disc[::-1, ::-1]).all()
+    distances = np.hypot(rows - 30, columns - 35)
+    assert distances.max() <= pixels + 1, "round, not square"
+    assert disc.sum() == pytest.approx(np.pi * (pixels + 0.5) ** 2, rel=0.35)
+
+
+def test_the_border_stops_growth_and_adds_nothing() -> None:
+    area = np.zeros((9, 9), np.bool_)
+    area[0, 0] = True
+    corner = grown(area, 2)
+    assert corner[:3, 0].all()
+    assert corner[0, :3].all()
+    assert not corner[4:].any()
+    assert not corner[:, 4:].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.integers(0, 6))
+def test_growth_only_adds(width: int, height: int, seed: int, pixels: int) -> None:
+    area = np.random.default_rng(seed).random((height, width)) < 0.1
+    more, most = grown(area, pixels), grown(area, pixels + 1)
+    assert (more >= area).all()
+    assert (most >= more).all()
+    for row, column in product(range(height), range(width)):
+        near = area[max(0, row - pixels) : row + pixels + 1, max(0, column - pixels) : column + pixels + 1]
+        assert near.any() or not more[row, column]
+
+
+def test_a_grey_mask_keeps_its_shades_and_no_profile() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    mask = grey_mask(_input(Image.new("RGB", (2, 2), (90, 90, 90)), icc_profile=profile))
+    assert _opened(mask).getpixel((0, 0)) == 90
+    assert "icc_profile" not in _opened(mask).info
+
+
+def test_an_alpha_mask_is_there_where_something_is_transparent() -> None:
+    assert alpha_mask(_one("RGB", 0)) is None
+    assert alpha_mask(_one("RGBA", (0, 0, 0, 255))) is None
+    mask = alpha_mask(_one("RGBA", (0, 0, 0, 55)))
+    assert mask is not None
+    assert _opened(mask).getpixel((0, 0)) == 200

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from pydantic import ValidationError
+from tool_pictures import as_input, picture, pixels, sizes
+
+from serve_app.media.geometry import MAX_SIDE
+from serve_app.requests.outpainting import MAX_OFFSET, OutpaintingRequest
+from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.requests.tools import MAX_PIXELS
+
+
+def _request(width: Any = 128, height: Any = 96, x: Any = None, y: Any = None, **more: Any) -> OutpaintingRequest:
+    body = {"input_image": "a", "width": width, "height": height, "reference_offset_x": x, "reference_offset_y": y}
+    return OutpaintingRequest.model_validate(body | more)
+
+
+def _laid_out(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[Any, Any]:
+    canvas, mask = request.prepared([Picture("references", picture(size, colour=(9, 8, 7)))])
+    assert (canvas.role, mask.role) == ("references", "mask")
+    return canvas.image, mask.image
+
+
+def _kept(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of what is not painted."""
+    _, mask = _laid_out(request, size)
+    rows, columns = np.nonzero(pixels(mask) == 0)
+    box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+    assert len(rows) == (box[2] - box[0]) * (box[3] - box[1])
+    return tuple(int(edge) for edge in box)  # pyright: ignore[reportReturnType]
+
+
+def _problem(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[str, str, str]:
+    with pytest.raises(PictureProblem) as refused:
+        request.prepared([Picture("references", picture(size))])
+    return refused.value.field, refused.value.kind, str(refused.value)
+
+
+# Fields.
+
+
+@pytest.mark.parametrize(
+    "size", [(64, 64), (2048, 2048), (1024, 4096), (MAX_SIDE, 64), (MAX_SIDE, MAX_PIXELS // MAX_SIDE)]
+)
+def test_sizes(size: tuple[int, int]) -> None:
+    plan = _request(*size).plan([size, size])
+    assert (plan.width, plan.height, plan.area) == (*size, size[0] * size[1])
+
+
+@pytest.mark.parametrize(
+    ("size", "field", "kind"),
+    [
+        ((63, 64), "width", "greater_than_equal"),
+        ((64, 63), "height", "greater_than_equal"),
+        ((MAX_SIDE + 1, 64), "width", "less_than_equal"),
+        ((64, MAX_SIDE + 1), "height", "less_than_equal"),
+        ((2049, 2048), "height", "area_too_large"),
+        ((2048, 2049), "height", "area_too_large"),
+        ((True, 64), "width", "int_type"),
+        ((64, "64"), "height", "int_type"),
+        ((64.5, 64), "width", "int_from_float"),
+        ((None, 64), "width", "int_type"),
+    ],
+)
+def test_sizes_that_are_refused(size: tuple[Any, Any], field: str, kind: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        _request(*size)
+    (error,) = refused.value.errors()
+    assert (error["loc"], error["type"]) == ((field,), kind)
+    assert kind != "area_too_large" or str(MAX_PIXELS) in error["msg"]
+
+
+@pytest.mark.parametrize("field", ["reference_offset_x", "reference_offset_y"])
+def test_offsets_are_whole_numbers_within_reason(field: str) -> None:
+    for offset in (-MAX_OFFSET, 0, 7.0, MAX_OFFSET, None):
+        assert getattr(_request(**{field: offset}), field) == offset
+    for offset in (-MAX_OFFSET - 1, MAX_OFFSET + 1, 10**30, 0.5, "3", True):
+        with pytest.raises(ValidationError) as refused:
+            _request(**{field: offset})
+        assert [error["loc"] for error in refused.value.errors()] == [(field,)]
+
+
+def test_flags_and_modes() -> None:
+    assert _request(mode="fast").chosen_mode() == "fast"
+    assert _request(mode=None).chosen_mode() == "high"
+    for body in ({"mode": "best"}, {"mode": ""}, {"auto_crop": 1}, {"auto_crop": "true"}):
+        with pytest.raises(ValidationError):
+            _request(**body)
+
+
+# Placing.
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "kept"),
+    [
+        ((None, None), (64, 64), (32, 16, 96, 80)),
+        ((None, None), (65, 63), (31, 16, 96, 79)),
+        ((None, 0), (64, 64), (32, 0, 96, 64)),
+        ((0, None), (64, 64), (0, 16, 64, 80)),
+        ((0, 0), (64, 64), (0, 0, 64, 64)),
+        ((64, 32), (64, 64), (64, 32, 128, 96)),
+        ((0, 0), (128, 95), (0, 0, 128, 95)),
+        ((0, 0), (127, 96), (0, 0, 127, 96)),
+        ((127, 95), (1, 1), (127, 95, 128, 96)),
+    ],
+)
+@pytest.mark.parametrize("auto_crop", [False, True])
+def test_a_reference_that_fits(
+    offset: tuple[int | None, int | None], size: tuple[int, int], kept: tuple[int, ...], auto_crop: bool
+) -> None:
+    assert _kept(_request(128, 96, *offset, auto_crop=auto_crop), size) == kept
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "kept"),
+    [
+        ((-1, 0), (64, 64), (0, 0, 63, 64)),
+        ((-63, 0), (64, 64), (0, 0, 1, 64)),
+        ((0, -63), (64, 64), (0, 0, 64, 1)),
+        ((65, 0), (64, 64), (65, 0, 128, 64)),
+        ((127, 95), (64, 64), (127, 95, 128, 96)),
+        ((None, None), (300, 64), (0, 16, 128, 80)),
+        ((None, None), (64, 301), (32, 0, 96, 96)),
+        ((-173, 0), (300, 200), (0, 0, 127, 96)),
+        ((1, -100), (300, 200), (1, 0, 128, 96)),
+    ],
+)
+def test_what_sticks_out_is_cut_off_where_that_is_wished(
+    offset: tuple[int | None, int | None], size: tuple[int, int], kept: tuple[int, ...]
+) -> None:
+    assert _kept(_request(128, 96, *offset, auto_crop=True), size) == kept
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "field", "accepted"),
+    [
+        ((-1, 0), (64, 64), "reference_offset_x", "between 0 and 64 for a reference 64 wide on a canvas 128 wide"),
+        ((65, 0), (64, 64), "reference_offset_x", "between 0 and 64 for a reference 64 wide on a canvas 128 wide"),
+        ((0, -1), (64, 64), "reference_offset_y", "between 0 and 32 for a reference 64 high on a canvas 96 high"),
+        ((None, 33), (64, 64), "reference_offset_y", "between 0 and 32 for a reference 64 high on a canvas 96 high"),
+        ((1, 0), (128, 64), "reference_offset_x", "between 0 and 0 "),
+        ((None, None), (129, 64), "width", "at least 129 for a reference 129 wide"),
+        ((None, None), (64, 97), "height", "at least 97 for a reference 97 high"),
+        ((0, 0), (129, 97), "width", "at least 129 "),
+        ((-5, -5), (140, 110), "width", "at least 140 "),
+    ],
+)
+def test_what_sticks_out_is_refused_else(
+    offset: tuple[int | None, int | None], size: tuple[int, int], field: str, accepted: str
+) -> None:
+    named, kind, message = _problem(_request(128, 96, *offset), size)
+    assert (named, kind) == (field, "reference_overflow")
+    assert accepted in message
+    assert message.startswith(f"{field} must be ")
+    assert message.endswith(", or set auto_crop")
+
+
+@pytest.mark.parametrize("auto_crop", [False, True])
+@pytest.mark.parametrize(
+    ("offset", "field", "cropped"),
+    [
+        ((-64, 0), "reference_offset_x", "between -63 and 127"),
+        ((128, 0), "reference_offset_x", "between -63 and 127"),
+        ((0, -64), "reference_offset_y", "between -63 and 95"),
+        ((0, 96), "reference_offset_y", "between -63 and 95"),
+        ((MAX_OFFSET, 0), "reference_offset_x", "between -63 and 127"),
+        ((0, -MAX_OFFSET), "reference_offset_y", "between -63 and 95"),
+    ],
+)
+def test_a_reference_outside_is_always_refused(
+    offset: tuple[int, int], field: str, cropped: str, auto_crop: bool
+) -> None:
+    named, kind, message = _problem(_request(128, 96, *offset, auto_crop=auto_crop))
+    assert (named, kind) == (field, "reference_outside")
+    assert (cropped if auto_crop else "between 0 and ") in message
+    assert "auto_crop" not in message, "it would not help"
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "more_than"),
+    [
+        ((None, None), (128, 96), (128, 96)),
+        ((0, 0), (128, 96), (128, 96)),
+        ((None, None), (300, 200), (300, 200)),
+        ((-100, None), (300, 200), (200, 200)),
+        ((-172, -104), (300, 200), (128, 96)),
+    ],
+)
+def test_a_reference_that_covers_everything(
+    offset: tuple[int | None, int | None], size: tuple[int, int], more_than: tuple[int, int]
+) -> None:
+    field, kind, message = _problem(_request(128, 96, *offset, auto_crop=True), size)
+    assert (field, kind) == ("width", "nothing_to_paint")
+    assert f"width more than {more_than[0]} or height more than {more_than[1]}, or move" in message
+    for width, height in ((more_than[0], 96), (128, more_than[1])):
+        assert _problem(_request(width, height, *offset, auto_crop=True), size)[1] == "nothing_to_paint"
+    for width, height in ((more_than[0] + 1, 96), (128, more_than[1] + 1)):
+        _laid_out(_request(width, height, *offset, auto_crop=True), size)
+
+
+def test_a_reference_of_exactly_the_canvas_needs_no_auto_crop_to_be_refused() -> None:
+    _, kind, message = _problem(_request(128, 96), (128, 96))
+    assert kind == "nothing_to_paint"
+    assert "offset" not in message, "moved, it would stick out"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(64, 140), st.integers(64, 140)),
+    st.tuples(st.integers(3, 160), st.integers(3, 160)),
+    st.tuples(st.none() | st.integers(-180, 180), st.none() | st.integers(-180, 180)),
+    st.booleans(),
+)
+def test_every_request_is_refused_or_gives_what_was_asked_for(
+    size: tuple[int, int], reference: tuple[int, int], offset: tuple[int | None, int | None], auto_crop: bool
+) -> None:
+    request = _request(*size, *offset, auto_crop=auto_crop)
+    source = np.random.default_rng(5).integers(0, 256, (reference[1], reference[0], 3), np.uint8)
+    left, top = (
+        (side - length) // 2 if sent is None else sent
+        for side, length, sent in zip(size, reference, offset, strict=True)
+    )
+    right, bottom = min(left + reference[0], size[0]), min(top + reference[1], size[1])
+    x, y = max(left, 0), max(top, 0)
+    shown = max(0, right - x) * max(0, bottom - y)
+    valid = 0 < shown < size[0] * size[1] and (auto_crop or shown == reference[0] * reference[1])
+    try:
+        canvas, mask = request.prepared([Picture("references", as_input(Image.fromarray(source)))])
+    except PictureProblem:
+        assert not valid
+        return
+    assert valid
+    assert sizes([canvas, mask]) == [size, size]
+    assert (pixels(canvas.image)[y:bottom, x:right] == source[y - top : bottom - top, x - left : right - left]).all()
+    assert (pixels(mask.image)[y:bottom, x:right] == 0).all()
+    assert np.count_nonzero(pixels(mask.image) == 255) == size[0] * size[1] - shown
+
+
+def test_beyond_the_reference_its_edges_go_on() -> None:
+    image = Image.new("RGB", (64, 64), "red")
+    image.paste((0, 0, 255), (63, 0, 64, 64))
+    canvas, _ = _request(128, 96, 0, 0).prepared([Picture("references", as_input(image))])
+    made = pixels(canvas.image)
+    assert (made[:, 63:] == (0, 0, 255)).all()
+    assert (made[:, :63] == (255, 0, 0)).all()
+
+
+# Plans.
+
+
+def test_the_canvas_is_what_is_made_and_what_counts_as_input() -> None:
+    request = _request(128, 96, seed=3, output_format="webp")
+    made = request.prepared([Picture("references", picture((64, 64)))])
+    plan = request.plan(sizes(made))
+    assert (plan.width, plan.height, plan.area, plan.input_pixels) == (128, 96, 128 * 96, 128 * 96)
+    assert (plan.seed, plan.output_format, plan.prompt, plan.steps) == (3, "webp", "", None)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tool_pictures import picture, sizes
+
+from serve_app.media.geometry import MEGAPIXEL
+from serve_app.media.inputs import InputImage
+from serve_app.requests.fields import MAX_PROMPT_CHARS
+from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.requests.try_on import TryOnRequest, TryOnV1Request, TryOnV2Request
+
+BODY = {"person": "a", "garment": "b"}
+SMALL = picture((64, 64), "L")
+
+
+def _prepared(form: type[TryOnRequest], person: InputImage = SMALL, garment: InputImage = SMALL) -> list[Picture]:
+    request = form.model_validate(BODY)
+    return request.prepared([Picture("references", person), Picture("references", garment)])
+
+
+@pytest.mark.parametrize("form", [TryOnV1Request, TryOnV2Request])
+def test_the_person_comes_first(form: type[TryOnRequest]) -> None:
+    sent = form.model_validate({"garment": "b", "person": "a"}).image_inputs()
+    assert sent == [(("person",), "a", "references"), (("garment",), "b", "references")]
+
+
+@pytest.mark.parametrize("form", [TryOnV1Request, TryOnV2Request])
+@pytest.mark.parametrize(("prompt", "expected"), [(None, ""), ("", ""), ("buttoned up", "buttoned up")])
+def test_a_prompt_may_be_sent(form: type[TryOnRequest], prompt: str | None, expected: str) -> None:
+    assert form.model_validate({**BODY, "prompt": prompt}).plan([(64, 64), (64, 64)]).prompt == expected
+
+
+@pytest.mark.parametrize("prompt", [1, True, ["x"], "x" * (MAX_PROMPT_CHARS + 1)])
+def test_prompts_are_text_of_limited_length(prompt: Any) -> None:
+    with pytest.raises(ValidationError):
+        TryOnV1Request.model_validate({**BODY, "prompt": prompt})
+
+
+@pytest.mark.parametrize("form", [TryOnV1Request, TryOnV2Request])
+def test_the_result_has_the_size_of_the_person(form: type[TryOnRequest]) -> None:
+    made = _prepared(form, picture((96, 64)), picture((70, 80)))
+    plan = form.model_validate(BODY).plan(sizes(made))
+    assert (plan.width, plan.height, plan.area) == (96, 64, 96 * 64)
+    assert plan.input_pixels == 96 * 64 + 70 * 80
+
+
+@pytest.mark.parametrize("size", [(2048, 1024), (1024, 2048), (1448, 1448)])
+def test_v1_keeps_two_megapixels(size: tuple[int, int]) -> None:
+    large = picture(size, "L")
+    assert [each.image for each in _prepared(TryOnV1Request, large, large)] == [large, large]
+
+
+@pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (1449, 1448), (5120, 4096)])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_v1_scales_all_above_to_one(size: tuple[int, int], kind: str) -> None:
+    large = picture(size, "L", kind=kind)
+    for made, others in (
+        (_prepared(TryOnV1Request, large)[0], _prepared(TryOnV1Request, large)[1]),
+        (_prepared(TryOnV1Request, SMALL, large)[1], _prepared(TryOnV1Request, SMALL, large)[0]),
+    ):
+        assert others.image == SMALL
+        assert made.role == "references"
+        assert made.image.width * made.image.height == pytest.approx(MEGAPIXEL, rel=0.005)
+        assert made.image.width / made.image.height == pytest.approx(size[0] / size[1], rel=0.002)
+        assert made.image.extension == kind.lower()
+
+
+def test_v1_answers_at_the_size_it_works_at() -> None:
+    made = _prepared(TryOnV1Request, picture((3000, 2000), "L"))
+    plan = TryOnV1Request.model_validate(BODY).plan(sizes(made))
+    assert (plan.width, plan.height) == (1254, 836)
+    assert plan.input_pixels == 1254 * 836 + 64 * 64
+
+
+@pytest.mark.parametrize("size", [(2048, 2048), (4096, 1024), (3000, 1398)])
+def test_v2_takes_four_megapixels_as_they_are(size: tuple[int, int]) -> None:
+    large = picture(size, "L")
+    made = _prepared(TryOnV2Request, large, large)
+    assert [each.image for each in made] == [large, large]
+    plan = TryOnV2Request.model_validate(BODY).plan(sizes(made))
+    assert (plan.width, plan.height) == size
+
+
+@pytest.mark.parametrize("size", [(2049, 2048), (4097, 1024), (3000, 1399)])
+@pytest.mark.parametrize("field", ["person", "garment"])
+def test_v2_refuses_larger_ones(size: tuple[int, int], field: str) -> None:
+    with pytest.raises(PictureProblem) as refused:
+        _prepared(TryOnV2Request, **{field: picture(size, "L")})
+    assert (refused.value.field, refused.value.kind) == (field, "picture_too_large")
+    for part in ("4 megapixels", str(4 * MEGAPIXEL), f"{size[0]}x{size[1]}"):
+        assert part in str(refused.value)

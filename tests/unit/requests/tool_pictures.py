@@ -1,0 +1,32 @@
+"""Pictures that tools are asked to work on."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from serve_app.media.inputs import InputImage, read_image
+from serve_app.requests.pictures import Picture
+
+
+def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputImage:
+    return as_input(Image.new(mode, size, colour), kind)
+
+
+def as_input(image: Image.Image, kind: str = "PNG") -> InputImage:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return read_image(buffer.getvalue())
+
+
+def pixels(image: InputImage) -> np.ndarray:
+    with Image.open(io.BytesIO(image.data)) as opened:
+        return np.asarray(opened)
+
+
+def sizes(pictures: list[Picture]) -> list[tuple[int, int]]:
+    """As the way of a request hands them to `plan`."""
+    return [(image.width, image.height) for _, image in pictures]
