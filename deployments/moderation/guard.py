@@ -1,0 +1,155 @@
+"""Judges texts with a causal language model that answers in words, as Qwen3Guard-Gen does.
+
+The model is asked with its own chat template and answers (https://huggingface.co/Qwen/Qwen3Guard-Gen-0.6B):
+
+    Safety: Unsafe
+    Categories: Violent, Non-violent Illegal Acts
+
+An answer of another form means that nothing was judged, which is an error: never a text that is fine.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.families.base import CheckpointError
+from deployments.moderation import pretrained
+
+logger = logging.getLogger(__name__)
+
+SEVERITIES: Final = MappingProxyType({"safe": 0.0, "controversial": 0.5, "unsafe": 0.95})
+
+MEANINGS: Final[Mapping[str, str | None]] = MappingProxyType(
+    {
+        "Violent": "violence",
+        "Non-violent Illegal Acts": "illegal acts",
+        "Sexual Content or Sexual Acts": "sexual content",
+        "Suicide & Self-Harm": "self-harm",
+        "Unethical Acts": "hate",
+        # None of ours; the labels of a spec may give them one.
+        "PII": None,
+        "Personally Identifiable Information": None,
+        "Politically Sensitive Topics": None,
+        "Copyright Violation": None,
+        "Jailbreak": None,
+    }
+)
+"""Of the categories that the model names, ours. It has none for child safety: the lexicon judges that."""
+
+NEW_TOKENS: Final = 64
+"""An answer has about 20. More categories than fit are not known."""
+
+_BATCH: Final = 8192
+"""Tokens, padding included, that are judged at a time."""
+_SHORTEST: Final = 100
+"""Characters of a text that won't be divided any more, and that its halves have in common."""
+
+_SAFETY: Final = re.compile(r"\bsafety\s*:\s*\W*(safe|unsafe|controversial)\b", re.IGNORECASE)
+_CATEGORIES: Final = re.compile(r"\bcategor(?:y|ies)\s*:([^\n]*)", re.IGNORECASE)
+
+
+class Guard:
+    """One model and its tokenizer. Not to be used by two threads at a time."""
+
+    def __init__(self, spec: JudgeSpec) -> None:
+        """Loads the checkpoint. `spec.labels` give the model's categories other meanings. Raises CheckpointError."""
+        self._meanings = meanings(spec.labels)
+        self._tokenizer, self._model = pretrained.load(spec, AutoModelForCausalLM)
+        if not self._tokenizer.chat_template:
+            raise CheckpointError(f"{spec.checkpoint} has no chat template: it is no guard")
+        if self._tokenizer.pad_token_id is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        if self._tokenizer.pad_token_id is None:
+            raise CheckpointError(f"the tokenizer of {spec.checkpoint} has no token to pad with")
+        self._tokenizer.padding_side = "left"
+        # A text that has the marks of chats in it could end its own turn and answer for the model.
+        marks = sorted({*self._tokenizer.all_special_tokens, *self._tokenizer.get_added_vocab()}, key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, marks)))
+        self._room = self._model.config.get_text_config().max_position_embeddings - NEW_TOKENS
+        self._greedy = GenerationConfig(
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            pad_token_id=self._tokenizer.pad_token_id,
+            eos_token_id=self._model.generation_config.eos_token_id or self._tokenizer.eos_token_id,
+        )
+        logger.info("%s judges texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
+
+    def judge(self, texts: Sequence[str]) -> list[Scores]:
+        """Raises ValueError where the model gives no judgement."""
+        questions = [(number, tokens) for number, text in enumerate(texts) for tokens in self._questions(text)]
+        scores: list[dict[str, float]] = [{} for _ in texts]
+        for batch in _batches(questions):
+            answers = self._answers([tokens for _, tokens in batch])
+            for (number, _), answer in zip(batch, answers, strict=True):
+                for category, score in parsed(answer, self._meanings).items():
+                    scores[number][category] = max(score, scores[number].get(category, 0.0))
+        return list(scores)
+
+    def _questions(self, text: str) -> Iterator[list[int]]:
+        """The tokens of a chat about the text; of several, about its parts, where the model can't hold it all."""
+        chat = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": self._marks.sub(" ", text)}], tokenize=False, add_generation_prompt=True
+        )
+        tokens = self._tokenizer(chat, add_special_tokens=False, verbose=False)["input_ids"]
+        if len(tokens) <= self._room:
+            yield tokens
+        elif len(text) <= 2 * _SHORTEST:
+            raise ValueError(f"a text of {len(text)} characters takes {len(tokens)} tokens; {self._room} are possible")
+        else:
+            middle = len(text) // 2
+            yield from self._questions(text[: middle + _SHORTEST // 2])
+            yield from self._questions(text[middle - _SHORTEST // 2 :])
+
+    @torch.inference_mode()
+    def _answers(self, questions: list[list[int]]) -> list[str]:
+        inputs = self._tokenizer.pad({"input_ids": questions}, return_tensors="pt").to(self._model.device)
+        written = self._model.generate(**inputs, generation_config=self._greedy)
+        return self._tokenizer.batch_decode(written[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def meanings(labels: Mapping[str, str]) -> Mapping[str, str | None]:
+    """By the names that the model has for categories, in lower case, ours. Raises CheckpointError for unknown ones."""
+    known = {name.casefold(): meaning for name, meaning in MEANINGS.items()}
+    for label, category in labels.items():
+        if label.casefold() not in known:
+            raise CheckpointError(f"a guard has no category {label!r}; there are: {', '.join(MEANINGS)}")
+        if category not in CATEGORIES:
+            raise CheckpointError(f"{label!r} can't mean {category!r}, which is none of {', '.join(CATEGORIES)}")
+        known[label.casefold()] = category
+    return known
+
+
+def parsed(answer: str, meanings: Mapping[str, str | None]) -> Scores:
+    """What an answer says. Raises ValueError when it doesn't say how safe, or of what kind something unsafe is."""
+    decided = answer.rpartition("</think>")[2].partition("<think>")[0]
+    severities = {found.casefold() for found in _SAFETY.findall(decided)}
+    if len(severities) != 1:
+        raise ValueError(f"the guard gave no judgement: {answer[:200]!r}")
+    score = SEVERITIES[severities.pop()]
+    if score == 0:
+        return {}
+    listed = " ".join(_CATEGORIES.findall(decided)).casefold()
+    named = [name for name in meanings if re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", listed)]
+    if not named:
+        raise ValueError(f"the guard named no category that is known: {answer[:200]!r}")
+    return {category: score for name in named if (category := meanings[name]) is not None}
+
+
+def _batches(questions: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
+    """Of about the same length, so that little of each is padding."""
+    batch: list[Any] = []
+    for question in sorted(questions, key=lambda question: len(question[1])):
+        if batch and (len(batch) + 1) * len(question[1]) > _BATCH:
+            yield batch
+            batch = []
+        batch.append(question)
+    if batch:
+        yield batch

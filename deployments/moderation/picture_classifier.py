@@ -1,0 +1,107 @@
+"""Judges pictures with an image classifier from transformers, such as Falconsai/nsfw_image_detection.
+
+It sees what the checkpoint's own preprocessing leaves: most squeeze the whole picture into a small square, some cut
+its margins off first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers.utils import logging as transformers_logging
+
+from deployments import checkpoints
+from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.families.base import CheckpointError
+from deployments.families.pictures import Pixels
+
+logger = logging.getLogger(__name__)
+
+_MULTI_LABEL = "multi_label_classification"
+"""In a checkpoint's `problem_type`: every label is a question of its own. Otherwise just one of them holds."""
+
+
+class PictureClassifier:
+    """One model and its preprocessing.
+
+    Of several labels that stand for a category the scores add up where only one of them can hold; else the highest
+    counts.
+    """
+
+    def __init__(self, spec: JudgeSpec) -> None:
+        """Loads the checkpoint, which takes a while. Raises CheckpointError."""
+        self._device = torch.device(checkpoints.device_for(spec.device))
+        self._processor, self._model = _load(spec, checkpoints.precision_for(spec.dtype, self._device))
+        self._columns = _columns(spec, self._model.config.id2label)
+        self._model.eval().to(self._device)
+        logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._device)
+
+    @torch.inference_mode()
+    def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
+        """Raises RuntimeError when the model's numbers are none."""
+        if not pictures:
+            return []
+        # Said outright: a picture three pixels high is easily taken for three channels.
+        batch = self._processor(images=list(pictures), return_tensors="pt", input_data_format="channels_last")
+        inputs: Tensor = batch["pixel_values"].to(self._device, self._model.dtype)
+        logits: Tensor = self._model(pixel_values=inputs).logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise RuntimeError("the picture classifier's results are not finite")
+        several = self._model.config.problem_type == _MULTI_LABEL
+        shares = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
+        together = torch.amax if several else torch.sum
+        return [
+            {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
+            for row in shares
+        ]
+
+
+def _load(spec: JudgeSpec, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The preprocessing and the model. From the hub, each fetches just the files it needs."""
+    if spec.checkpoint is None:
+        raise CheckpointError("a picture classifier needs a checkpoint, such as Falconsai/nsfw_image_detection")
+    place: str | Path = spec.checkpoint
+    local = False
+    if spec.checkpoint.startswith("bundled/") or Path(spec.checkpoint).is_dir():
+        place, local = checkpoints.locate(spec.checkpoint)
+    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
+    options: dict[str, Any] = {"revision": spec.revision, "local_files_only": local}
+    try:
+        processor = AutoImageProcessor.from_pretrained(place, **options)
+        model, report = AutoModelForImageClassification.from_pretrained(
+            place, dtype=dtype, output_loading_info=True, **options
+        )
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+        raise CheckpointError(f"{spec.checkpoint} can't be loaded as an image classifier: {error}") from error
+    # Missing weights would be made up at random, and the scores with them.
+    if missing := sorted(report["missing_keys"]):
+        raise CheckpointError(
+            f"{spec.checkpoint} is no image classifier: it has no weights for {', '.join(missing[:4])}; "
+            "name a checkpoint that was trained to classify"
+        )
+    return processor, model
+
+
+def _columns(spec: JudgeSpec, names: dict[int, str]) -> dict[str, list[int]]:
+    """By category, which of the model's outputs stand for it. Raises CheckpointError."""
+    known = ", ".join(names.values())
+    if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
+        raise CheckpointError(f"{', '.join(strange)}: no such category; labels may stand for {', '.join(CATEGORIES)}")
+    # One that is misspelt would leave its category unjudged, and nobody would know.
+    if not spec.labels or set(spec.labels) - set(names.values()):
+        unknown = ", ".join(sorted(set(spec.labels) - set(names.values()))) or "none"
+        raise CheckpointError(
+            f"{spec.checkpoint} can't be asked for these labels: {unknown}; "
+            f"say which categories its own stand for: {known}"
+        )
+    columns: dict[str, list[int]] = {}
+    for index, name in names.items():
+        if name in spec.labels:
+            columns.setdefault(spec.labels[name], []).append(int(index))
+    return columns

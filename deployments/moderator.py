@@ -1,0 +1,96 @@
+"""The deployment that judges: prompts, input pictures, and what the models made."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from deployments.contract.moderation import (
+    PICTURE_JUDGES,
+    TEXT_JUDGES,
+    JudgeSpec,
+    ModeratorSpec,
+    Scores,
+)
+from deployments.contract.objects import ObjectStore
+from deployments.moderation import judges
+from deployments.moderation.batching import Batcher
+from deployments.moderation.frames import pictures_of
+
+if TYPE_CHECKING:
+    from deployments.families.pictures import Pixels
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_S = 60.0
+"""A batch that takes longer than this counts as hung."""
+
+
+class Moderator:
+    """Loads and judges in one thread of its own, decodes in others; the event loop stays free.
+
+    Whatever goes wrong is raised: what could not be judged has not passed.
+    """
+
+    async def __init__(self, spec: ModeratorSpec) -> None:
+        began = time.monotonic()
+        self._objects = ObjectStore(spec.objects_url, spec.objects_options)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        text, pictures = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
+        self._texts = Batcher(_highest_of(text), self._thread, spec.max_batch)
+        self._pictures = Batcher(_highest_of(pictures), self._thread, spec.max_batch)
+        logger.info("judging with %s after %.1f s", _names(spec), time.monotonic() - began)
+
+    async def judge_text(self, text: str) -> dict[str, float]:
+        return dict(await self._texts(text))
+
+    async def judge_object(self, key: str) -> dict[str, float]:
+        """Of a picture, or of the frames of a clip the worst. Raises FileNotFoundError, or that it can't be read."""
+        pictures = await asyncio.to_thread(pictures_of, await self._objects.get(key), key)
+        return _worst(await asyncio.gather(*map(self._pictures, pictures)))
+
+    async def check_health(self) -> None:
+        """Raises when a new process would do better: a judge hangs."""
+        for batcher in (self._texts, self._pictures):
+            if batcher.busy_since is not None and time.monotonic() - batcher.busy_since > _LIMIT_S:
+                raise RuntimeError(f"a judgement has been in work for more than {_LIMIT_S} s")
+
+
+def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
+    """Runs in the thread that will judge, since torch counts threads per thread that calls it."""
+    if any(judge.checkpoint for judge in spec.text + spec.pictures):
+        import torch
+
+        # Workers without a CPU share get one thread from Ray; a model wants the machine.
+        torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    return (
+        [judges.made(judge, TEXT_JUDGES) for judge in spec.text],
+        [judges.made(judge, PICTURE_JUDGES) for judge in spec.pictures],
+    )
+
+
+def _highest_of(all_judges: Sequence[Any]) -> Any:
+    """Judges items with every judge; of each category, the highest score counts."""
+
+    def judged(items: Sequence[str] | Sequence[Pixels]) -> list[Scores]:
+        opinions = [judge.judge(items) for judge in all_judges]
+        return [_worst([opinion[index] for opinion in opinions]) for index in range(len(items))]
+
+    return judged
+
+
+def _worst(all_scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = {name for scores in all_scores for name in scores}
+    return {name: max(scores.get(name, 0.0) for scores in all_scores) for name in names}
+
+
+def _names(spec: ModeratorSpec) -> str:
+    def told(judge: JudgeSpec) -> str:
+        return f"{judge.backend} {judge.checkpoint or ''}".strip()
+
+    return ", ".join(told(judge) for judge in spec.text + spec.pictures) or "nothing"

@@ -1,0 +1,79 @@
+"""Moderation in configuration files: what judges and thresholds there are, and how the deployment runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from deployments.contract.model import Precision
+from deployments.contract.moderation import CATEGORIES, PICTURE_JUDGES, TEXT_JUDGES, JudgeSpec
+from serve_app.section import Section
+
+
+def _known_category(name: str) -> str:
+    if name not in CATEGORIES:
+        raise ValueError(f"must be one of {', '.join(CATEGORIES)}")
+    return name
+
+
+Category = Annotated[str, AfterValidator(_known_category)]
+Level = Annotated[int, Field(ge=0)]
+
+
+class Judge(Section):
+    backend: str
+    checkpoint: str | None = None
+    """Hub id, folder or file, whatever the backend reads."""
+    revision: str | None = None
+    labels: dict[str, Category] = {}
+    """The categories that the checkpoint's own labels stand for."""
+    device: str = "auto"
+    dtype: Precision = "auto"
+
+    def spec(self) -> JudgeSpec:
+        return JudgeSpec(**self.model_dump())
+
+
+class _Judges(Section):
+    text: tuple[Judge, ...] = ()
+    pictures: tuple[Judge, ...] = ()
+
+    @model_validator(mode="after")
+    def _known_backends(self) -> _Judges:
+        for kind, judges, known in (("text", self.text, TEXT_JUDGES), ("pictures", self.pictures, PICTURE_JUDGES)):
+            for judge in judges:
+                if judge.backend not in known:
+                    raise ValueError(f"{kind}: backend {judge.backend!r} must be one of {', '.join(known)}")
+        return self
+
+
+class ModerationCatalog(_Judges):
+    """Of several judges, the highest score counts."""
+
+    thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
+
+    @model_validator(mode="after")
+    def _every_category_once(self) -> ModerationCatalog:
+        missing = [name for name in CATEGORIES if name not in self.thresholds]
+        if missing:
+            raise ValueError(f"thresholds: {', '.join(missing)} missing")
+        for name, limits in self.thresholds.items():
+            if list(limits) != sorted(limits):
+                raise ValueError(f"thresholds: those of {name} must not fall: a higher tolerance lets more through")
+        return self
+
+
+class ModerationSettings(_Judges):
+    """`text` and `pictures` take the place of the catalog's, each where it is not empty."""
+
+    enabled: bool = True
+    call_s: float = Field(default=10.0, gt=0)
+    wait_s: float = Field(default=120.0, ge=0)
+    when_down: Literal["refuse", "pass"] = "refuse"
+    max_batch: int = Field(default=16, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    min_replicas: int = Field(default=1, ge=0)
+    max_replicas: int = Field(default=1, ge=1)
+    downscale_delay_s: float = Field(default=600.0, ge=0)
+    actor: dict[str, Any] = {"num_cpus": 0}

@@ -1,0 +1,121 @@
+"""The gate: what a client sent is judged before any work, and what came of it before anyone can see it.
+
+It fails closed. While the moderator can't be reached a task waits here, and after `wait_s` it ends; nothing passes
+unjudged, unless the configuration says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from obstore.exceptions import BaseError
+
+from deployments.contract.moderation import Scores
+from deployments.contract.objects import ObjectStore
+from serve_app.moderation.thresholds import Thresholds, Tolerance
+
+logger = logging.getLogger(__name__)
+
+RESULTS: Final = "results/"
+"""Where objects are that links may lead to."""
+UNJUDGED: Final = "unjudged/"
+"""Where the models write while there is a gate. No link leads there."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
+
+
+class Unjudged(Exception):
+    """The moderator was out of reach for as long as a task may wait for it."""
+
+
+class Leaving(Exception):
+    """Something is out of reach for now, and the task is better given back: another attempt may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`call_s` bounds one call of the moderator, `wait_s` all tries for one task's request, or its output."""
+
+    judge_text: Callable[[str], Awaitable[Scores]]
+    judge_object: Callable[[str], Awaitable[Scores]]
+    thresholds: Thresholds
+    objects: ObjectStore
+    call_s: float = 10.0
+    wait_s: float = 120.0
+    open_when_down: bool = False
+
+    async def request(
+        self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, leaving: Callable[[], bool]
+    ) -> list[str]:
+        """Why a prompt and the input pictures at these keys are refused; empty when they may pass.
+
+        Raises Unjudged, Leaving.
+        """
+        calls = [lambda: self.judge_text(prompt)] if prompt.strip() else []
+        calls += [lambda key=key: self.judge_object(key) for key in inputs]
+        return await self._reasons(calls, tolerance, leaving)
+
+    async def output(self, key: str, tolerance: Tolerance, leaving: Callable[[], bool]) -> list[str]:
+        """The same for a result that is stored at `key`."""
+        return await self._reasons([lambda: self.judge_object(key)], tolerance, leaving)
+
+    async def preview(self, key: str, tolerance: Tolerance) -> str | None:
+        """Where a preview can be seen; None if it may not be. It is not worth waiting for: in doubt it may not."""
+        try:
+            async with asyncio.timeout(self.call_s):
+                refused = self.thresholds.refused(await self.judge_object(key), tolerance)
+                return None if refused else await self.release(key)
+        except Exception as problem:
+            logger.warning("a preview is not shown, since judging it failed: %s", type(problem).__name__)
+            return None
+
+    async def release(self, key: str) -> str:
+        """Moves what passed to where links may lead, and tells its new key."""
+        released = RESULTS + key.removeprefix(UNJUDGED)
+        try:
+            await self.objects.rename(key, released)
+        except (BaseError, OSError) as problem:
+            raise Leaving from problem
+        return released
+
+    async def discard(self, key: str) -> None:
+        """Deletes what did not pass. What can't be deleted now goes with the task's other objects."""
+        try:
+            await self.objects.delete([key])
+        except (BaseError, OSError) as problem:
+            logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
+
+    async def _reasons(
+        self,
+        calls: Sequence[Callable[[], Awaitable[Scores]]],
+        tolerance: Tolerance,
+        leaving: Callable[[], bool],
+    ) -> list[str]:
+        judged = await asyncio.gather(*(self._judged(call, leaving) for call in calls))
+        highest: dict[str, float] = {}
+        for scores in judged:
+            for name, score in scores.items():
+                highest[name] = max(score, highest.get(name, 0.0))
+        return self.thresholds.refused(highest, tolerance)
+
+    async def _judged(self, call: Callable[[], Awaitable[Scores]], leaving: Callable[[], bool]) -> Scores:
+        give_up, pause = time.monotonic() + self.wait_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                async with asyncio.timeout(self.call_s):
+                    return await call()
+            except Exception as problem:
+                logger.warning("the moderator could not judge: %s", type(problem).__name__)
+                if time.monotonic() + pause > give_up:
+                    if self.open_when_down:
+                        return {}
+                    raise Unjudged from problem
+                if leaving():
+                    raise Leaving from problem
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)

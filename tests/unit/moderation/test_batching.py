@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from deployments.moderation.batching import Batcher
+
+
+class Work:
+    """Doubles numbers, refuses negative ones, and holds every batch until it is let go."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+
+    def __call__(self, items: Sequence[int]) -> list[int]:
+        assert self.gate.wait(10)
+        self.batches.append(list(items))
+        if min(items) < 0:
+            raise ValueError("negative")
+        return [2 * item for item in items]
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        yield executor
+
+
+async def begun(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
+    """Calls that have all been made."""
+
+    async def call(item: int) -> int:
+        return await batcher(item)
+
+    calls = [asyncio.create_task(call(item)) for item in items]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return calls
+
+
+async def test_what_comes_while_a_batch_is_in_work_is_the_next_one(executor: ThreadPoolExecutor) -> None:
+    work = Work()
+    batcher = Batcher(work, executor, most=3)
+    first = await begun(batcher, 1)
+    others = await begun(batcher, 2, 3, 4, 5)
+    assert batcher.busy_since is not None
+    work.gate.set()
+    assert await asyncio.gather(*first, *others) == [2, 4, 6, 8, 10]
+    assert work.batches == [[1], [2, 3, 4], [5]]
+    assert batcher.busy_since is None
+
+
+async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
+    work = Work()
+    work.gate.set()
+    batcher = Batcher(work, executor, most=8)
+    results = await asyncio.gather(*(batcher(item) for item in (1, -1, 3)), return_exceptions=True)
+    assert [results[0], results[2]] == [2, 6]
+    assert isinstance(results[1], ValueError)
+
+
+async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
+    work = Work()
+    batcher = Batcher(work, executor, most=8)
+    first = await begun(batcher, 1)
+    dropped, kept = await begun(batcher, 2, 3)
+    dropped.cancel()
+    work.gate.set()
+    assert await asyncio.gather(*first, kept) == [2, 6]
+    assert work.batches == [[1], [3]]
+
+
+async def test_it_goes_on_after_it_was_idle(executor: ThreadPoolExecutor) -> None:
+    work = Work()
+    work.gate.set()
+    batcher = Batcher(work, executor, most=8)
+    assert [await batcher(item) for item in (1, 2)] == [2, 4]

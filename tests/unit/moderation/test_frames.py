@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import io
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from imageio_ffmpeg import get_ffmpeg_exe
+from PIL import Image
+
+from deployments.families.pictures import Pixels
+from deployments.moderation import frames
+from deployments.moderation.frames import FRAME_SIDE, MOST_FRAMES, UnreadableError, is_video, pictures_of, spread
+
+
+def mp4(folder: Path, *arguments: str) -> bytes:
+    file = folder / "video.mp4"
+    command = [get_ffmpeg_exe(), "-nostdin", "-y", "-v", "error", *arguments, "-pix_fmt", "yuv420p", str(file)]
+    subprocess.run(command, check=True)
+    return file.read_bytes()
+
+
+def coloured(folder: Path, *colours: str, size: str = "128x96") -> bytes:
+    """A second of each."""
+    inputs = [word for name in colours for word in ("-f", "lavfi", "-i", f"color={name}:s={size}:d=1:r=10")]
+    return mp4(folder, *inputs, "-filter_complex", f"concat=n={len(colours)}")
+
+
+def encoded(picture: Image.Image, kind: str, more: tuple[Image.Image, ...] = ()) -> bytes:
+    file = io.BytesIO()
+    if more:
+        picture.save(file, kind, save_all=True, append_images=more)
+    else:
+        picture.save(file, kind)
+    return file.getvalue()
+
+
+def mean(picture: Pixels) -> tuple[int, ...]:
+    return tuple(round(float(value)) for value in picture.mean((0, 1)))
+
+
+def test_a_video_is_looked_at_every_second(tmp_path: Path) -> None:
+    found = pictures_of(coloured(tmp_path, "red", "lime", "blue", "white"), "results/video.mp4")
+    assert all(picture.shape == (96, 128, 3) for picture in found)
+    means = [mean(picture) for picture in found]
+    wanted = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (255, 255, 255)]
+    assert means == [pytest.approx(colour, abs=12) for colour in wanted]
+
+
+def test_first_and_last_frames_are_among_them(tmp_path: Path) -> None:
+    flash = (
+        "color=black:s=64x64:d=2:r=10,drawbox=t=fill:c=red:enable='eq(n,0)',drawbox=t=fill:c=white:enable='eq(n,19)'"
+    )
+    found = pictures_of(mp4(tmp_path, "-f", "lavfi", "-i", flash), "video/mp4")
+    assert len(found) == 3
+    assert found[0].mean() > 60
+    assert found[1].mean() < 20
+    assert found[-1].mean() > 200
+
+
+def test_large_frames_come_small_and_long_videos_in_part(tmp_path: Path) -> None:
+    data = mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=640x360:d=50:r=2")
+    found = pictures_of(data, "video/mp4; codecs=avc1")
+    assert len(found) == MOST_FRAMES
+    assert {picture.shape for picture in found} == {(288, FRAME_SIDE, 3)}
+    assert len({picture.tobytes() for picture in found}) == MOST_FRAMES
+
+
+def test_a_video_of_one_frame(tmp_path: Path) -> None:
+    assert len(pictures_of(mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=64x64:d=0.1:r=10"), "video/mp4")) == 1
+
+
+@pytest.mark.parametrize("share", [0.3, 0.95])
+@pytest.mark.parametrize("index_first", [True, False])
+def test_a_video_cut_short_is_not_judged(tmp_path: Path, share: float, index_first: bool) -> None:
+    options = ("-movflags", "+faststart") if index_first else ()
+    data = mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=320x240:d=3:r=10", *options)
+    with pytest.raises(UnreadableError, match="no video that can be read"):
+        pictures_of(data[: int(len(data) * share)], "video/mp4")
+
+
+@pytest.mark.parametrize("data", [b"", b"no video", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"])
+def test_other_bytes_are_no_video(data: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        pictures_of(data, "video/mp4")
+
+
+def test_a_video_without_pictures(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        pictures_of(mp4(tmp_path, "-f", "lavfi", "-i", "sine=d=1"), "video/mp4")
+
+
+def test_a_video_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = coloured(tmp_path, "red")
+    monkeypatch.setattr(frames, "_SECONDS", 0.0)
+    with pytest.raises(UnreadableError, match="can't be read in 0 s"):
+        pictures_of(data, "video/mp4")
+
+
+def test_a_still_keeps_its_size() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (700, 900, 3), np.uint8)
+    [found] = pictures_of(encoded(Image.fromarray(pixels), "PNG"), "image/png")
+    assert np.array_equal(found, pixels)
+
+
+def test_what_is_transparent_shows_white() -> None:
+    picture = Image.new("RGBA", (4, 2), (255, 0, 0, 0))
+    picture.putpixel((0, 0), (255, 0, 0, 255))
+    [found] = pictures_of(encoded(picture, "PNG"), "key.png")
+    assert found[0, 0].tolist() == [255, 0, 0]
+    assert (found[1] == 255).all()
+
+
+def test_sixteen_bits_are_not_all_white() -> None:
+    values = np.linspace(0, 65535, 256 * 4).astype(np.uint16).reshape(4, 256)
+    [found] = pictures_of(encoded(Image.fromarray(values), "PNG"), "image/png")
+    assert np.array_equal(found[..., 1], values >> 8)
+
+
+def test_a_picture_on_its_side_is_turned_upright() -> None:
+    picture = Image.new("RGB", (40, 20))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    picture.save(file, "JPEG", exif=exif)
+    assert pictures_of(file.getvalue(), "image/jpeg")[0].shape == (40, 20, 3)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+@pytest.mark.parametrize("count", [2, 50])
+def test_animations_are_looked_at_from_first_to_last(kind: str, count: int) -> None:
+    first, *more = [Image.new("RGB", (600, 30), (0, 5 * index, 0)) for index in range(count)]
+    found = pictures_of(encoded(first, kind, tuple(more)), f"image/{kind.lower()}")
+    assert len(found) == min(count, MOST_FRAMES)
+    assert {picture.shape for picture in found} == {(26, FRAME_SIDE, 3)}
+    greens = [mean(picture)[1] for picture in found]
+    assert greens == sorted(greens)
+    assert greens[0] == pytest.approx(0, abs=4)
+    assert greens[-1] == pytest.approx(5 * (count - 1), abs=4)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_a_picture_cut_short_is_not_judged(kind: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    data = encoded(Image.fromarray(pixels), kind)
+    with pytest.raises(UnreadableError):
+        pictures_of(data[: len(data) // 2], "picture")
+
+
+def test_a_video_is_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        pictures_of(coloured(tmp_path, "red"), "image/png")
+
+
+@pytest.mark.parametrize("name", ["video/mp4", "VIDEO/MP4; codecs=avc1", "a/b/result.mp4", "B.MP4"])
+def test_videos_by_name(name: str) -> None:
+    assert is_video(name)
+    assert not is_video(name.replace("video", "image").replace("VIDEO", "image").replace(".", "_"))
+
+
+def test_frames_are_spread_over_the_time_not_over_the_frames() -> None:
+    slow_start = [Fraction(0), Fraction(1), Fraction(2), *(2 + Fraction(index, 100) for index in range(1, 101))]
+    assert spread(slow_start) == [0, 1, 2, 102]
+    assert spread([Fraction(5)]) == [0]
+    assert spread([Fraction(0), Fraction(0), Fraction(0)]) == [0, 2]
+    hours = spread([Fraction(index) for index in range(7200)])
+    assert len(hours) == MOST_FRAMES
+    assert hours[0] == 0
+    assert hours[-1] == 7199

@@ -1,0 +1,104 @@
+"""The gate on its own: judgements come from the test, pauses are real but short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from deployments.contract.moderation import Scores
+from deployments.contract.objects import ObjectStore
+from serve_app.moderation.gate import Gate, Leaving, Unjudged
+from serve_app.moderation.thresholds import Thresholds, Tolerance
+
+MEDIUM = Tolerance(2)
+THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})
+
+
+class Moderator:
+    """Scores by text or key; fails as often as it is told to."""
+
+    def __init__(self, scores: dict[str, Scores] | None = None, failures: int = 0) -> None:
+        self.scores = scores or {}
+        self.failures = failures
+        self.asked: list[str] = []
+
+    async def judge(self, what: str) -> Scores:
+        self.asked.append(what)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("gone")
+        return self.scores.get(what, {})
+
+    async def hang(self, what: str) -> Scores:
+        await asyncio.Event().wait()
+        return {}
+
+
+def gate_of(moderator: Moderator, judge: Callable[[str], Awaitable[Scores]] | None = None, **options: object) -> Gate:
+    call = judge or moderator.judge
+    return Gate(call, call, THRESHOLDS, ObjectStore("memory:///"), **options)  # type: ignore[arg-type]
+
+
+def stay() -> bool:
+    return False
+
+
+async def test_the_prompt_and_all_pictures_are_judged() -> None:
+    moderator = Moderator({"a fight": {"violence": 0.5}, "inputs/2": {"violence": 0.7, "hate": 0.9}})
+    gate = gate_of(moderator)
+    assert await gate.request("a fight", ["inputs/1", "inputs/2"], MEDIUM, stay) == ["hate", "violence"]
+    assert sorted(moderator.asked) == ["a fight", "inputs/1", "inputs/2"]
+    assert await gate.request("a fight", ["inputs/1"], MEDIUM, stay) == []
+    assert await gate.request("a fight", [], Tolerance(0), stay) == ["violence"]
+
+
+async def test_an_empty_prompt_needs_no_judgement() -> None:
+    moderator = Moderator()
+    assert await gate_of(moderator).request("  ", [], MEDIUM, stay) == []
+    assert moderator.asked == []
+
+
+async def test_a_moderator_that_comes_back_is_waited_for() -> None:
+    moderator = Moderator({"x": {"hate": 1.0}}, failures=2)
+    assert await gate_of(moderator).request("x", [], MEDIUM, stay) == ["hate"]
+    assert len(moderator.asked) == 3
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_nothing_passes_unjudged(hangs: bool) -> None:
+    moderator = Moderator(failures=1000)
+    gate = gate_of(moderator, moderator.hang if hangs else None, wait_s=0.3, call_s=0.05)
+    with pytest.raises(Unjudged):
+        await gate.request("x", [], MEDIUM, stay)
+    with pytest.raises(Unjudged):
+        await gate.output("unjudged/t/1/picture.png", MEDIUM, stay)
+    assert await gate.preview("unjudged/t/1/preview-1.jpeg", MEDIUM) is None
+
+
+async def test_unless_the_configuration_says_so() -> None:
+    gate = gate_of(Moderator(failures=1000), wait_s=0, open_when_down=True)
+    assert await gate.request("x", ["inputs/1"], MEDIUM, stay) == []
+
+
+async def test_a_process_that_shuts_down_does_not_wait() -> None:
+    with pytest.raises(Leaving):
+        await gate_of(Moderator(failures=1000), wait_s=60).request("x", [], MEDIUM, lambda: True)
+
+
+async def test_what_passed_is_moved_to_where_links_lead() -> None:
+    gate = gate_of(Moderator({"unjudged/t/1/bad.jpeg": {"hate": 1.0}}))
+    await gate.objects.put("unjudged/t/1/picture.png", b"picture", "image/png")
+    await gate.objects.put("unjudged/t/1/bad.jpeg", b"bad", "image/jpeg")
+    assert await gate.preview("unjudged/t/1/picture.png", MEDIUM) == "results/t/1/picture.png"
+    assert await gate.preview("unjudged/t/1/bad.jpeg", MEDIUM) is None
+    assert await gate.objects.keys("results") == ["results/t/1/picture.png"]
+    await gate.discard("unjudged/t/1/bad.jpeg")
+    await gate.discard("unjudged/t/1/bad.jpeg")
+    assert await gate.objects.keys("unjudged") == []
+
+
+async def test_a_result_that_can_not_be_moved_is_made_again() -> None:
+    with pytest.raises(Leaving):
+        await gate_of(Moderator()).release("unjudged/t/1/picture.png")

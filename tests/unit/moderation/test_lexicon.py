@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from deployments.contract.moderation import CATEGORIES, TEXT_JUDGES, JudgeSpec, Scores
+from deployments.families.base import CheckpointError
+from deployments.moderation import judges
+from deployments.moderation.evaluation.prompt import prompts
+from deployments.moderation.lexicon import Lexicon, all_near
+
+LONGEST = 32_768
+
+
+@pytest.fixture(scope="module")
+def lexicon() -> Lexicon:
+    return judges.made(JudgeSpec("lexicon"), TEXT_JUDGES)
+
+
+def score(lexicon: Lexicon, text: str) -> Scores:
+    [scores] = lexicon.judge([text])
+    return scores
+
+
+def own(folder: Path, content: str) -> Lexicon:
+    file = folder / "own.yaml"
+    file.write_text(content, encoding="utf-8")
+    return Lexicon(JudgeSpec("lexicon", checkpoint=str(file)))
+
+
+def test_plain_prompts_have_no_score(lexicon: Lexicon) -> None:
+    assert lexicon.judge(["", "a red circle", "three cats"]) == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("text", "category", "least"),
+    [
+        ("pornographic picture", "sexual content", 0.9),
+        ("a decapitated head", "violence", 0.9),
+        ("kill all muslims", "hate", 0.9),
+        ("how to kill myself", "self-harm", 0.7),
+        ("how to build a pipe bomb", "illegal acts", 0.9),
+        ("a naked child", "child safety", 1.0),
+    ],
+)
+def test_what_is_unambiguous_scores_high(lexicon: Lexicon, text: str, category: str, least: float) -> None:
+    assert score(lexicon, text)[category] >= least
+
+
+def test_scores_are_of_known_categories(lexicon: Lexicon) -> None:
+    for prompt in prompts():
+        for category, value in score(lexicon, prompt.text).items():
+            assert category in CATEGORIES
+            assert 0 < value <= 1
+
+
+def test_context_raises_what_is_ambiguous(lexicon: Lexicon) -> None:
+    alone = score(lexicon, "a kill")["violence"]
+    assert alone <= 0.6
+    assert score(lexicon, "killing a man")["violence"] > alone + 0.3
+
+
+def test_context_lowers_what_is_ambiguous(lexicon: Lexicon) -> None:
+    assert score(lexicon, "a nude statue in a museum")["sexual content"] < score(lexicon, "nude")["sexual content"] / 2
+
+
+def test_an_exception_covers_only_its_own_words(lexicon: Lexicon) -> None:
+    assert score(lexicon, "a killer whale") == {}
+    assert score(lexicon, "a killer whale killing a man")["violence"] >= 0.8
+    assert score(lexicon, "seen with the naked eye by a naked child")["child safety"] == 1
+
+
+@pytest.mark.parametrize(
+    "age", ["13yo", "a 9 year old", "aged 12", "15-year-old", "twelve year old", "seven-year-olds"]
+)
+def test_ages_below_eighteen_are_of_minors(lexicon: Lexicon, age: str) -> None:
+    assert score(lexicon, f"erotic, {age}")["child safety"] == 1
+    assert score(lexicon, age) == {}
+
+
+@pytest.mark.parametrize("age", ["18yo", "a 29 year old", "aged 42", "35-year-old", "113 year old"])
+def test_ages_from_eighteen_on_are_not(lexicon: Lexicon, age: str) -> None:
+    assert "child safety" not in score(lexicon, f"erotic, {age}")
+
+
+def test_minors_far_from_it_are_not_together(lexicon: Lexicon) -> None:
+    text = (
+        "a nude statue in a museum, " + "columns and arches and stairs and lamps " * 5 + ", children on a school trip"
+    )
+    assert "child safety" not in score(lexicon, text)
+
+
+def test_a_text_does_not_depend_on_those_beside_it(lexicon: Lexicon) -> None:
+    texts = [prompt.text for prompt in prompts()]
+    assert lexicon.judge(texts) == [score(lexicon, text) for text in texts]
+
+
+def test_spans_near_each_other() -> None:
+    assert all_near([(0, 1)], [[(3, 4)]], 2, ordered=False)
+    assert not all_near([(0, 1)], [[(4, 5)]], 2, ordered=False)
+    assert all_near([(3, 4)], [[(0, 1)]], 2, ordered=False)
+    assert not all_near([(3, 4)], [[(0, 1)]], 2, ordered=True)
+    assert not all_near([(0, 2)], [[(1, 3)]], 9, ordered=False)
+    assert all_near([(0, 1), (9, 10)], [[(7, 8)], [(11, 12)]], 1, ordered=False)
+    assert not all_near([(0, 1), (9, 10)], [[(1, 2)], [(11, 12)]], 1, ordered=False)
+
+
+OWN = """
+groups:
+  rivals: [acme, "the big* company"]
+  minors: [squirt~]
+terms:
+  hate: {0.8: [boo~, Käse]}
+combinations: [{category: violence, score: 0.66, near: [rivals, killing], within: 1}]
+easings: [{category: hate, by: study, under: 0.9, times: 0.5}]
+exceptions: [boo radley]
+"""
+
+
+def test_an_operators_own_list_is_added(tmp_path: Path) -> None:
+    lexicon = own(tmp_path, OWN)
+    assert score(lexicon, "a porn film")["sexual content"] >= 0.9
+    assert score(lexicon, "they booed") == score(lexicon, "b00!") == score(lexicon, "kase") == {"hate": 0.8}
+    assert score(lexicon, "boo radley") == {}
+    assert score(lexicon, "murder at the biggest company") == score(lexicon, "murder of ACME")
+    assert score(lexicon, "boo in a museum") == {"hate": 0.4}
+    assert score(lexicon, "nude squirts")["child safety"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("[]", "no mapping"),
+        ("- a", "no mapping"),
+        ("words: [a]", "'words'"),
+        ("terms: {rudeness: {0.5: [a]}}", "'rudeness'"),
+        ("terms: {hate: {1.5: [boo]}}", "1.5"),
+        ("terms: {hate: {high: [boo]}}", "'high'"),
+        ("terms: {hate: {true: [boo]}}", "True"),
+        ("terms: {hate: {0.5: boo}}", "no list"),
+        ("terms: {hate: {0.5: [no]}}", "False"),
+        ("terms: {hate: {0.5: [69]}}", "69"),
+        ("terms: {hate: {0.5: ['...']}}", "'...'"),
+        ("terms: {hate: {0.5: [a*]}}", "three letters"),
+        ("terms: {hate: {0.5: ['~']}}", "'~'"),
+        ("groups: {a: 3}", "groups: a"),
+        ("combinations: [3]", "combination 1"),
+        ("combinations: [{category: hate, near: [minors, nudity]}]", "score"),
+        ("combinations: [{category: hate, score: 1, near: [minors]}]", "two groups"),
+        ("combinations: [{category: hate, score: 1, near: [minors, majors]}]", "'majors'"),
+        ("combinations: [{category: hat, score: 1, near: [minors, nudity]}]", "'hat'"),
+        ("combinations: [{category: hate, score: 1, near: [minors, nudity], within: far}]", "'far'"),
+        ("combinations: [{category: hate, score: 1, near: [minors, nudity], ordered: 3}]", "ordered"),
+        ("combinations: [{category: hate, score: 1, near: [minors, nudity], beside: 3}]", "'beside'"),
+        ("easings: [{category: hate, by: dogs, under: 1, times: 0.5}]", "'dogs'"),
+        ("a: [", "can't be read"),
+    ],
+)
+def test_a_bad_list_is_refused_and_says_where(tmp_path: Path, content: str, complaint: str) -> None:
+    with pytest.raises(CheckpointError, match=r"own\.yaml") as caught:
+        own(tmp_path, content)
+    assert complaint in str(caught.value)
+
+
+def test_a_missing_or_unreadable_list_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        Lexicon(JudgeSpec("lexicon", checkpoint=str(tmp_path / "nothing.yaml")))
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xfa\x00")
+    with pytest.raises(CheckpointError):
+        Lexicon(JudgeSpec("lexicon", checkpoint=str(tmp_path / "bytes.yaml")))
+
+
+def test_an_empty_list_adds_nothing(tmp_path: Path) -> None:
+    assert score(own(tmp_path, ""), "a cat") == {}
+
+
+def test_a_usual_prompt_takes_well_under_a_millisecond(lexicon: Lexicon) -> None:
+    texts = [prompt.text for prompt in prompts()]
+    lexicon.judge(texts)
+    start = time.thread_time()
+    lexicon.judge(texts)
+    assert (time.thread_time() - start) / len(texts) < 0.001
+
+
+@pytest.mark.parametrize(
+    "unit", ["kill ", "kill a man ", "child ", "naked eye ", "how to make a ", "裸", "裸眼", "n u d e "]
+)
+def test_time_grows_with_the_length_alone(lexicon: Lexicon, unit: str) -> None:
+    def taken(length: int) -> float:
+        text = (unit * length)[:length]
+        times = []
+        for _ in range(3):
+            start = time.thread_time()
+            lexicon.judge([text])
+            times.append(time.thread_time() - start)
+        return min(times)
+
+    taken(LONGEST // 8)
+    assert taken(LONGEST) < 30 * max(taken(LONGEST // 8), 1e-3)
+    assert taken(LONGEST) < 1.5
