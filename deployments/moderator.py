@@ -19,7 +19,7 @@ from deployments.contract.moderation import (
 )
 from deployments.contract.objects import ObjectStore
 from deployments.moderation import judges
-from deployments.moderation.batching import Batcher
+from deployments.moderation.batcher import Batcher
 from deployments.moderation.frames import pictures_of
 
 if TYPE_CHECKING:

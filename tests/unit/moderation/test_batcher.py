@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deployments.moderation.batching import Batcher
+from deployments.moderation.batcher import Batcher
 
 
 class Work:
