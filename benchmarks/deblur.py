@@ -3,7 +3,7 @@
 Sharp pictures of four kinds (scenes of the little world, dead leaves, clouds of a photograph's 1/f spectrum, text) are
 blurred, get noise of one level in 255 and are written as JPEG of quality 95: what a client would upload. PSNR and SSIM
 (Wang et al., 2004) say how far each is from its original before and after. Figures go to results/deblur.json, a picture
-of before and after to docs/pictures/deblur.png.
+of before and after to docs/pictures/deblur.jpeg.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from deployments.restorers.deconvolution import Deconvolution
 
 Floats = npt.NDArray[np.float32]
 
-PICTURE: Final = Path(__file__).parents[1] / "docs" / "pictures" / "deblur.png"
+PICTURE: Final = Path(__file__).parents[1] / "docs" / "pictures" / "deblur.jpeg"
 _SPEC: Final = ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution")
 _EDGE: Final = 16
 """Pixels along the rim that do not count: what was blurred into them lay outside the picture."""
