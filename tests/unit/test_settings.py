@@ -136,7 +136,7 @@ def test_modes_have_models_steps_and_prices_of_their_own() -> None:
     known = catalog_of(request="outpainting", instruction="Extend.", modes=modes)
     endpoint = known.endpoints["gen-x"]
     assert known.recipes(endpoint, Settings()) == {
-        "fast": Recipe("small", steps=1, instruction="Extend."),
+        "fast": Recipe("small", steps=1),  # reads no prompts
         "high": Recipe("m", steps=40, guidance=3.5, instruction="Extend."),
     }
     assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]

@@ -17,6 +17,7 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.engine.step import step
+from deployments.families.backdrop import Backdrop
 from deployments.families.base import Commission, Placement
 from deployments.families.flux1 import Flux1
 from deployments.families.pictures import Pixels
@@ -191,9 +192,8 @@ class TestFill:
     def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1, size: tuple[int, int]) -> None:
         picture, mask = a_picture(1, *size), a_mask(width=size[0], height=size[1])
         job = replace(JOB, width=size[0], height=size[1], guidance=30.0)
-        expected = stock_run(stock_pipeline("fill"), job, image=picture, mask_image=mask).copy()
-        outside = np.asarray(mask) == 0
-        expected[outside] = np.asarray(picture)[outside]
+        stock = stock_run(stock_pipeline("fill"), job, image=picture, mask_image=mask)
+        expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(stock)
         assert np.array_equal(drawn(fill, mask_commission(job, picture, mask)), expected)
 
     def test_with_everything_masked_it_is_the_stock_picture(self, fill: Flux1) -> None:
@@ -208,13 +208,13 @@ class TestFill:
         ]
         assert_a_batch_draws_what_each_draws_alone(fill, commissions)
 
-    @pytest.mark.parametrize("cap", [None, 48 * 48])
+    @pytest.mark.parametrize("side", [None, 48])
     @pytest.mark.parametrize("size", [(64, 64), (75, 90)])
-    def test_outside_the_mask_pixels_are_the_inputs_own(self, size: tuple[int, int], cap: int | None) -> None:
+    def test_outside_the_mask_pixels_are_the_inputs_own(self, size: tuple[int, int], side: int | None) -> None:
         width, height = size
         picture, mask = a_picture(3, width, height), a_mask(width=width, height=height)
         job = replace(JOB, width=width, height=height, steps=2)
-        pixels = drawn(loaded("fill", cap), mask_commission(job, picture, mask))
+        pixels = drawn(loaded("fill", side), mask_commission(job, picture, mask))
         outside, original = np.asarray(mask) == 0, np.asarray(picture)
         assert np.array_equal(pixels[outside], original[outside])
         assert not np.array_equal(pixels[~outside], original[~outside])

@@ -54,7 +54,7 @@ def test_an_edit_is_never_right_when_nothing_is_changed() -> None:
 
 
 def test_wrong_answers_are_told_by_what_is_wrong() -> None:
-    [result] = examine(Mirror(), small("fill"), 6)
+    [result] = examine(Mirror(), small("fill", "erase", "extend"), 6)
     assert result.right < 1
     assert result.met is False
     assert result.faults["too hard"] == 2
@@ -64,8 +64,8 @@ def test_wrong_answers_are_told_by_what_is_wrong() -> None:
 def test_the_command_writes_figures_and_samples(tmp_path: Path) -> None:
     for checkpoint in ("fill", "canny"):
         command.main([checkpoint, "--ideal", "--count", "1", "--verbose", "--folder", str(tmp_path)])
-        [result] = examine(IdealPainter(), rows_for(checkpoint), 1)
-        known = report.updated(tmp_path / "evaluation.json", checkpoint, [result])
+        results = examine(IdealPainter(), rows_for(checkpoint), 1)
+        known = report.updated(tmp_path / "evaluation.json", checkpoint, results)
     assert set(known) == {"fill", "canny"}
     assert json.loads((tmp_path / "evaluation.json").read_text())["fill"]["fill"]["right"] == 1
     told = report.markdown(known)
@@ -78,7 +78,7 @@ def test_the_command_writes_figures_and_samples(tmp_path: Path) -> None:
 def test_a_bundled_checkpoint_answers_through_the_engine() -> None:
     painter = ModelPainter("fill")
     try:
-        [result] = examine(painter, rows_for("fill"), 1)
+        [result] = examine(painter, small("fill", "erase", "extend"), 1)
     finally:
         painter.close()
     assert set(result.parts) >= {"appears", "untouched"}
