@@ -108,6 +108,13 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
     return np.asarray(result.images[0])
 
 
+def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
+    """The same, but for roundings: the autoencoder's sums may add up in another order than in the stock pipeline."""
+    off = np.abs(pixels.astype(int) - expected)
+    assert off.max() <= 1
+    assert (off > 0).mean() < 1e-3
+
+
 def assert_a_batch_draws_what_each_draws_alone(family: Flux1, commissions: Sequence[Commission]) -> None:
     alone = [drawn(family, commission) for commission in commissions]
     states = [state for state in family.encode(commissions) if isinstance(state, State)]
@@ -135,11 +142,11 @@ class TestKontext:
         reference = a_picture(1, *size)
         job = replace(JOB, width=96)
         expected = stock_run(stock_pipeline("kontext"), job, image=reference, max_area=96 * 64, _auto_resize=False)
-        assert np.array_equal(drawn(kontext, Commission(job, (png(reference),))), expected)
+        assert_as_stock(drawn(kontext, Commission(job, (png(reference),))), expected)
 
     def test_none_gives_what_the_stock_pipeline_gives(self, kontext: Flux1) -> None:
         expected = stock_run(stock_pipeline("kontext"), JOB, max_area=64 * 64)
-        assert np.array_equal(drawn(kontext, Commission(JOB)), expected)
+        assert_as_stock(drawn(kontext, Commission(JOB)), expected)
 
     def test_a_batch_keeps_each_its_own_reference(self, kontext: Flux1) -> None:
         commissions = [Commission(job, (png(a_picture(k)),)) for k, job in enumerate(four_jobs())]
@@ -194,12 +201,12 @@ class TestFill:
         job = replace(JOB, width=size[0], height=size[1], guidance=30.0)
         stock = stock_run(stock_pipeline("fill"), job, image=picture, mask_image=mask)
         expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(stock)
-        assert np.array_equal(drawn(fill, mask_commission(job, picture, mask)), expected)
+        assert_as_stock(drawn(fill, mask_commission(job, picture, mask)), expected)
 
     def test_with_everything_masked_it_is_the_stock_picture(self, fill: Flux1) -> None:
         picture, mask = a_picture(1), Image.new("L", (64, 64), 255)
         expected = stock_run(stock_pipeline("fill"), JOB, image=picture, mask_image=mask)
-        assert np.array_equal(drawn(fill, mask_commission(JOB, picture, mask)), expected)
+        assert_as_stock(drawn(fill, mask_commission(JOB, picture, mask)), expected)
 
     def test_a_batch_keeps_each_its_own_picture_and_mask(self, fill: Flux1) -> None:
         commissions = [
@@ -246,7 +253,7 @@ class TestCanny:
         control = a_picture(1, 90, 70)
         job = replace(JOB, width=96)
         expected = stock_run(stock_pipeline("canny"), job, control_image=control)
-        assert np.array_equal(drawn(canny, Commission(job, control=png(control))), expected)
+        assert_as_stock(drawn(canny, Commission(job, control=png(control))), expected)
 
     def test_edges_found_give_what_the_stock_pipeline_gives_for_them(self, canny: Flux1) -> None:
         control = a_picture(1)
@@ -254,7 +261,7 @@ class TestCanny:
         assert 0 < np.asarray(edges).mean() < 255
         expected = stock_run(stock_pipeline("canny"), JOB, control_image=edges)
         job = replace(JOB, canny=(50, 200))
-        assert np.array_equal(drawn(canny, Commission(job, control=png(control))), expected)
+        assert_as_stock(drawn(canny, Commission(job, control=png(control))), expected)
 
     def test_a_batch_keeps_each_its_own_control(self, canny: Flux1) -> None:
         thresholds = ((50, 200), None, (10, 20), (100, 100))
