@@ -12,21 +12,17 @@ It knows words, not meaning: what is harmful without a word of the list passes. 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import yaml
-
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.families.base import CheckpointError
-from deployments.moderation.normalised import Reader, Readings, fold
+from deployments.contract.moderation import JudgeSpec, Scores
+from deployments.moderation.normalised import Reader, Readings
+from deployments.moderation.word_list import MINOR, Combination, Easing, Phrase, WordList, read
 
 _OWN: Final = Path(__file__).with_name("lexicon.yaml")
 
-_MINOR: Final = "<minor>"
-"""Stands for an age below 18 in an entry, and with letters after it for the age and those letters: <minor>yo."""
 _ADULT: Final = 18
 _NUMBERS: Final = (
     *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
@@ -35,33 +31,9 @@ _NUMBERS: Final = (
 _AGES: Final = (*map(str, range(1, _ADULT)), *(f"0{age}" for age in range(1, 10)), *_NUMBERS)
 
 _CACHED: Final = 20_000
-_NEAR: Final = 5
-"""Words between the words of a combination at most, where it doesn't say."""
 
 Span: TypeAlias = tuple[int, int]
 """First word, and the one after the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """Scores where, for some word of the first group, one of each other group is `within` so many words of it."""
-
-    category: str
-    score: float
-    near: tuple[str, ...]
-    within: int = _NEAR
-    ordered: bool = False
-    """Whether the others must come after the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Easing:
-    """Where a word of the group `by` is anywhere in the text, scores of `category` below `under` count `times`."""
-
-    category: str
-    by: str
-    under: float
-    times: float
 
 
 @dataclass(slots=True)
@@ -93,7 +65,9 @@ class Lexicon:
         self._easings: list[Easing] = []
         groups: set[str] = set()
         for file in [_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else [])]:
-            self._add(file, groups)
+            listed = read(file, groups)
+            groups |= set(listed.groups)
+            self._add(listed)
         self._lengths = sorted({len(stem) for stem in self._stems})
         self._reader = Reader([*self._exact, *self._stems])
         self._symbols: dict[Readings, tuple[str, ...]] = {}
@@ -158,57 +132,35 @@ class Lexicon:
             self._symbols[readings] = known
         return known
 
-    def _add(self, file: Path, groups: set[str]) -> None:
-        """The entries of a file; `groups` are those there are."""
-        content = _content(file)
-        for name, entries in _mapping(content.get("groups"), f"{file}: groups").items():
-            groups.add(name)
-            for node in self._nodes(entries, f"{file}: groups: {name}"):
-                node.groups.append(name)
-        for category, by_score in _mapping(content.get("terms"), f"{file}: terms").items():
-            where = f"{file}: terms: {category}"
-            _check_category(category, where)
-            for score, entries in _mapping(by_score, where).items():
-                for node in self._nodes(entries, f"{where}: {score}"):
-                    node.terms.append((category, _score(score, where)))
-        for node in self._nodes(content.get("exceptions") or [], f"{file}: exceptions"):
-            node.harmless = True
-        for number, entry in enumerate(_list(content.get("combinations"), f"{file}: combinations"), 1):
-            self._combinations.append(_combination(entry, groups, f"{file}: combination {number}"))
-        for number, entry in enumerate(_list(content.get("easings"), f"{file}: easings"), 1):
-            self._easings.append(_easing(entry, groups, f"{file}: easing {number}"))
+    def _add(self, listed: WordList) -> None:
+        for name, phrases in listed.groups.items():
+            for phrase in phrases:
+                self._node(phrase).groups.append(name)
+        for phrase, category, score in listed.terms:
+            self._node(phrase).terms.append((category, score))
+        for phrase in listed.exceptions:
+            self._node(phrase).harmless = True
+        self._combinations += listed.combinations
+        self._easings += listed.easings
 
-    def _nodes(self, entries: Any, where: str) -> Iterator[_Node]:
-        """Where in the tree the phrases of `entries` end."""
-        for entry in _list(entries, where):
-            if not isinstance(entry, str):
-                raise CheckpointError(f"{where}: {entry!r} is no text (write words like yes, no and 69 in quotes)")
-            node = self._root
-            symbols = [self._symbol(word, f"{where}: {entry!r}") for word in _words(entry)]
-            if not symbols:
-                raise CheckpointError(f"{where}: {entry!r} has no word")
-            for symbol in symbols:
-                node = node.following.setdefault(symbol, _Node())
-            yield node
+    def _node(self, phrase: Phrase) -> _Node:
+        """Where in the tree it ends."""
+        node = self._root
+        for word in phrase:
+            self._learn(word)
+            node = node.following.setdefault(word, _Node())
+        return node
 
-    def _symbol(self, word: str, where: str) -> str:
-        """Itself, known from now on by all its forms."""
+    def _learn(self, word: str) -> None:
+        """From now on it is known by all its forms."""
         if word.endswith("*"):
-            stem = word.removesuffix("*")
-            if len(stem) < 3:
-                raise CheckpointError(f"{where}: a stem has three letters or more")
-            forms: Iterable[str] = [stem]
-            known = self._stems
+            forms, known = {word.removesuffix("*")}, self._stems
         else:
-            forms = _forms(word.removesuffix("~")) if word.endswith("~") else [word]
-            if word.startswith(_MINOR):
-                forms = [age + word.removeprefix(_MINOR) for age in _AGES]
-            known = self._exact
+            forms, known = _meant(word), self._exact
         for form in forms:
             symbols = known.setdefault(form, [])
             if word not in symbols:
                 symbols.append(word)
-        return word
 
 
 def _note(node: _Node, span: Span, found: _Found) -> None:
@@ -252,17 +204,11 @@ def all_near(first: list[Span], others: list[list[Span]], within: int, ordered: 
     return False
 
 
-def _words(entry: str) -> list[str]:
-    """Of an entry, as a Reader has them; a mark for its forms stays at the end of each."""
-    words: list[str] = []
-    for chunk in entry.split():
-        if chunk.startswith(_MINOR):
-            words.append(chunk)
-            continue
-        mark = chunk[-1] if chunk[-1] in "*~" else ""
-        parts = fold(chunk.removesuffix(mark)).replace("-", " ").replace("'", " ").replace(".", " ").split()
-        words += [*parts[:-1], parts[-1] + mark] if parts else []
-    return words
+def _meant(word: str) -> set[str]:
+    """All that a word of a list stands for."""
+    if word.startswith(MINOR):
+        return {age + word.removeprefix(MINOR) for age in _AGES}
+    return _forms(word.removesuffix("~")) if word.endswith("~") else {word}
 
 
 def _forms(word: str) -> set[str]:
@@ -278,74 +224,3 @@ def _forms(word: str) -> set[str]:
     if word[-1] not in "aeiouwxy" and word[-2] in "aeiou" and word[-3:-2] not in "aeiou":
         stems.append(word + word[-1])
     return forms | {stem + ending for stem in stems for ending in ("ed", "ing")}
-
-
-def _content(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CheckpointError(f"{file} can't be read as a list of words: {error}") from error
-    known = {"groups", "terms", "combinations", "exceptions", "easings"}
-    if unknown := set(_mapping(content, str(file))) - known:
-        raise CheckpointError(f"{file}: {', '.join(map(repr, unknown))} is none of {', '.join(sorted(known))}")
-    return content or {}
-
-
-def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise CheckpointError(f"{where}: is no mapping")
-    return value or {}
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if value is not None and not isinstance(value, list):
-        raise CheckpointError(f"{where}: is no list")
-    return value or []
-
-
-def _check_category(category: Any, where: str) -> None:
-    if category not in CATEGORIES:
-        raise CheckpointError(f"{where}: {category!r} is none of {', '.join(CATEGORIES)}")
-
-
-def _score(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise CheckpointError(f"{where}: {value!r} is no score above 0 and up to 1")
-    return float(value)
-
-
-def _combination(entry: Any, groups: set[str], where: str) -> Combination:
-    fields = _fields(entry, {"category", "score", "near"}, {"within", "ordered"}, where)
-    near = _list(fields["near"], f"{where}: near")
-    if len(near) < 2:
-        raise CheckpointError(f"{where}: near names two groups or more")
-    for group in near:
-        _check_group(group, groups, where)
-    _check_category(fields["category"], where)
-    within, ordered = fields.get("within", _NEAR), fields.get("ordered", False)
-    if isinstance(within, bool) or not isinstance(within, int) or within < 0:
-        raise CheckpointError(f"{where}: within: {within!r} is no number of words")
-    if not isinstance(ordered, bool):
-        raise CheckpointError(f"{where}: ordered: {ordered!r} is neither true nor false")
-    return Combination(fields["category"], _score(fields["score"], where), tuple(near), within, ordered)
-
-
-def _easing(entry: Any, groups: set[str], where: str) -> Easing:
-    fields = _fields(entry, {"category", "by", "under", "times"}, set(), where)
-    _check_category(fields["category"], where)
-    _check_group(fields["by"], groups, where)
-    return Easing(fields["category"], fields["by"], _score(fields["under"], where), _score(fields["times"], where))
-
-
-def _fields(entry: Any, needed: set[str], possible: set[str], where: str) -> Mapping[Any, Any]:
-    fields = _mapping(entry, where)
-    if missing := needed - set(fields):
-        raise CheckpointError(f"{where}: has no {', '.join(sorted(missing))}")
-    if unknown := set(fields) - needed - possible:
-        raise CheckpointError(f"{where}: {', '.join(map(repr, unknown))} is not known")
-    return fields
-
-
-def _check_group(group: Any, groups: set[str], where: str) -> None:
-    if group not in groups:
-        raise CheckpointError(f"{where}: there is no group {group!r}")
