@@ -36,7 +36,8 @@ def main() -> None:
         network.to(arguments.device).train()
     plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
     reading = Reading(student.networks()["transformer"]).to(arguments.device)
-    course = Course(student, plan, _practice(MIXES[arguments.model], arguments.further), reading)
+    everything = arguments.further and not arguments.gradually
+    course = Course(student, plan, _practice(MIXES[arguments.model], everything), reading)
     file = arguments.states / f"{arguments.model}.pt"
     if arguments.further:
         student.adopt(published)
@@ -46,11 +47,11 @@ def main() -> None:
     publish(student)
 
 
-def _practice(mix: Mapping[str, float], further: bool) -> Practice:
-    """Who has learnt before begins where everything is practised."""
+def _practice(mix: Mapping[str, float], everything: bool) -> Practice:
+    """Lessons come in as the course goes on, or all of them are there from its beginning."""
 
     def batch(size: int, random: Random, done: float) -> Batch:
-        return practice(mix, size, random, max(done, ALL) if further else done)
+        return practice(mix, size, random, max(done, ALL) if everything else done)
 
     return batch
 
@@ -74,6 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--further", action="store_true", help="begin with the checkpoint's weights, and all lessons")
+    parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
     parser.add_argument("--states", type=Path, default=STATES)
     return parser.parse_args()
 
