@@ -41,7 +41,6 @@ class MattingSpec:
     device: str = "auto"
 
 
-
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or

@@ -132,7 +132,9 @@ def test_the_id_is_enough(client: Client, key: str | None) -> None:
     assert client.get("/v1/get_result", params={"id": task_id}, headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("task_id", ["00000000-0000-4000-8000-000000000000", "", "x", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"])
+@pytest.mark.parametrize(
+    "task_id", ["00000000-0000-4000-8000-000000000000", "", "x", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
+)
 @pytest.mark.parametrize("wait", [0, 60])
 def test_an_unknown_id_is_answered_at_once_in_the_same_shape(client: Client, task_id: str, wait: int) -> None:
     response = client.poll(task_id, wait=wait)

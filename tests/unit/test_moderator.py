@@ -83,7 +83,7 @@ async def test_a_clip_is_as_bad_as_its_worst_frame(deployment: Moderator, store:
         (tmp_path / f"frame-{index}.png").write_bytes(png(patches(seed)))
     source = ["-framerate", "1", "-i", str(tmp_path / "frame-%d.png")]
     command = [get_ffmpeg_exe(), "-v", "error", *source, "-pix_fmt", "yuv420p", "-crf", "12"]
-    subprocess.run([*command, str(tmp_path / "clip.mp4")], check=True)
+    await asyncio.to_thread(subprocess.run, [*command, str(tmp_path / "clip.mp4")], check=True)
     await store.put("results/clip.mp4", (tmp_path / "clip.mp4").read_bytes(), "video/mp4")
     assert (await deployment.judge_object("results/clip.mp4"))["violence"] == 1
 
