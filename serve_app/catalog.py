@@ -103,6 +103,12 @@ class Endpoint(Section):
         return tuned(form) if self.tuned else form
 
     @property
+    def highest_tolerance(self) -> int:
+        """Of safety, that requests of this form can name: more can't be approved."""
+        schema = self.request_type.model_json_schema()["properties"]["safety_tolerance"]
+        return max(each["maximum"] for each in schema["anyOf"] if "maximum" in each)
+
+    @property
     def models(self) -> set[str]:
         """All that its requests may need."""
         return {self.model} | {mode.model for mode in self.modes.values() if mode.model is not None}
@@ -135,6 +141,8 @@ class Endpoint(Section):
         own = self.finetuned.request if self.finetuned else None
         if self.request not in REQUESTS or (own is not None and own not in REQUESTS):
             raise ValueError(f"request must be one of {sorted(REQUESTS)}")
+        if self.safety.approved > self.highest_tolerance:
+            raise ValueError(f"safety.approved must be at most {self.highest_tolerance}, which requests can name")
         field = REQUESTS[self.request].model_fields.get("mode")
         named = set() if field is None else set(get_args(field.annotation))
         if named != set(self.modes):

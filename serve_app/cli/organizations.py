@@ -70,6 +70,8 @@ def approve(
     served = catalog.load(settings.load(config)).served
     if endpoint not in served:
         raise ValueError(f"there is no endpoint {endpoint}; there are: {', '.join(served)}")
+    if tolerance > served[endpoint].highest_tolerance:
+        raise ValueError(f"requests to {endpoint} can name levels up to {served[endpoint].highest_tolerance}")
 
     async def put() -> None:
         async with connected(config) as (redis, prefix):

@@ -77,6 +77,14 @@ def test_an_organization_can_be_approved_for_more(
     assert tolerance_of(worker, client, KLEIN) == 2, "the default is the catalog's"
 
 
+def test_no_more_is_approved_than_requests_can_name(operator: Client, client: Client) -> None:
+    path = f"/v1/admin/organizations/{client.organization}/safety/gen-tools/erase-v1"
+    response = operator.put(path, json={"tolerance": 6})
+    assert [each["loc"] for each in response.json()["detail"]] == [["body", "tolerance"]]
+    assert "levels up to 5" in response.json()["detail"][0]["msg"]
+    assert operator.put(path, json={"tolerance": 5}).status_code == 200
+
+
 @pytest.mark.parametrize(("endpoint", "level"), [(KLEIN, 0), (KLEIN, 1), (KONTEXT, 0), (KONTEXT, 1)])
 def test_an_organization_can_be_held_to_less(
     operator: Client, client: Client, service: Service, worker: Worker, endpoint: str, level: int

@@ -160,3 +160,8 @@ def test_backends_are_known_by_name() -> None:
         ModelSettings(backend="magic")
     with pytest.raises(ValidationError, match="must be one of grabcut"):
         ModelSettings.model_validate({"matting": {"backend": "magic"}})
+
+
+def test_no_more_is_approved_than_requests_can_name() -> None:
+    with pytest.raises(ValidationError, match=r"safety\.approved must be at most 6"):
+        catalog_of(safety={"approved": 7})

@@ -11,6 +11,7 @@ from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.auth import AccountReader, Operator
+from serve_app.errors import Invalid
 from serve_app.routes.admin.scope import scoped
 from serve_app.routes.schemas import errors
 from serve_app.services import Deps
@@ -79,6 +80,9 @@ async def approve_safety(
     """Sets the highest safety tolerance that an organization may ask an endpoint for; seen everywhere within 10 s."""
     if endpoint not in services.catalog.served:
         raise HTTPException(404, "There is no such endpoint")
+    highest = services.catalog.served[endpoint].highest_tolerance
+    if approved.tolerance is not None and approved.tolerance > highest:
+        raise Invalid(["body", "tolerance"], f"Requests to {endpoint} can name levels up to {highest}")
     organization = await scoped(services, caller, organization)
     await services.organizations.approve(organization, endpoint, approved.tolerance, caller.id)
     return await _found(services, organization)
