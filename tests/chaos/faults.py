@@ -20,6 +20,7 @@ Fault: TypeAlias = Callable[[LocalService], Awaitable[None]]
 MODEL: Final = "ServeReplica:gen:flux3-klein"
 DISPATCHER: Final = "ServeReplica:gen:Dispatcher"
 INGRESS: Final = "ServeReplica:gen:Ingress"
+MODERATOR: Final = "ServeReplica:gen:Moderator"
 SENDER: Final = "ServeReplica:gen:WebhookSender"
 CONTROLLER: Final = "ServeController"
 PROXY: Final = "haproxy"
@@ -99,6 +100,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "kill a model replica": killing(MODEL),
     "kill a dispatcher": killing(DISPATCHER),
     "kill an ingress replica": killing(INGRESS),
+    "kill the moderator": killing(MODERATOR),
     "kill the webhook sender": killing(SENDER),
     "kill the Redis server": killing(REDIS),
     "kill the HTTP proxy": killing(PROXY),
@@ -106,6 +108,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "freeze a model replica": freezing(MODEL, 9),
     "freeze a dispatcher": freezing(DISPATCHER, 9),
     "freeze an ingress replica": freezing(INGRESS, 8),
+    "freeze the moderator": freezing(MODERATOR, 6),
     "freeze the webhook sender": freezing(SENDER, 6),
     "freeze the HTTP proxy": freezing(PROXY, 3),
     "freeze the Serve controller": freezing(CONTROLLER, 6),

@@ -12,6 +12,7 @@ FAULTS = (
     "kill a model replica",
     "kill a dispatcher",
     "kill an ingress replica",
+    "kill the moderator",
     "kill the webhook sender",
     "kill the Redis server",
     "freeze a dispatcher",
