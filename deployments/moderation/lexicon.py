@@ -1,6 +1,6 @@
 """Judges texts by a list of words and of words that are harmful together: no model, and nothing to download.
 
-The list (`lexicon.yaml`, and what the operator adds) has terms with the score of their category; groups of words, and
+The list (`lexicon*.yaml`, and what the operator adds) has terms with the score of their category; groups of words, and
 combinations of groups that score where words of them are near each other; exceptions, phrases in which no word counts
 (`shooting star`); and what eases: words that tell of a context in which the weaker terms mean less. The highest score
 counts, so a reader of the list can tell why a text was refused. Texts are read as `normalised.py` does, disguises
@@ -21,7 +21,7 @@ from deployments.contract.moderation import JudgeSpec, Scores
 from deployments.moderation.normalised import Reader, Readings
 from deployments.moderation.word_list import MINOR, Combination, Easing, Phrase, WordList, read
 
-_OWN: Final = Path(__file__).with_name("lexicon.yaml")
+_OWN: Final = tuple(map(Path(__file__).with_name, ("lexicon.yaml", "lexicon_more.yaml", "lexicon_languages.yaml")))
 
 _ADULT: Final = 18
 _NUMBERS: Final = (
@@ -64,12 +64,14 @@ class Lexicon:
         self._combinations: list[Combination] = []
         self._easings: list[Easing] = []
         groups: set[str] = set()
-        for file in [_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else [])]:
+        misspelt: set[str] = set()
+        for file in [*_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else [])]:
             listed = read(file, groups)
             groups |= set(listed.groups)
+            misspelt.update(*(_meant(word) for word in listed.misspelt))
             self._add(listed)
         self._lengths = sorted({len(stem) for stem in self._stems})
-        self._reader = Reader([*self._exact, *self._stems])
+        self._reader = Reader([*self._exact, *self._stems], misspelt)
         self._symbols: dict[Readings, tuple[str, ...]] = {}
 
     def judge(self, texts: Sequence[str]) -> list[Scores]:

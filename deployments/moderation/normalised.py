@@ -2,8 +2,9 @@
 
 A text becomes a row of words, each with every reading that it may have: as it is written, with digits and signs taken
 for the letters they stand for (`k1ll`), with its stretched letters shortened (`kiiill`), without the marks inside it
-(`ki-ll`). Letters that stand alone in a row (`k i l l`, `k.i.l.l`) become one word. Look-alike letters, ligatures,
-accents and invisible characters are replaced before that (Unicode TR39, "confusables", and NFKD, UAX 15).
+(`ki-ll`), and as `disguised.py` finds it (`k*ll`, `killaman`). Letters that stand alone in a row (`k i l l`, `k.i.l.l`)
+become one word. Look-alike letters, ligatures, accents and invisible characters are replaced before that (Unicode TR39,
+"confusables", and NFKD, UAX 15). A few pictures (emoji) stay, as words.
 
 Nothing is a reading that isn't one by spelling alone: `3 red balls` keeps its 3, and a letter or two on their own stay
 as they are. The work is linear in the length of the text: every character is folded on its own, never in its row.
@@ -17,6 +18,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Final, TypeAlias
+
+from deployments.moderation.disguised import LONGEST, Disguised
 
 Readings: TypeAlias = tuple[str, ...]
 """Of one word, the one as written first."""
@@ -42,54 +45,35 @@ _LOOK_ALIKES: Final = {
     "‑": "-",
     "–": "-",
     "—": "-",
+    **dict.fromkeys("•●∗✱✳", "*"),
 }
 _FILLERS: Final = "\u115f\u1160\u3164\uffa0"
 """Blank, but letters to Unicode."""
 
 _SIGNS: Final = "@$!|+€£"
 """Signs that stand for letters."""
-_MARKS: Final = ".-_*'~·"
+_MARKS: Final = ".-_*#'~·"
 """Marks that may be put between the letters of a word."""
 _NO_SPACES: Final = ((0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 """Scripts without spaces between words: each character is a word of its own, and a word is a phrase of them."""
 
 _FIRST_WITHOUT_SPACES: Final = chr(_NO_SPACES[0][0])
 
+_PICTURES: Final = frozenset("🍆🍑💦👅👉👌🔞🌽🔪🔫🩸💣💊💉🔌🍃💀👃")
+"""That say something to a list of words, each a word of its own. Others are blank."""
+
 _LEET: Final = str.maketrans("034567892@$!|+€£", "oeasgtbgzasi1tel")
 _LEET_SIGN: Final = re.compile(r"[0-9@$!|+€£]")
+_LEET_MASKED: Final = str.maketrans("0345@$!1", "oeasasii")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _STRETCHED: Final = re.compile(r"([^\W\d_])\1{2,}")
 _DOUBLED: Final = re.compile(r"(.)\1+")
-_SPLIT: Final = re.compile(r"[.\-_*'~·]+")
+_SPLIT: Final = re.compile(r"[.\-_*#'~·]+")
+
+_CACHED: Final = 20_000
 
 _LEAST_LETTERS: Final = 3
 """In a row before they are taken for a word."""
-_LEAST_PIECE: Final = 3
-"""Letters of a word that letters in a row may be made of, other than these."""
-_BETWEEN: Final = frozenset(
-    {"an", "and", "at", "by", "for", "he", "her", "him", "his", "in", "is", "it", "me", "my", "no", "not", "now", "of"}
-    | {
-        "on",
-        "or",
-        "our",
-        "out",
-        "she",
-        "so",
-        "the",
-        "them",
-        "they",
-        "to",
-        "up",
-        "us",
-        "was",
-        "we",
-        "with",
-        "you",
-        "your",
-    }
-    | {"drawing", "image", "painting", "photo", "picture", "scene", "video"}
-)
-_LONGEST_PIECE: Final = 24
 
 
 class _Folding(dict[int, str]):
@@ -115,7 +99,7 @@ def _plain(letter: str) -> str:
         return " "
     if letter in _FILLERS or unicodedata.category(letter[0]) in {"Mn", "Me", "Cf", "Cc", "Co", "Cn", "Cs"}:
         return ""
-    if any(first <= ord(letter[0]) <= last for first, last in _NO_SPACES):
+    if letter in _PICTURES or any(first <= ord(letter[0]) <= last for first, last in _NO_SPACES):
         return f" {letter} "
     return letter if letter.isalnum() or letter in _SIGNS or letter in _MARKS else " "
 
@@ -129,30 +113,55 @@ def fold(text: str) -> str:
 
 
 class Reader:
-    """Reads texts for someone who looks for the words of `vocabulary`, which are folded."""
+    """Reads texts for someone who looks for the words of `vocabulary`, which are folded.
 
-    def __init__(self, vocabulary: Iterable[str]) -> None:
+    Those that are `misspelt` as well are known with a wrong letter, too.
+    """
+
+    def __init__(self, vocabulary: Iterable[str], misspelt: Iterable[str] = ()) -> None:
         self._known = frozenset(vocabulary)
-        self._pieces = _BETWEEN.union(word for word in self._known if _LEAST_PIECE <= len(word) <= _LONGEST_PIECE)
+        self._disguised = Disguised(self._known, misspelt)
         self._by_skeleton: dict[str, list[str]] = {}
         for word in sorted(self._known):
             self._by_skeleton.setdefault(_DOUBLED.sub(r"\1", word), []).append(word)
+        self._plain: dict[str, list[Readings]] = {}
 
     def read(self, text: str) -> list[Readings]:
         """The words of a text in order."""
         words: list[Readings] = []
         alone: list[str] = []  # letters that stand alone, so far in a row
+        pictures: list[Readings] = []  # between them
         for chunk in fold(text).split():
+            if chunk in _PICTURES:
+                (pictures if alone else words).append((chunk,))
+                continue
             plain = chunk.isalpha()
             for readings in [(chunk,)] if plain else self._parts(chunk):
                 if len(readings[0]) == 1 and readings[0] < _FIRST_WITHOUT_SPACES:
                     alone.append(readings[0])
                     continue
                 if alone:
-                    words += self._row(alone)
-                    alone = []
-                words.append(self._stretches(readings) if plain and len(chunk) > 1 else readings)
-        return words + self._row(alone) if alone else words
+                    words += self._row(alone) + pictures
+                    alone, pictures = [], []
+                if plain and len(chunk) > 1:
+                    words += self._together(chunk)
+                else:
+                    words.append(readings)
+        return words + self._row(alone) + pictures if alone else words
+
+    def _together(self, word: str) -> list[Readings]:
+        """A word of letters alone, and those that it is made of."""
+        if (known := self._plain.get(word)) is not None:
+            return known
+        readings = self._stretches((word,))
+        if (meant := self._disguised.misspelt(word)) is not None:
+            readings += (meant,)
+        known = [readings, *((piece,) for piece in self._disguised.apart(word))]
+        if len(self._plain) >= _CACHED:
+            self._plain.clear()
+        if len(word) <= LONGEST:  # hostile text mustn't fill the memory
+            self._plain[word] = known
+        return known
 
     def _parts(self, chunk: str) -> list[Readings]:
         """The words of what stands between two spaces."""
@@ -161,6 +170,8 @@ class Reader:
         words = [self._spellings(part) for part in parts]
         if len(parts) > 1 and max(map(len, parts)) > 1:
             words[0] += self._spellings("".join(parts))
+            if len(chunk) <= LONGEST:
+                words[0] += tuple(self._disguised.unmasked(chunk.strip("!|+" + _MARKS).translate(_LEET_MASKED)))
         return words
 
     def _row(self, letters: list[str]) -> list[Readings]:
@@ -171,32 +182,9 @@ class Reader:
         spellings = self._spellings(row)
         if self._known.isdisjoint(spellings):
             for spelling in spellings:
-                if pieces := self._divided(spelling):
+                if pieces := self._disguised.divided(spelling):
                     return [(piece,) for piece in pieces]
         return [spellings]
-
-    def _divided(self, row: str) -> list[str]:
-        """The fewest known words that it is made of; empty when something is left, as the S of `s k i l l` is."""
-        before: list[tuple[int, int] | None] = [
-            (0, 0),
-            *([None] * len(row)),
-        ]  # number of words to here, last one's start
-        for start in range(len(row)):
-            if (here := before[start]) is None:
-                continue
-            for end in range(start + 1, min(start + _LONGEST_PIECE, len(row)) + 1):
-                piece = row[start:end]
-                if piece in self._pieces or (piece == "a" and start):
-                    there = before[end]
-                    if there is None or there[0] > here[0] + 1:
-                        before[end] = here[0] + 1, start
-        pieces, end = [], len(row)
-        while end:
-            if (last := before[end]) is None:
-                return []
-            pieces.append(row[last[1] : end])
-            end = last[1]
-        return pieces[::-1]
 
     def _spellings(self, word: str) -> Readings:
         """With its digits and signs, and with them taken for letters. One that has no letter is a number."""

@@ -57,6 +57,8 @@ class WordList:
     exceptions: Sequence[Phrase]
     combinations: Sequence[Combination]
     easings: Sequence[Easing]
+    misspelt: Sequence[str] = ()
+    """Words that are known with a wrong letter, too."""
 
 
 def read(file: Path, known: set[str]) -> WordList:
@@ -120,7 +122,7 @@ def _content(file: Path) -> dict[str, Any]:
         content = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CheckpointError(f"{file} can't be read as a list of words: {error}") from error
-    known = {"groups", "terms", "combinations", "exceptions", "easings"}
+    known = {"groups", "terms", "combinations", "exceptions", "easings", "misspelt"}
     if unknown := set(_mapping(content, str(file))) - known:
         raise CheckpointError(f"{file}: {', '.join(map(repr, unknown))} is none of {', '.join(sorted(known))}")
     return content or {}
