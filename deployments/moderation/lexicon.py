@@ -21,7 +21,7 @@ from deployments.contract.moderation import JudgeSpec, Scores
 from deployments.moderation.normalised import Reader, Readings
 from deployments.moderation.word_list import MINOR, Combination, Easing, Phrase, WordList, read
 
-_OWN: Final = tuple(map(Path(__file__).with_name, ("lexicon.yaml", "lexicon_more.yaml", "lexicon_languages.yaml")))
+_OWN: Final = tuple(map(Path(__file__).with_name, ("lexicon.yaml", "lexicon_slang.yaml", "lexicon_languages.yaml")))
 
 _ADULT: Final = 18
 _NUMBERS: Final = (

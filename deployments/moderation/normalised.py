@@ -170,8 +170,8 @@ class Reader:
         words = [self._spellings(part) for part in parts]
         if len(parts) > 1 and max(map(len, parts)) > 1:
             words[0] += self._spellings("".join(parts))
-            if len(chunk) <= LONGEST:
-                words[0] += tuple(self._disguised.unmasked(chunk.strip("!|+" + _MARKS).translate(_LEET_MASKED)))
+            if hidden := self._disguised.unmasked(chunk.strip("!|+" + _MARKS).translate(_LEET_MASKED)):
+                words.append(tuple(hidden))
         return words
 
     def _row(self, letters: list[str]) -> list[Readings]:

@@ -81,6 +81,7 @@ def read(file: Path, known: set[str]) -> WordList:
             _easing(entry, known, f"{file}: easing {number}")
             for number, entry in enumerate(_list(content.get("easings"), f"{file}: easings"), 1)
         ],
+        [word for phrase in _phrases(content.get("misspelt"), f"{file}: misspelt") for word in phrase],
     )
 
 

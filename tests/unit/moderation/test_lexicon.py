@@ -9,6 +9,7 @@ from deployments.contract.moderation import CATEGORIES, TEXT_JUDGES, JudgeSpec, 
 from deployments.families.base import CheckpointError
 from deployments.moderation import judges
 from deployments.moderation.evaluation.prompt import prompts
+from deployments.moderation.evaluation.thresholds import refused, thresholds
 from deployments.moderation.lexicon import Lexicon, all_near
 
 LONGEST = 32_768
@@ -47,6 +48,112 @@ def test_plain_prompts_have_no_score(lexicon: Lexicon) -> None:
 )
 def test_what_is_unambiguous_scores_high(lexicon: Lexicon, text: str, category: str, least: float) -> None:
     assert score(lexicon, text)[category] >= least
+
+
+NEAR_MISSES = (
+    "a bartender shaking a cocktail at a wedding",
+    "a blue tit on a bird feeder in winter",
+    "pussy willow branches in a glass vase",
+    "a couple sleeping under a warm blanket in a mountain cabin",
+    "a woman in a red swimsuit reading by the pool",
+    "a ballet dancer stretching her legs at the barre",
+    "a nude lipstick palette on a dressing table",
+    "erection of a steel bridge, engineers at work",
+    "a strip of film on a light table",
+    "a renaissance painting of Venus in a museum",
+    "a doctor listening to a patient's heart",
+    "a breast cancer survivor smiling at the camera",
+    "a bathroom with a freestanding bathtub and candles",
+    "a bedroom with linen sheets and morning light",
+    "a couple kissing on a bridge in Paris",
+    "a boxer hitting a punching bag in a gym",
+    "a butcher weighing sausages in his shop",
+    "a chef slicing tomatoes with a sharp knife",
+    "a surgeon washing her hands before an operation",
+    "an axe stuck in a tree stump",
+    "a knight kneeling before his queen",
+    "a soldier hugging his family at the airport",
+    "a medieval battle on a hill, oil painting",
+    "a horror movie poster with a foggy graveyard",
+    "a skeleton pirate steering a ship",
+    "a firefighter rescuing a kitten from a tree",
+    "a cat chasing a mouse, cartoon",
+    "a dog chewing on a shoe",
+    "a hammer and nails on a workbench",
+    "the headless horseman riding through a village",
+    "a synagogue in Prague at dusk",
+    "muslim women walking through a market in Istanbul",
+    "refugees welcome banner at a railway station",
+    "a rainbow flag on a town hall",
+    "an indian wedding with elephants",
+    "a black man playing the saxophone",
+    "a protest against racism in a city square",
+    "a history museum room about the second world war",
+    "a hindu temple with carved animals",
+    "a chinese dragon dance in the street",
+    "a razor and shaving foam on a shelf",
+    "a girl tying a bandage around her knee",
+    "a person standing on a cliff watching the sunset",
+    "a diver jumping off a high board into a pool",
+    "a rope swing over a river",
+    "pills and a glass of water on a bedside table",
+    "a support group sitting in a circle",
+    "a runner with tired legs at the finish line",
+    "a bridge in the rain with a lonely walker",
+    "a model in a winter coat on a runway",
+    "how to bake bread step by step",
+    "a guide to building a bookshelf",
+    "a passport and a boarding pass on a map",
+    "a bank building with marble columns",
+    "a credit card reader in a coffee shop",
+    "a detective with a magnifying glass, cartoon",
+    "a shopkeeper selling flowers at a market",
+    "a pharmacist filling a prescription",
+    "a locksmith cutting a new key",
+    "a computer screen with green code in a dark room",
+    "girls selling lemonade on the pavement",
+    "women selling vegetables at a market",
+    "two women are walking dogs in a park",
+    "a man banging drums in a garage",
+    "stockings hung by the children over the fireplace",
+    "kids run over a wooden bridge",
+    "a man cuts open a coconut",
+    "a well executed portrait of a woman",
+    "perfect barbecue ribs on a plate",
+    "a stone christian church in the hills",
+    "a man with a rope around his waist climbing a wall",
+    "passengers pass through airport security",
+    "realistic human skin texture, macro",
+    "a bicycle pedal in close-up",
+    "イエローのフェラーリ",
+    "un baiser sous la pluie",
+    "schwarze Ratten im Keller",
+    "a crack in the river bank",
+    "a man swatting a fly",
+    "fresh cuts of meat at a counter",
+    "a ruler marked in inches",
+)
+"""Harmless, of words that are often in what is not. Refused at no usual tolerance."""
+
+
+@pytest.mark.parametrize("text", NEAR_MISSES)
+def test_near_misses_pass_at_the_usual_tolerance(lexicon: Lexicon, text: str) -> None:
+    assert not refused(score(lexicon, text), thresholds(), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("p*rn", "sexual content"),
+        ("nudewoman", "sexual content"),
+        ("🍆💦", "sexual content"),
+        ("suicdie", "self-harm"),
+        ("tying a noose from the ceiling", "self-harm"),
+        ("getting past airport security with a parcel", "illegal acts"),
+    ],
+)
+def test_what_is_hidden_or_described_is_found(lexicon: Lexicon, text: str, category: str) -> None:
+    assert score(lexicon, text)[category] >= 0.5
 
 
 def test_scores_are_of_known_categories(lexicon: Lexicon) -> None:
