@@ -11,6 +11,7 @@ from ray.serve.deployment import Application
 from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.thresholds import Thresholds
 from deployments.image_model import ImageModel
 from deployments.moderator import Moderator
 from deployments.prompt_rewriter import PromptRewriter
@@ -19,8 +20,7 @@ from serve_app.catalog import Model, RewriterModel
 from serve_app.dispatcher import Dispatcher
 from serve_app.ingress import app_builder
 from serve_app.model_settings import ModelSettings, RewriterSettings
-from serve_app.moderation.config import ModerationCatalog
-from serve_app.moderation.thresholds import Thresholds
+from serve_app.moderation.config import ModerationCatalog, ModerationSettings
 from serve_app.settings import Settings
 from serve_app.webhook_sender import WebhookSender
 
@@ -74,6 +74,19 @@ def _deployment(target: type, **options: Any) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(**options)(target))
 
 
+def _autoscaling(chosen: RewriterSettings | ModerationSettings, target_ongoing_requests: int) -> AutoscalingConfig:
+    """Of what answers in a moment: more replicas within seconds, fewer only after a while."""
+    return AutoscalingConfig(
+        min_replicas=chosen.min_replicas,
+        max_replicas=chosen.max_replicas,
+        target_ongoing_requests=target_ongoing_requests,
+        upscale_delay_s=1,
+        downscale_delay_s=chosen.downscale_delay_s,
+        look_back_period_s=5,
+        metrics_interval_s=1,
+    )
+
+
 def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Application | None:
     if model is None or not chosen.enabled:
         return None
@@ -90,15 +103,7 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
         PromptRewriter,
         name="PromptRewriter",
         max_ongoing_requests=16,
-        autoscaling_config=AutoscalingConfig(
-            min_replicas=chosen.min_replicas,
-            max_replicas=chosen.max_replicas,
-            target_ongoing_requests=4,
-            upscale_delay_s=1,
-            downscale_delay_s=chosen.downscale_delay_s,
-            look_back_period_s=5,
-            metrics_interval_s=1,
-        ),
+        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=4),
         ray_actor_options=chosen.actor,
         health_check_period_s=2,
         health_check_timeout_s=3,
@@ -119,15 +124,7 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
         Moderator,
         name="Moderator",
         max_ongoing_requests=8 * chosen.max_batch,
-        autoscaling_config=AutoscalingConfig(
-            min_replicas=chosen.min_replicas,
-            max_replicas=chosen.max_replicas,
-            target_ongoing_requests=chosen.max_batch,
-            upscale_delay_s=1,
-            downscale_delay_s=chosen.downscale_delay_s,
-            look_back_period_s=5,
-            metrics_interval_s=1,
-        ),
+        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=chosen.max_batch),
         ray_actor_options=chosen.actor,
         health_check_period_s=1,
         health_check_timeout_s=3,

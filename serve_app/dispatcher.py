@@ -16,13 +16,13 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Thresholds
 from serve_app import redis_client
 from serve_app.lanes import Lane
 from serve_app.lifecycle import Means, Patience
 from serve_app.loops import Loops
 from serve_app.moderation.config import ModerationSettings
 from serve_app.moderation.gate import Gate
-from serve_app.moderation.thresholds import Thresholds
 from serve_app.settings import Settings
 from serve_app.tasks.store import TaskStore
 from serve_app.upkeep import Upkeep

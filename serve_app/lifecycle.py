@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 
 from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import Adapter, GenerationJob, Output
+from deployments.contract.thresholds import Tolerance
 from serve_app.media.geometry import RATIOS, size_for
 from serve_app.media.ratio_words import ratio_from_prompt
 from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
-from serve_app.moderation.thresholds import Tolerance
 from serve_app.requests.layout import caption, parse_layout
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status

@@ -8,13 +8,13 @@ from typing import Any
 
 from fastapi import HTTPException
 
+from deployments.contract.thresholds import Tolerance, lowest
 from serve_app.accounts.callers import Caller
 from serve_app.catalog import Endpoint, Recipes
 from serve_app.errors import Invalid
 from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlGuard, UrlRefused
 from serve_app.media.inputs import BadImage, load_image
-from serve_app.moderation.thresholds import Tolerance, lowest
 from serve_app.requests import GenerationRequest
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe

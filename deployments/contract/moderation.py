@@ -36,7 +36,8 @@ PICTURE_JUDGES: Final[Mapping[str, str]] = MappingProxyType(
 class JudgeSpec:
     """`backend` is one of the names above. `checkpoint` is a hub id, a folder or a file, whatever the backend reads.
 
-    `labels` are the categories that the checkpoint's own labels stand for; labels that are not there are ignored.
+    `labels` are the categories that the checkpoint's own labels stand for; those of its labels that are not there count
+    for nothing.
     """
 
     backend: str

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
-from transformers.utils import logging as transformers_logging
 
-from deployments import checkpoints
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
 from deployments.families.base import CheckpointError
 from deployments.families.pictures import Pixels
+from deployments.moderation import pretrained
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +33,9 @@ class PictureClassifier:
 
     def __init__(self, spec: JudgeSpec) -> None:
         """Loads the checkpoint, which takes a while. Raises CheckpointError."""
-        self._device = torch.device(checkpoints.device_for(spec.device))
-        self._processor, self._model = _load(spec, checkpoints.precision_for(spec.dtype, self._device))
+        self._processor, self._model = pretrained.load(spec, AutoModelForImageClassification, AutoImageProcessor)
         self._columns = _columns(spec, self._model.config.id2label)
-        self._model.eval().to(self._device)
-        logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._device)
+        logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
 
     @torch.inference_mode()
     def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
@@ -49,7 +44,7 @@ class PictureClassifier:
             return []
         # Said outright: a picture three pixels high is easily taken for three channels.
         batch = self._processor(images=list(pictures), return_tensors="pt", input_data_format="channels_last")
-        inputs: Tensor = batch["pixel_values"].to(self._device, self._model.dtype)
+        inputs: Tensor = batch["pixel_values"].to(self._model.device, self._model.dtype)
         logits: Tensor = self._model(pixel_values=inputs).logits.float().cpu()
         if not torch.isfinite(logits).all():
             raise RuntimeError("the picture classifier's results are not finite")
@@ -60,32 +55,6 @@ class PictureClassifier:
             {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
             for row in shares
         ]
-
-
-def _load(spec: JudgeSpec, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The preprocessing and the model. From the hub, each fetches just the files it needs."""
-    if spec.checkpoint is None:
-        raise CheckpointError("a picture classifier needs a checkpoint, such as Falconsai/nsfw_image_detection")
-    place: str | Path = spec.checkpoint
-    local = False
-    if spec.checkpoint.startswith("bundled/") or Path(spec.checkpoint).is_dir():
-        place, local = checkpoints.locate(spec.checkpoint)
-    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
-    options: dict[str, Any] = {"revision": spec.revision, "local_files_only": local}
-    try:
-        processor = AutoImageProcessor.from_pretrained(place, **options)
-        model, report = AutoModelForImageClassification.from_pretrained(
-            place, dtype=dtype, output_loading_info=True, **options
-        )
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        raise CheckpointError(f"{spec.checkpoint} can't be loaded as an image classifier: {error}") from error
-    # Missing weights would be made up at random, and the scores with them.
-    if missing := sorted(report["missing_keys"]):
-        raise CheckpointError(
-            f"{spec.checkpoint} is no image classifier: it has no weights for {', '.join(missing[:4])}; "
-            "name a checkpoint that was trained to classify"
-        )
-    return processor, model
 
 
 def _columns(spec: JudgeSpec, names: dict[int, str]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""A tokenizer and a model of the transformers library, loaded as a judge's spec says."""
+"""A model of the transformers library and its preprocessing, loaded as a judge's spec says."""
 
 from __future__ import annotations
 
@@ -14,22 +14,29 @@ from deployments.contract.moderation import JudgeSpec
 from deployments.families.base import CheckpointError
 
 
-def load(spec: JudgeSpec, kind: Any) -> tuple[Any, Any]:
-    """The tokenizer and the model, which `kind` (an Auto class) makes. From the hub, each fetches what it needs.
+def load(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
+    """What `preprocessing` and `kind` (Auto classes) make of the checkpoint. From the hub, each fetches what it needs.
 
-    Raises CheckpointError.
+    Raises CheckpointError, also for a checkpoint that has not all weights of a model of this kind: the others would be
+    made up at random, and the scores with them.
     """
     if not spec.checkpoint:
         raise CheckpointError(f"the judge {spec.backend} needs a checkpoint")
-    place, local = spec.checkpoint, False
-    if place.startswith("bundled/") or Path(place).is_dir():
-        place, local = checkpoints.locate(place)
+    place: str | Path = spec.checkpoint
+    local = False
+    if spec.checkpoint.startswith("bundled/") or Path(spec.checkpoint).is_dir():
+        place, local = checkpoints.locate(spec.checkpoint)
     device = torch.device(checkpoints.device_for(spec.device))
     dtype = checkpoints.precision_for(spec.dtype, device)
+    options: dict[str, Any] = {"revision": spec.revision, "local_files_only": local}
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=spec.revision, local_files_only=local)
-        model = kind.from_pretrained(place, revision=spec.revision, local_files_only=local, dtype=dtype)
-    except (OSError, ValueError) as error:
+        prepared = preprocessing.from_pretrained(place, **options)
+        model, report = kind.from_pretrained(place, dtype=dtype, output_loading_info=True, **options)
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         raise CheckpointError(f"{spec.checkpoint} can't be loaded for the judge {spec.backend}: {error}") from error
-    return tokenizer, model.eval().to(device)
+    if missing := sorted(report["missing_keys"]):
+        raise CheckpointError(
+            f"{spec.checkpoint} was not trained for the judge {spec.backend}: no weights for {', '.join(missing[:4])}"
+        )
+    return prepared, model.eval().to(device)

@@ -51,6 +51,8 @@ class _Judges(Section):
 class ModerationCatalog(_Judges):
     """Of several judges, the highest score counts."""
 
+    text: Annotated[tuple[Judge, ...], Field(min_length=1)]
+    pictures: Annotated[tuple[Judge, ...], Field(min_length=1)]
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
 
     @model_validator(mode="after")

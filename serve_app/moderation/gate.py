@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError
 
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
-from serve_app.moderation.thresholds import Thresholds, Tolerance
+from deployments.contract.thresholds import Thresholds, Tolerance
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the image endpoints before generation 3 share: many clients of them exist, and each sends a little more.
+"""What the image endpoints before generation 3 and the tools share: many clients exist, and each sends a little more.
 
 Unknown fields are ignored, an explicit null means "not set", and prompts may be empty.
 """

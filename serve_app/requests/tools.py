@@ -1,6 +1,6 @@
 """What the tools share: endpoints that do one thing to a picture, most of them without a prompt.
 
-An explicit null means "not set". The result has the first picture's own size, held to the service's limits, where a
+The result has the first picture's own size, held to the service's limits, where a
 tool does not say otherwise.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from serve_app.media.geometry import MEGAPIXEL, fit
 from serve_app.media.inputs import InputImage
-from serve_app.requests.fields import JSON_NUMBER, GenerationRequest, NullIsUnset, OutputFormat, WideSeed, random_seed
+from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, OutputFormat
 from serve_app.requests.pictures import PictureProblem
 from serve_app.requests.plan import Plan
+from serve_app.requests.tolerant import TolerantRequest
 
 MAX_SAFETY_TOLERANCE: Final = 5
 MAX_PIXELS: Final = 4 * MEGAPIXEL
@@ -26,15 +27,7 @@ LIMITS_OF_A_SMALL_PICTURE: Final = (
 )
 
 
-class ToolRequest(GenerationRequest):
-    model_config = ConfigDict(extra="ignore")
-
-    seed: WideSeed | None = Field(
-        default=None,
-        description="The same seed with the same request gives the same picture. Random when left out. Beyond 2^53, "
-        "JavaScript reads the seed of the answer rounded.",
-        examples=[42],
-    )
+class ToolRequest(TolerantRequest):
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
         default=None, description="How much is let through, 0 (strictest) to 5. 2 when left out.", examples=[2]
     )
@@ -47,7 +40,7 @@ class ToolRequest(GenerationRequest):
         return Plan(
             prompt="",
             steps=None,
-            seed=random_seed() if self.seed is None else self.seed,
+            seed=self.chosen_seed(),
             output_format=self.output_format,
             area=size.area,
             width=size.width,

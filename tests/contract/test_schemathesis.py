@@ -46,6 +46,9 @@ def caller(described: Service) -> Iterator[Client]:
         yield client
 
 
+# Made-up headers may have these names, too; with made-up values the request is no HTTP and never reaches the service.
+FRAMING = frozenset({"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"})
+
 DESCRIPTION = Path(__file__).parents[2] / "openapi.json"
 schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), config=SchemathesisConfig(seed=1))
 
@@ -59,5 +62,7 @@ schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), con
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 def test_every_answer_is_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
+    for name in [name for name in case.headers if name.lower() in FRAMING]:
+        del case.headers[name]
     response = case.call(base_url=described.base_url, headers={"x-key": caller.secret})
     case.validate_response(response, checks=CHECKS)

@@ -12,9 +12,9 @@ from deployments.contract.events import Done, Event, Preview, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Thresholds
 from serve_app.lifecycle import MODERATION_REASONS, Flight, Means, OutOfReach, Patience, carry_out
 from serve_app.moderation.gate import Gate
-from serve_app.moderation.thresholds import Thresholds
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from deployments.contract.moderation import CATEGORIES, Scores
+from deployments.contract.thresholds import Thresholds, Tolerance
 from deployments.moderation.evaluation.prompt import Prompt
-from deployments.moderation.evaluation.thresholds import Thresholds, refused
 from deployments.moderation.judges import TextJudge
 
 
@@ -51,7 +51,7 @@ def tally(results: Iterable[Judged], limits: Thresholds, tolerance: int, categor
     """Of one category; without one, of all, where it doesn't matter for which one a prompt is refused."""
     counts = {"caught": 0, "slipped": 0, "wronged": 0, "harmless": 0}
     for one in results:
-        reasons = refused(one.scores, limits, tolerance)
+        reasons = limits.refused(one.scores, Tolerance(tolerance))
         hit = bool(reasons) if category is None else category in reasons
         if one.prompt.category is None:
             counts["harmless"] += 1
@@ -77,16 +77,18 @@ def slipped(results: Iterable[Judged], limits: Thresholds, tolerance: int) -> li
     return [
         one
         for one in results
-        if one.prompt.category and tolerance <= one.prompt.until and not refused(one.scores, limits, tolerance)
+        if one.prompt.category
+        and tolerance <= one.prompt.until
+        and not limits.refused(one.scores, Tolerance(tolerance))
     ]
 
 
-def wronged(results: Iterable[Judged], limits: Thresholds, tolerance: int) -> list[tuple[Judged, frozenset[str]]]:
+def wronged(results: Iterable[Judged], limits: Thresholds, tolerance: int) -> list[tuple[Judged, list[str]]]:
     """What is harmless and was refused, and for which reasons."""
     return [
         (one, reasons)
         for one in results
-        if one.prompt.category is None and (reasons := refused(one.scores, limits, tolerance))
+        if one.prompt.category is None and (reasons := limits.refused(one.scores, Tolerance(tolerance)))
     ]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from deployments.contract.moderation import JudgeSpec
+from deployments.contract.thresholds import Thresholds
 from deployments.moderation.evaluation.grading import Judged, Tally, by_category, grouped, slipped, tally, wronged
 from deployments.moderation.evaluation.prompt import SPELLINGS, WORDINGS
-from deployments.moderation.evaluation.thresholds import Thresholds
 
 TOLERANCES: Final = (0, 2, 5)
 _COMMAND: Final = "python -m deployments.moderation.evaluation"

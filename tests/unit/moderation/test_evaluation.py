@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.thresholds import Thresholds
 from deployments.moderation.evaluation import prompt as prompt_module
 from deployments.moderation.evaluation.__main__ import main
 from deployments.moderation.evaluation.grading import Judged, Tally, by_category, examined, slipped, tally, wronged
 from deployments.moderation.evaluation.prompt import LOOSEST, SPELLINGS, WORDINGS, Prompt, prompts
 from deployments.moderation.evaluation.report import markdown
-from deployments.moderation.evaluation.thresholds import FALLBACK, refused, thresholds
+from deployments.moderation.evaluation.thresholds import thresholds
 from deployments.moderation.lexicon import Lexicon
 
 _DOCUMENT = Path(__file__).parents[3] / "docs" / "moderation-evaluation.md"
@@ -21,7 +22,7 @@ _DOCUMENT = Path(__file__).parents[3] / "docs" / "moderation-evaluation.md"
 _BLIND = Path(prompt_module.__file__).with_name("blind.yaml")
 _AS_WRITTEN = "f78cc6d693e5d666536fc55db5a47199e988efcf57ebf6e6518e2e26ab45a343"
 
-LIMITS = {"violence": (0.3, 0.6), "hate": (0.2,)}
+LIMITS = Thresholds({"violence": (0.3, 0.6), "hate": (0.2,)})
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +136,6 @@ def test_a_prompt_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> No
         Prompt("an id", "a text", **wrong)  # type: ignore[arg-type]
 
 
-def test_a_score_at_the_threshold_refuses_and_the_last_is_for_all_looser_levels() -> None:
-    assert refused({"violence": 0.3}, LIMITS, 0) == {"violence"}
-    assert refused({"violence": 0.29}, LIMITS, 0) == set()
-    assert refused({"violence": 0.59}, LIMITS, 5) == set()
-    assert refused({"violence": 0.6, "hate": 0.2, "self-harm": 1}, LIMITS, 5) == {"violence", "hate"}
-
-
 def test_tallies() -> None:
     part = [
         judged({"violence": 0.5}, "violence"),
@@ -158,23 +152,20 @@ def test_tallies() -> None:
     assert (Tally().precision, Tally().recall) == (None, None)
     assert (Tally(1, 3, 1).precision, Tally(1, 3, 1).recall) == (0.5, 0.25)
     assert slipped(part, LIMITS, 0) == [part[2], part[6]]
-    assert wronged(part, LIMITS, 0) == [(part[4], {"violence"})]
+    assert wronged(part, LIMITS, 0) == [(part[4], ["violence"])]
 
 
 def test_thresholds_come_from_the_catalog(tmp_path: Path) -> None:
     catalog = tmp_path / "catalog.yaml"
-    assert thresholds(catalog) == FALLBACK
-    catalog.write_text("models: {}\n")
-    assert thresholds(catalog) == FALLBACK
     catalog.write_text("moderation: {thresholds: {hate: [0.5]}}\n")
-    assert thresholds(catalog) == {"hate": [0.5]}
-    assert set(FALLBACK) == set(CATEGORIES)
+    assert thresholds(catalog) == Thresholds({"hate": (0.5,)})
+    assert set(thresholds().by_category) == set(CATEGORIES)
 
 
 def test_the_report_names_what_slipped_and_quotes_only_what_is_harmless() -> None:
     bad = Judged(Prompt("vi-1", "a secret text", "violence", until=2, spelling="leet", language="de"), {})
     good = Judged(Prompt("ok-1", "a harmless text"), {"violence": 0.8})
-    text = markdown(JudgeSpec("lexicon"), [bad, good], FALLBACK)
+    text = markdown(JudgeSpec("lexicon"), [bad, good], thresholds())
     assert "- should have been refused at 0, 2: vi-1, violence (leet, de)\n" in text
     assert "- harmless, refused at 0 (violence), 2 (violence): “a harmless text”\n" in text
     assert "secret" not in text
@@ -184,7 +175,7 @@ def test_the_report_begins_with_the_second_author() -> None:
     second = Judged(Prompt("b-1", "a text", "violence", wording="slang", second_author=True), {"violence": 1.0})
     held_out = Judged(Prompt("vi-1", "another text", "violence", held_out=True), {"violence": 1.0})
     known = Judged(Prompt("vi-2", "a third text", "violence"), {"violence": 1.0})
-    text = markdown(JudgeSpec("lexicon"), [known, held_out, second], FALLBACK)
+    text = markdown(JudgeSpec("lexicon"), [known, held_out, second], thresholds())
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## Prompts by a second author, who had not seen the lexicon",
         "## Held-out prompts, by the lexicon's author",

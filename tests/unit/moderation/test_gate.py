@@ -9,8 +9,8 @@ import pytest
 
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Thresholds, Tolerance
 from serve_app.moderation.gate import Gate, Leaving, Unjudged
-from serve_app.moderation.thresholds import Thresholds, Tolerance
 
 MEDIUM = Tolerance(2)
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from deployments.contract.moderation import CATEGORIES, TEXT_JUDGES, JudgeSpec, Scores
+from deployments.contract.thresholds import Tolerance
 from deployments.families.base import CheckpointError
 from deployments.moderation import judges
 from deployments.moderation.evaluation.prompt import prompts
-from deployments.moderation.evaluation.thresholds import refused, thresholds
+from deployments.moderation.evaluation.thresholds import thresholds
 from deployments.moderation.lexicon import Lexicon, all_near
 
 LONGEST = 32_768
@@ -138,7 +139,7 @@ NEAR_MISSES = (
 
 @pytest.mark.parametrize("text", NEAR_MISSES)
 def test_near_misses_pass_at_the_usual_tolerance(lexicon: Lexicon, text: str) -> None:
-    assert not refused(score(lexicon, text), thresholds(), 2)
+    assert not thresholds().refused(score(lexicon, text), Tolerance(2))
 
 
 @pytest.mark.parametrize(

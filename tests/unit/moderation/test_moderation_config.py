@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from deployments.contract.moderation import CATEGORIES
 from serve_app.moderation.config import ModerationCatalog, ModerationSettings
 
+JUDGES = {"text": [{"backend": "lexicon"}], "pictures": [{"backend": "skin"}]}
 ALL = {name: [0.2, 0.5] for name in CATEGORIES}
 
 
@@ -30,7 +31,13 @@ def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None
 )
 def test_thresholds_are_complete_and_in_order(thresholds: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ModerationCatalog.model_validate({"thresholds": thresholds})
+        ModerationCatalog.model_validate(JUDGES | {"thresholds": thresholds})
+
+
+@pytest.mark.parametrize("kind", ["text", "pictures"])
+def test_a_catalog_has_judges_of_both_kinds(kind: str) -> None:
+    with pytest.raises(ValidationError, match=kind):
+        ModerationCatalog.model_validate(JUDGES | {"thresholds": ALL, kind: []})
 
 
 @pytest.mark.parametrize("kind", ["text", "pictures"])

@@ -149,5 +149,5 @@ def test_no_checkpoint() -> None:
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="can't be loaded as an image classifier"):
+    with pytest.raises(CheckpointError, match="can't be loaded for the judge picture-classifier"):
         judge(str(tmp_path), {"nsfw": "sexual content"})

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.contract.moderation import CATEGORIES
-from serve_app.moderation.thresholds import Thresholds, Tolerance, lowest
+from deployments.contract.thresholds import Thresholds, Tolerance, lowest
 
 THRESHOLDS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual content": (0.4, 0.9)})
 
@@ -43,6 +43,10 @@ def test_the_surest_reason_comes_first() -> None:
 
 def test_a_category_without_thresholds_is_never_too_much() -> None:
     assert THRESHOLDS.refused({"illegal acts": 1.0}, Tolerance(0)) == []
+
+
+def test_a_score_that_is_no_number_does_not_pass() -> None:
+    assert THRESHOLDS.refused({"violence": float("nan")}, Tolerance(7)) == ["violence"]
 
 
 def test_of_several_ceilings_the_lowest_counts() -> None:

@@ -34,7 +34,8 @@ class Thresholds:
 
     def refused(self, scores: Scores, tolerance: Tolerance) -> list[str]:
         """The categories that are too much, the surest first. A category without thresholds is never too much."""
-        over = [name for name, score in scores.items() if score >= self._limit(name, tolerance.of(name))]
+        # Not `>=`: a score that is no number must not pass.
+        over = [name for name, score in scores.items() if not score < self._limit(name, tolerance.of(name))]
         return sorted(over, key=lambda name: (-scores[name], name))
 
     def _limit(self, category: str, level: int) -> float:
