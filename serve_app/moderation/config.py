@@ -51,9 +51,14 @@ class _Judges(Section):
 class ModerationCatalog(_Judges):
     """Of several judges, the highest score counts."""
 
-    text: Annotated[tuple[Judge, ...], Field(min_length=1)]
-    pictures: Annotated[tuple[Judge, ...], Field(min_length=1)]
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
+
+    @model_validator(mode="after")
+    def _judges_of_both_kinds(self) -> ModerationCatalog:
+        for kind, judges in (("text", self.text), ("pictures", self.pictures)):
+            if not judges:
+                raise ValueError(f"{kind}: at least one judge, or what is not judged would pass")
+        return self
 
     @model_validator(mode="after")
     def _every_category_once(self) -> ModerationCatalog:

@@ -36,7 +36,7 @@ def test_thresholds_are_complete_and_in_order(thresholds: dict[str, Any], messag
 
 @pytest.mark.parametrize("kind", ["text", "pictures"])
 def test_a_catalog_has_judges_of_both_kinds(kind: str) -> None:
-    with pytest.raises(ValidationError, match=kind):
+    with pytest.raises(ValidationError, match=f"{kind}: at least one judge"):
         ModerationCatalog.model_validate(JUDGES | {"thresholds": ALL, kind: []})
 
 
