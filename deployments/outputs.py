@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import cv2
 
 from deployments.contract.events import Preview
-from deployments.contract.job import GenerationJob, Output, OutputFormat
+from deployments.contract.job import GenerationJob, Output, PictureFormat
 from deployments.contract.objects import ObjectStore
 
 if TYPE_CHECKING:
     from deployments.families.pictures import Pixels  # with it comes torch, which simulated models do without
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
-_ENCODER_OPTIONS: dict[OutputFormat, list[int]] = {
+_ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {
     "jpeg": [cv2.IMWRITE_JPEG_QUALITY, 95],
     "png": [],
     "webp": [cv2.IMWRITE_WEBP_QUALITY, 90],
@@ -22,7 +22,7 @@ _ENCODER_OPTIONS: dict[OutputFormat, list[int]] = {
 _PREVIEW_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 80]
 
 
-def encode_picture(pixels: Pixels, format: OutputFormat) -> tuple[bytes, str, str]:
+def encode_picture(pixels: Pixels, format: PictureFormat) -> tuple[bytes, str, str]:
     """(H, W, 3) RGB or (H, W, 4) RGBA to the bytes of a file, its content type, and its extension without a dot.
 
     JPEG has no transparency: RGBA in it is a ValueError.
@@ -40,6 +40,7 @@ class Outputs:
 
     def store_picture(self, job: GenerationJob, pixels: Pixels) -> Output:
         """The finished picture, in the job's format, as `picture.EXTENSION`."""
+        assert job.output_format != "mp4", "a picture for a job of a video"
         data, content_type, extension = encode_picture(pixels, job.output_format)
         key = f"{job.output_prefix}/picture.{extension}"
         self._store.put_blocking(key, data, content_type)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from deployments.contract.clip import Clip
+
 Box: TypeAlias = tuple[int, int, int, int]
 """`(top, left, bottom, right)`, integers 0 to 1000, relative to the picture."""
 
-OutputFormat: TypeAlias = Literal["jpeg", "png", "webp"]
+PictureFormat: TypeAlias = Literal["jpeg", "png", "webp"]
+OutputFormat: TypeAlias = PictureFormat | Literal["mp4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """One attempt at one picture, fully decided: nothing in it is left to a default.
+    """One attempt at one picture or video, fully decided: nothing in it is left to a default.
 
     Sizes are in pixels. `references` are object-store keys of decoded-and-checked input pictures, in the client's
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
@@ -48,7 +51,8 @@ class GenerationJob:
     every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
     picture of the first reference's size, white where it is to be painted anew. `control` is a picture whose edges the
     result follows; `canny` gives the two thresholds to find them by, None when the picture shows edges already.
-    `image_prompt` is a picture used like a prompt. `transparent` asks for an RGBA picture of the subject alone.
+    `image_prompt` is a picture used like a prompt. `transparent` asks for an RGBA picture of the subject alone. `clip`
+    makes the job one for a video.
     """
 
     id: str
@@ -72,6 +76,7 @@ class GenerationJob:
     image_prompt: str | None = None
     adapter: Adapter | None = None
     transparent: bool = False
+    clip: Clip | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -90,3 +95,5 @@ class Output:
     height: int
     size: int
     """Length in bytes."""
+    draft: str | None = None
+    """The object with a draft's latents, where one was asked for."""

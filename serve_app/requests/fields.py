@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
 
-from deployments.contract.job import OutputFormat as OutputFormat
+from deployments.contract.job import PictureFormat as PictureFormat
 from serve_app.media.geometry import MAX_AREA
 from serve_app.media.guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture

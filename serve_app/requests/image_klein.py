@@ -15,7 +15,7 @@ from serve_app.requests.fields import (
     GenerationRequest,
     ImageInput,
     NullIsUnset,
-    OutputFormat,
+    PictureFormat,
     Prompt,
     Resolution,
     Seed,
@@ -96,7 +96,7 @@ class ImageKleinRequest(GenerationRequest):
         description="How much is let through, 0 (strictest) to 7. The approved levels depend on your organization.",
         examples=[2],
     )
-    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS), JSON_NUMBER, NullIsUnset()] = Field(

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, Ratio, Size, scale_to, size_for
-from serve_app.requests.fields import ImageInput, NullIsUnset, OutputFormat, Text
+from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Text
 from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
@@ -76,7 +76,7 @@ class KontextRequest(UpsamplingRequest):
         "first picture's, else `1:1`.",
         examples=["16:9", "1.85:1"],
     )
-    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="png", description="File format of the result.", examples=["jpeg"]
     )
 

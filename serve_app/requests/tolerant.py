@@ -14,7 +14,7 @@ from serve_app.requests.fields import (
     Flag,
     GenerationRequest,
     NullIsUnset,
-    OutputFormat,
+    PictureFormat,
     WideSeed,
     random_seed,
 )
@@ -36,7 +36,7 @@ class TolerantRequest(GenerationRequest):
     safety_tolerance: Annotated[int, Field(ge=0, le=6), JSON_NUMBER] | None = Field(
         default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
     )
-    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 

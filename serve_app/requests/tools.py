@@ -13,7 +13,7 @@ from pydantic import Field
 
 from serve_app.media.geometry import MEGAPIXEL, fit
 from serve_app.media.inputs import InputImage
-from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, OutputFormat
+from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, PictureFormat
 from serve_app.requests.pictures import PictureProblem
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import TolerantRequest
@@ -31,7 +31,7 @@ class ToolRequest(TolerantRequest):
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
         default=None, description="How much is let through, 0 (strictest) to 5. 2 when left out.", examples=[2]
     )
-    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="png", description="File format of the result.", examples=["png"]
     )
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from serve_app.media.geometry import MEGAPIXEL
 from serve_app.media.inputs import InputImage
 from serve_app.media.resizing import scaled
-from serve_app.requests.fields import ImageInput, NullIsUnset, OutputFormat, Text
+from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Text
 from serve_app.requests.pictures import Picture, Role
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE
@@ -46,7 +46,7 @@ class TryOnRequest(ToolRequest):
     prompt: Annotated[Text, NullIsUnset()] = Field(
         default="", description="How to wear it. May be left out.", examples=["The jacket unbuttoned"]
     )
-    output_format: Annotated[OutputFormat, NullIsUnset()] = Field(
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deployments.contract.job import GenerationJob, OutputFormat
+from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
 from deployments.families.pictures import Pixels
 from deployments.outputs import Outputs, encode_picture
@@ -20,7 +20,7 @@ def a_gradient(width: int = 50, height: int = 30) -> Pixels:
     return pixels
 
 
-def a_job(output_format: OutputFormat) -> GenerationJob:
+def a_job(output_format: PictureFormat) -> GenerationJob:
     return GenerationJob(
         id="job",
         attempt=2,
@@ -35,7 +35,7 @@ def a_job(output_format: OutputFormat) -> GenerationJob:
 
 
 @pytest.mark.parametrize(("output_format", "tolerance"), [("png", 0), ("jpeg", 40), ("webp", 40)])
-def test_every_format_keeps_size_and_colours(output_format: OutputFormat, tolerance: int) -> None:
+def test_every_format_keeps_size_and_colours(output_format: PictureFormat, tolerance: int) -> None:
     pixels = a_gradient()
     data, content_type, extension = encode_picture(pixels, output_format)
     with Image.open(io.BytesIO(data)) as picture:
@@ -47,7 +47,7 @@ def test_every_format_keeps_size_and_colours(output_format: OutputFormat, tolera
 
 
 @pytest.mark.parametrize("output_format", ["png", "jpeg", "webp"])
-def test_a_picture_is_stored_below_the_jobs_prefix(output_format: OutputFormat) -> None:
+def test_a_picture_is_stored_below_the_jobs_prefix(output_format: PictureFormat) -> None:
     store = ObjectStore("memory:///")
     output = Outputs(store).store_picture(a_job(output_format), a_gradient())
     assert output.key == f"results/job/2/picture.{output_format}"
