@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from serve_app.requests import REQUESTS
 from serve_app.requests.fields import MAX_SEED, GenerationRequest
 from serve_app.requests.tolerant import TolerantRequest, with_opposite
+from serve_app.requests.tools import ToolRequest
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "gen2-max": {"prompt": "x"},
@@ -28,7 +29,10 @@ def _request(name: str, **body: Any) -> GenerationRequest:
 
 
 def test_all_but_generation_3_are_tolerant() -> None:
-    assert {name for name, kind in REQUESTS.items() if issubclass(kind, TolerantRequest)} == set(MINIMAL)
+    tolerant = {name for name, kind in REQUESTS.items() if issubclass(kind, TolerantRequest)}
+    tools = {name for name, kind in REQUESTS.items() if issubclass(kind, ToolRequest)}
+    assert tolerant - tools == set(MINIMAL)
+    assert tools < tolerant
 
 
 @pytest.mark.parametrize("name", MINIMAL)
