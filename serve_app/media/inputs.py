@@ -8,18 +8,16 @@ RGB or RGBA, and stored as PNG.
 from __future__ import annotations
 
 import asyncio
-import binascii
 import io
 import zlib
 from dataclasses import dataclass, field
 from typing import Final
 
-import httpx2
-import pybase64
 from PIL import Image, ImageOps
 
+from serve_app.media.fetching import decode_base64, fetch, is_url
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.guard import UrlGuard, UrlRefused
+from serve_app.media.guard import UrlGuard
 
 _TYPES: Final = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 """Pillow's formats to extensions. MPO is a JPEG that carries further frames, as phones write it."""
@@ -28,7 +26,6 @@ _PLAIN_MODES: Final = frozenset({"L", "RGB", "RGBA"})
 _WIDE_MODES: Final = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
 _ORIENTATION_TAG: Final = 0x0112
 _UPRIGHT: Final = 1
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class BadImage(ValueError):
@@ -70,8 +67,8 @@ class InputImage:
 async def load_image(value: str, guard: UrlGuard, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
     """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadImage."""
     value = value.strip()
-    if value[:8].lower().startswith(("http://", "https://")):
-        return await asyncio.to_thread(read_image, await _fetch(value, guard, limits), limits)
+    if is_url(value):
+        return await asyncio.to_thread(read_image, await fetch(value, guard, limits), limits)
     return await asyncio.to_thread(decode_image, value, limits)
 
 
@@ -80,7 +77,7 @@ def decode_image(value: str, limits: InputLimits = DEFAULT_LIMITS) -> InputImage
 
     Raises BadImage.
     """
-    return read_image(_decode_base64(value, limits), limits)
+    return read_image(decode_base64(value, limits), limits)
 
 
 MAX_NARROWNESS: Final = 64
@@ -153,58 +150,3 @@ def _as_png(image: Image.Image, *, keep_profile: bool) -> bytes:
     profile = image.info.get("icc_profile") if keep_profile else None
     image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, icc_profile=profile)
     return buffer.getvalue()
-
-
-def _decode_base64(value: str, limits: InputLimits) -> bytes:
-    if value[:5].lower() == "data:":
-        head, comma, value = value.partition(",")
-        if not comma or not head.lower().endswith(";base64"):
-            raise limits.refuse("the data: URI is not base64")
-    # Judged by its length before it is decoded, with room for line breaks.
-    if len(value) > limits.max_bytes * 1.4 + 1024:
-        raise limits.refuse("the file is too large")
-    try:
-        return pybase64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    compact = "".join(value.split()).rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        return pybase64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise limits.refuse("not valid base64") from None
-
-
-async def _fetch(url: str, guard: UrlGuard, limits: InputLimits) -> bytes:
-    try:
-        async with asyncio.timeout(limits.timeout_s), guard.client(timeout=limits.timeout_s) as client:
-            return await _follow(client, url, limits)
-    except UrlRefused as refusal:
-        raise limits.refuse(f"the URL was refused: {refusal}") from None
-    except (TimeoutError, httpx2.TimeoutException):
-        raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL):
-        raise limits.refuse("the URL could not be fetched") from None
-
-
-async def _follow(client: httpx2.AsyncClient, url: str, limits: InputLimits) -> bytes:
-    """The body behind `url` and up to `max_redirects` redirects, each of which passes the client's guard anew."""
-    target = httpx2.URL(url)
-    for _ in range(limits.max_redirects + 1):
-        async with client.stream("GET", target, headers={"Accept-Encoding": "identity"}) as response:
-            location = response.headers.get("location")
-            if response.status_code not in _REDIRECTS or location is None:
-                return await _body(response, limits)
-            target = target.join(location)
-    raise limits.refuse(f"the URL redirects more than {limits.max_redirects} times")
-
-
-async def _body(response: httpx2.Response, limits: InputLimits) -> bytes:
-    if response.status_code != httpx2.codes.OK:
-        raise limits.refuse(f"the URL answered with HTTP status {response.status_code}")
-    body = bytearray()
-    # Raw bytes, as a compressed body could unfold past any limit.
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > limits.max_bytes:
-            raise limits.refuse("the file is too large")
-    return bytes(body)

@@ -1,0 +1,32 @@
+"""How ffmpeg is called, and what is said when it fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import IO, Final
+
+from imageio_ffmpeg import get_ffmpeg_exe
+
+_SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
+"""Which part of ffmpeg complains, and its address in memory."""
+
+
+class FootageError(Exception):
+    """A video or sound that can't be read or written. The message is plain text without paths."""
+
+
+def command(*arguments: str) -> list[str]:
+    """ffmpeg, which reads no terminal, says only what went wrong and stops at the first thing that did."""
+    return [get_ffmpeg_exe(), "-nostdin", "-hide_banner", "-y", "-v", "error", "-xerror", *arguments]
+
+
+def complaint(words: IO[bytes], *files: Path) -> str:
+    """The first that ffmpeg wrote to `words`, its stderr, without the names of `files`; empty where it was silent."""
+    words.seek(0)
+    first = words.readline().decode(errors="replace").strip()
+    while _SPEAKER.match(first):
+        first = _SPEAKER.sub("", first)
+    for file in files:
+        first = first.replace(str(file), "the file")
+    return first

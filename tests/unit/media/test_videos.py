@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from footage_making import made, remade
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local_web import Answer, LocalWeb
+
+from serve_app.media.guard import UrlGuard
+from serve_app.media.videos import BadVideo, InputVideo, VideoLimits, load_video, read_video
+
+GUARD = UrlGuard(["127.0.0.0/8"])
+VIDEO = made("testsrc=s=96x64:d=1:r=24", sound="sine=d=1")
+SMALL = VideoLimits(max_seconds=1.0, min_side=64, max_side=100)
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.fixture(autouse=True)
+def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("serve_app.media.videos.tempfile.tempdir", str(kept))
+        yield
+    assert not list(kept.iterdir())
+
+
+async def test_every_way_to_send_a_video(web: LocalWeb) -> None:
+    web.answers["/clip"] = Answer(VIDEO)
+    text = _b64(VIDEO)
+    for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
+        video = await load_video(value, GUARD)
+        assert video == InputVideo(VIDEO, 96, 64, 1.0, 24, has_sound=True)
+    assert (video.content_type, video.extension) == ("video/mp4", "mp4")
+    assert "data" not in repr(video)
+
+
+def test_a_silent_video_is_one() -> None:
+    assert not read_video(made("testsrc=s=96x64:d=1:r=24")).has_sound
+
+
+def test_sizes_are_those_that_are_shown() -> None:
+    turned = read_video(remade(VIDEO, reading=("-display_rotation", "90")))
+    assert (turned.width, turned.height) == (64, 96)
+    wide = read_video(made("testsrc=s=96x64:d=0.2:r=24,setsar=2"))
+    assert (wide.width, wide.height) == (192, 64)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("testsrc=s=96x64:d=1.05:r=24", "too long"),
+        ("testsrc=s=96x64:d=3:r=24", "too long"),
+        ("testsrc=s=96x62:d=0.5:r=24", "96x62 pixels"),
+        ("testsrc=s=62x96:d=0.5:r=24", "62x96 pixels"),
+        ("testsrc=s=102x64:d=0.5:r=24", "102x64 pixels"),
+        ("testsrc=s=96x102:d=0.5:r=24", "96x102 pixels"),
+        ("testsrc=s=64x64:d=0.5:r=24,setsar=2", "128x64 pixels"),
+    ],
+)
+def test_videos_over_the_limits(source: str, problem: str) -> None:
+    with pytest.raises(BadVideo, match=problem) as refused:
+        read_video(made(source), SMALL)
+    assert "at most 50 MB, from 1/24 s to 1 s long, with sides from 64 to 100 pixels" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "source", ["testsrc=s=100x64:d=1:r=24", "testsrc=s=64x100:d=1:r=60", "testsrc=s=64x64:d=0.04:r=24"]
+)
+def test_videos_just_within_the_limits(source: str) -> None:
+    assert read_video(made(source), SMALL).frames in (1, 24)
+
+
+def test_usual_limits() -> None:
+    usual = VideoLimits()
+    assert (usual.max_bytes, usual.max_seconds, usual.min_side, usual.max_side) == (50 * 2**20, 20, 64, 4096)
+    assert read_video(made("testsrc=s=64x64:d=20:r=24")).seconds == 20
+    with pytest.raises(BadVideo, match="too long"):
+        read_video(made("testsrc=s=64x64:d=20.05:r=24"))
+
+
+@pytest.mark.parametrize("size", ["5000x64", "5000x4096"])
+def test_huge_frames(size: str) -> None:
+    with pytest.raises(BadVideo, match="5000x"):
+        read_video(made(f"testsrc=s={size}:d=0.05:r=24", "-preset", "ultrafast"))
+
+
+def test_a_small_file_that_claims_to_last_for_days() -> None:
+    late = "testsrc=s=64x64:r=24:d=0.1,setpts='if(eq(N,1),100000/TB,PTS)'"
+    with pytest.raises(BadVideo, match="too long"):
+        read_video(made(late, "-fps_mode", "vfr"))
+
+
+def test_decoding_has_an_end() -> None:
+    with pytest.raises(BadVideo, match="can't be read in 0 s"):
+        read_video(VIDEO, VideoLimits(max_decode_s=0.0))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: b"",
+        lambda: b"no video",
+        lambda: b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n",
+        lambda: VIDEO[: len(VIDEO) // 2],
+        lambda: made("testsrc=s=96x64:d=0.04:r=24", "-frames:v", "1", ending="png"),
+        lambda: made("testsrc=s=96x64:d=0.2:r=24", ending="mkv"),
+        lambda: made("testsrc=s=96x64:d=0.2:r=24", "-map", "1:a", sound="sine=d=1"),
+    ],
+    ids=["nothing", "text", "playlist", "half", "picture", "mkv", "sound only"],
+)
+def test_what_is_no_video(make: Callable[[], bytes]) -> None:
+    with pytest.raises(BadVideo, match="no video that can be read to its end") as refused:
+        read_video(make())
+    message = str(refused.value)
+    assert "expected an mp4 video (H.264 or another common codec) as base64, a data: URI or an http(s) URL" in message
+    assert "video.mp4" not in message
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("***", "base64"),
+        ("data:video/mp4,abc", "data: URI"),
+        ("file:///etc/passwd", "base64"),
+        ("http://127.0.0.1:1/", "could not be fetched"),
+    ],
+)
+async def test_values_that_hold_no_file(value: str, problem: str) -> None:
+    with pytest.raises(BadVideo, match=problem):
+        await load_video(value, GUARD)
+
+
+async def test_byte_limit_on_both_sides(web: LocalWeb) -> None:
+    web.answers["/"] = Answer(VIDEO)
+    enough, little = VideoLimits(max_bytes=len(VIDEO)), VideoLimits(max_bytes=len(VIDEO) - 1)
+    for value in (_b64(VIDEO), web.url()):
+        assert (await load_video(value, GUARD, enough)).data == VIDEO
+        with pytest.raises(BadVideo, match="file is too large"):
+            await load_video(value, GUARD, little)
+
+
+async def test_urls_pass_the_guard(web: LocalWeb) -> None:
+    with pytest.raises(BadVideo, match=r"refused.*public internet"):
+        await load_video(web.url(), UrlGuard())
+    assert not web.asked
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.binary(min_size=1, max_size=300), st.integers(0, len(VIDEO)))
+def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None:
+    try:
+        video = read_video(VIDEO[:start] + junk + VIDEO[start + len(junk) :])
+    except BadVideo:
+        return
+    assert video.frames > 0
