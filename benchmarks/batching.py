@@ -134,16 +134,20 @@ def learned_cap(seconds: Mapping[int, Sequence[float]]) -> int:
     return table.limit("")
 
 
+def _family(name: str) -> Family:
+    from deployments import checkpoints
+
+    return checkpoints.for_pictures(checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32"))
+
+
 def measure(plan: Plan, console: Console) -> Report:
     """Loads the checkpoints, measures, draws the plot and prints the tables."""
     import torch
 
-    from deployments import checkpoints
-
     facts = machine.facts()
     threads = os.cpu_count() or 1
     torch.set_num_threads(threads)
-    families = {name: checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32") for name in plan.families}
+    families = {name: _family(name) for name in plan.families}
     cells = _rounds(plan, families, console)
     figures = [cell.figures() for cell in cells]
     draw(figures, RESULTS / f"{plan.name}.png")

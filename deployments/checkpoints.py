@@ -20,6 +20,7 @@ from deployments.contract.model import Enlarge, Precision
 from deployments.engine.backend import JobError
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
+from deployments.families.clips import ClipFamily
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +40,17 @@ def load(
     compile: bool = False,
     render_side: int | None = None,
     enlarge: Enlarge = "smooth",
-) -> Family:
+    distilled: bool = False,
+    enhance_noise: float = 0.909375,
+) -> Family | ClipFamily:
     """The family of `checkpoint`, its networks on `device` and proven to run.
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
     attention backends; the first one that works here is used. `compile` compiles the repeated blocks, which slows the
     first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
-    before they are scaled to the size asked for (None: at full size), and `enlarge` how.
+    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `distilled` and
+    `enhance_noise` are for video models, as in Placement.
 
     Raises CheckpointError.
     """
@@ -58,6 +62,8 @@ def load(
         local_only=local_only,
         render_side=render_side,
         enlarge=enlarge,
+        distilled=distilled,
+        enhance_noise=enhance_noise,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)
@@ -65,6 +71,13 @@ def load(
     if compile:
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
     logger.info("%s: %s on %s, %s, %s attention", checkpoint, type(family).__name__, place, placement.dtype, chosen)
+    return family
+
+
+def for_pictures(family: Family | ClipFamily) -> Family:
+    """The family itself, if it makes pictures. Raises CheckpointError."""
+    if isinstance(family, ClipFamily):
+        raise CheckpointError(f"{type(family).__name__} makes videos, not pictures")
     return family
 
 
@@ -84,7 +97,7 @@ def locate(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:
         raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
 
 
-def use_attention(family: Family, names: Sequence[str]) -> str:
+def use_attention(family: Family | ClipFamily, names: Sequence[str]) -> str:
     """Switches to the first of `names` that can draw a small picture here, and returns it.
 
     A backend may be missing, refuse this device, or fail only when called; each is logged with its reason. Raises
@@ -104,8 +117,14 @@ def use_attention(family: Family, names: Sequence[str]) -> str:
     raise CheckpointError(f"no attention backend works here: {'; '.join(reasons) or 'none was named'}")
 
 
-def _probe(family: Family) -> None:
-    """One step of a small picture. Raises whatever goes wrong, RuntimeError for numbers that are none."""
+def _probe(family: Family | ClipFamily) -> None:
+    """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
+    probed = family.probe() if isinstance(family, ClipFamily) else _probed_picture(family)
+    if not torch.isfinite(probed).all():
+        raise RuntimeError("its results are not finite")
+
+
+def _probed_picture(family: Family) -> torch.Tensor:
     job = GenerationJob(
         id="probe",
         attempt=0,
@@ -121,8 +140,7 @@ def _probe(family: Family) -> None:
     if isinstance(state, JobError):
         raise state
     step(family, [state])
-    if not torch.isfinite(state.x).all():
-        raise RuntimeError("its results are not finite")
+    return state.x
 
 
 def device_for(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
@@ -47,11 +48,27 @@ class Outputs:
         height, width = pixels.shape[:2]
         return Output(key=key, content_type=content_type, width=width, height=height, size=len(data))
 
-    def store_preview(self, job: GenerationJob, pixels: Pixels, step: int) -> Preview:
-        """A small picture of the job after `step` steps, as `preview-STEP.jpeg`."""
+    def store_clip(self, job: GenerationJob, file: Path, latents: bytes | None) -> Output:
+        """The finished video, as `clip.mp4`; beside it, for a draft, its latents as `draft.safetensors`."""
+        key, draft = f"{job.output_prefix}/clip.mp4", None
+        if latents is not None:
+            draft = f"{job.output_prefix}/draft.safetensors"
+            self._store.put_blocking(draft, latents, "application/octet-stream")
+        self._store.put_file_blocking(key, file, "video/mp4")
+        return Output(
+            key=key,
+            content_type="video/mp4",
+            width=job.width,
+            height=job.height,
+            size=file.stat().st_size,
+            draft=draft,
+        )
+
+    def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
+        """A small picture of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
         key = f"{job.output_prefix}/preview-{step}.jpeg"
         self._store.put_blocking(key, _encoded(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
-        return Preview(key=key, step=step, steps=job.steps)
+        return Preview(key=key, step=step, steps=job.steps if steps is None else steps)
 
 
 def _encoded(pixels: Pixels, suffix: str, options: list[int]) -> bytes:

@@ -80,8 +80,13 @@ class GenerationJob:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The object keys of all input pictures."""
-        single = (self.mask, self.control, self.image_prompt)
+        """The object keys of all that it is made from."""
+        single = (
+            self.mask,
+            self.control,
+            self.image_prompt,
+            *((self.clip.start, self.clip.enhance) if self.clip else ()),
+        )
         return self.references + tuple(key for key in single if key is not None)
 
 

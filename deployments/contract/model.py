@@ -42,6 +42,18 @@ class MattingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a model shares `device`, whatever name that has, with others of the same machine.
+
+    While one that goes first has work, one that goes last waits before each of its steps, up to `patience_s`.
+    """
+
+    device: str
+    goes: Literal["first", "last"]
+    patience_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or
     `simulated/<n>ms`: no model, n ms a step; for restorers a file, or `owner/name/file` on the hub, and empty for those
@@ -50,10 +62,11 @@ class ModelSpec:
 
     Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
-    `sharp` also makes edges crisp, which suits drawings and posterises photographs.
-    `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward that
-    takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in use.
-    `preview_every` is the share of the steps between two previews.
+    `sharp` also makes edges crisp, which suits drawings and posterises photographs. `distilled` says of a video model
+    that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
+    anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward
+    that takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in
+    use. `preview_every` is the share of the steps between two previews.
     """
 
     checkpoint: str
@@ -67,10 +80,13 @@ class ModelSpec:
     threads: int | None = None
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
+    distilled: bool = False
+    enhance_noise: float = 0.909375
     preview_every: float | None = None
     max_running: int = 8
     max_batch: int = 8
     step_limit_s: float = 120.0
     max_adapters: int = 4
     matting: MattingSpec = MattingSpec()
+    sharing: Sharing | None = None
     objects_options: dict[str, Any] = field(default_factory=dict)

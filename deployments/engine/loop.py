@@ -23,6 +23,7 @@ from deployments.engine.backend import Backend, JobError, OutOfMemory, S, Unavai
 from deployments.engine.cost import CostTable, MemoryLimit
 from deployments.engine.health import Health, Worker
 from deployments.engine.policy import BROKEN, TOO_LATE, hopeless, pick, preview_due, verdict
+from deployments.engine.precedence import Alone, Precedence
 from deployments.engine.roster import Roster, Run, Stage
 from deployments.engine.ticket import Ticket
 
@@ -39,12 +40,14 @@ class Engine(Generic[S]):
         max_running: int,
         max_batch: int,
         preview_every: float | None = None,
+        precedence: Precedence | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_running` bounds the jobs between admission and their last event, `max_batch` those in one backend call:
         keep the first several times the second when shapes differ, since a batch needs states of one key.
-        `preview_every` is the share of the steps between two previews, None for none. `clock` times waits and steps;
+        `preview_every` is the share of the steps between two previews, None for none. `precedence` says when steps may
+        be taken on a device that others use, too. `clock` times waits and steps;
         `wall_clock` is compared with deadlines (epoch seconds). Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
@@ -52,6 +55,7 @@ class Engine(Generic[S]):
         self._backend = backend
         self._max_running = max_running
         self._preview_every = preview_every
+        self._precedence = precedence or Alone()
         self._clock = clock
         self._wall_clock = wall_clock
         self._cost = CostTable(max_batch)
@@ -162,6 +166,10 @@ class Engine(Generic[S]):
     def _round(self) -> bool:
         """What the loop thread does between two steps, and one step. False when there was nothing to do."""
         self._expire()
+        if self._roster.waiting or self._roster.active:
+            self._precedence.claim()
+        else:
+            self._precedence.rest()
         admitted = self._roster.admit(max_running=self._max_running, at_most=self._encode_limit.size)
         if admitted:
             for ticket in admitted:
@@ -175,6 +183,7 @@ class Engine(Generic[S]):
             self._finish(cramped, worker=Worker.STEPS, again=True)
         batch = pick(self._roster.stepping(), self._clock(), self._cost)
         if batch:
+            self._precedence.wait()
             self._step(batch)
         return bool(admitted or cramped or batch)
 

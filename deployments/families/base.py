@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.families.pictures import Pixels
+
+if TYPE_CHECKING:
+    from deployments.families.clips import ClipFamily
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class Placement:
     """Whether all components must lie in the checkpoint's folder already."""
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
+    distilled: bool = False
+    """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
+    enhance_noise: float = 0.909375
+    """Over a draft that is enhanced, 0 to 1."""
 
 
 class Family(Protocol):
@@ -92,13 +99,15 @@ FAMILIES = {
     "Flux2Pipeline": "deployments.families.flux2:Flux2",
     "Flux2KleinPipeline": "deployments.families.flux2:Flux2",
     "Flux3DistilledModularPipeline": "deployments.families.flux3:Flux3",
+    "LTX2Pipeline": "deployments.families.ltx2:Ltx2",
+    "LTX2ConditionPipeline": "deployments.families.ltx2:Ltx2",
 }
 """Pipeline class, as a checkpoint's index names it, to family. By name: importing every pipeline takes seconds."""
 
 _INDEXES = ("modular_model_index.json", "model_index.json")
 
 
-def family_of(folder: Path) -> type[Family]:
+def family_of(folder: Path) -> type[Family] | type[ClipFamily]:
     """The family of the checkpoint in `folder`, by the pipeline class in its index.
 
     Raises CheckpointError when there is no index, or none that any family here can run.
@@ -110,5 +119,5 @@ def family_of(folder: Path) -> type[Family]:
     if pipeline not in FAMILIES:
         raise CheckpointError(f"{folder} is a {pipeline}; the families here run {', '.join(sorted(FAMILIES))}")
     module, name = FAMILIES[pipeline].split(":")
-    family: type[Family] = getattr(importlib.import_module(module), name)
+    family: type[Family] | type[ClipFamily] = getattr(importlib.import_module(module), name)
     return family

@@ -23,7 +23,7 @@ JOB = GenerationJob("job", 1, "a red circle", 64, 64, 2, 5, "png", "results/job/
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return checkpoints.load("bundled/flux3", device="cpu")
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu"))
 
 
 @pytest.fixture

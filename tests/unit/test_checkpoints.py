@@ -5,21 +5,27 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from deployments import checkpoints
+from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
 from deployments.engine.state import State
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family
+from deployments.families.clips import ClipFamily, ClipInputs
 from deployments.families.flux3 import Flux3
+from deployments.families.ltx2 import Ltx2
+from deployments.families.ltx2_noise import distilled
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Family:
-    return checkpoints.load("bundled/flux3", device="cpu")
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu"))
 
 
 @pytest.fixture
@@ -49,8 +55,9 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     shutil.copytree(checkpoints.BUNDLED / "flux3", copy)
     monkeypatch.setattr(checkpoints, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
-    assert torch.equal(latents(checkpoints.load(str(copy), device="cpu")), latents(loaded))
-    assert torch.equal(latents(checkpoints.load("somewhere/else", device="cpu")), latents(loaded))
+    for name in (str(copy), "somewhere/else"):
+        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu"))
+        assert torch.equal(latents(again), latents(loaded))
 
 
 def test_an_unknown_bundled_name_lists_those_there_are() -> None:
@@ -106,8 +113,62 @@ def test_float32_is_the_choice_without_a_gpu(loaded: Family) -> None:
 
 
 def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
-    half = checkpoints.load("bundled/flux3", device="cpu", dtype="bfloat16")
+    half = checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="bfloat16"))
     assert half.transformer.dtype == torch.bfloat16
     x = latents(half)
     assert x.dtype == torch.float32
     assert (x - latents(loaded)).abs().max() < 0.2
+
+
+@pytest.fixture(scope="module")
+def filming() -> ClipFamily:
+    family = checkpoints.load("bundled/ltx2", device="cpu", render_side=96, distilled=True, enhance_noise=0.5)
+    assert isinstance(family, ClipFamily)
+    return family
+
+
+def a_clip(**fields: Any) -> GenerationJob:
+    clip = Clip(frames=9, checkpoint="checkpoints/job", **fields)
+    return GenerationJob("job", 1, "a red circle", 1280, 704, 8, 5, "mp4", "results/job/1", clip=clip)
+
+
+def test_the_index_chooses_a_family_of_videos(filming: ClipFamily) -> None:
+    assert isinstance(filming, Ltx2)
+    assert not isinstance(filming, Flux3)
+
+
+def test_videos_are_made_as_they_are_asked_for(filming: ClipFamily) -> None:
+    state = filming.encode(a_clip(), ClipInputs())
+    assert min(state.shape.canvas.size) <= 96
+    assert state.sigmas.tolist() == distilled(8).tolist()
+    draft = filming.draft(state)
+    assert float(filming.encode(a_clip(enhance="d"), ClipInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
+
+
+def test_a_model_of_videos_is_none_of_pictures(loaded: Family, filming: ClipFamily) -> None:
+    assert checkpoints.for_pictures(loaded) is loaded
+    with pytest.raises(CheckpointError, match="videos, not pictures"):
+        checkpoints.for_pictures(filming)
+
+
+def test_attention_is_tried_with_a_tiny_clip(filming: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        assert checkpoints.use_attention(filming, ["imaginary", "_native_math", "native"]) == "_native_math"
+    finally:
+        filming.transformer.reset_attention_backend()
+    monkeypatch.setattr(filming, "probe", lambda: torch.tensor([1.0, torch.nan]))
+    with pytest.raises(CheckpointError, match="not finite"):
+        checkpoints.use_attention(filming, ["native"])
+
+
+def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:
+    half = checkpoints.load("bundled/ltx2", device="cpu", dtype="bfloat16", render_side=64)
+    assert isinstance(half, ClipFamily)
+    assert half.transformer.dtype == torch.bfloat16
+    state = half.encode(a_clip(), ClipInputs(lead=np.zeros((9, 64, 64, 3), np.uint8)))
+    half.step(state)
+    for stream in (state.picture, state.sound):
+        assert stream.x.dtype == torch.float32
+        assert torch.isfinite(stream.x).all()
+    assert len(next(half.frames(state))) == 9
+    assert half.heard(state).samples.dtype == np.float32

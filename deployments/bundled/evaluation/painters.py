@@ -54,7 +54,7 @@ class ModelPainter:
             enlarge=self._service.enlarge,
         )
         self._engine = Engine(
-            DiffusionBackend(family, self._store),
+            DiffusionBackend(checkpoints.for_pictures(family), self._store),
             max_running=self._service.max_running,
             max_batch=self._service.max_batch,
         )

@@ -7,6 +7,7 @@ from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_j
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
+from deployments.engine.precedence import Precedence
 from deployments.engine.ticket import Ticket
 
 
@@ -20,6 +21,7 @@ class Bench:
         max_running: int = 16,
         max_batch: int = 8,
         preview_every: float | None = None,
+        precedence: Precedence | None = None,
     ) -> None:
         self.backend = backend
         self.heard: dict[str, Listener] = {}
@@ -29,6 +31,7 @@ class Bench:
             max_running=max_running,
             max_batch=max_batch,
             preview_every=preview_every,
+            precedence=precedence,
             clock=backend.clock,
             wall_clock=backend.clock,
         )

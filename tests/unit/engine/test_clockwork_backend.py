@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from footage_inspection import inspect
 from PIL import Image
 from simulated_backend import Listener, make_job
 
+from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.objects import ObjectStore
 from deployments.engine.clockwork_backend import ClockworkBackend, step_seconds
@@ -45,6 +48,19 @@ def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, sto
         assert (pixels == pixels[0, 0]).all()
         colours.append(tuple(pixels[0, 0]))
     assert colours[0] == colours[1] != colours[2]
+
+
+@pytest.mark.parametrize(("sound", "draft"), [(True, False), (False, True)])
+def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, sound: bool, draft: bool) -> None:
+    clip = Clip(frames=30, checkpoint="checkpoints/a", sound=sound, draft=draft)
+    heard = Listener()
+    engine.submit(replace(make_job("a"), clip=clip, output_format="mp4"), heard)
+    engine.run_until_idle()
+    done = heard.events[-1]
+    assert isinstance(done, Done)
+    made = inspect(store.get_blocking(done.output.key))
+    assert (made.frames, made.sound_codec is not None) == (30, sound)
+    assert (done.output.draft is not None) == draft
 
 
 def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:

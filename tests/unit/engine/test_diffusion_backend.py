@@ -21,7 +21,7 @@ JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return checkpoints.load("bundled/flux3", device="cpu")
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu"))
 
 
 @pytest.fixture

@@ -182,3 +182,23 @@ def test_settings_out_of_range_are_refused() -> None:
     for max_running, max_batch, preview_every in ((0, 1, None), (1, 0, None), (1, 1, 0.0), (1, 1, 1.5)):
         with pytest.raises(ValueError, match="max_running"):
             Bench(SimulatedBackend(), max_running=max_running, max_batch=max_batch, preview_every=preview_every)
+
+
+def test_a_device_is_claimed_while_there_is_work_and_asked_for_before_every_step() -> None:
+    said: list[str] = []
+
+    class Noted:
+        def claim(self) -> None:
+            said.append("claim")
+
+        def rest(self) -> None:
+            said.append("rest")
+
+        def wait(self) -> None:
+            said.append("wait")
+
+    bench = Bench(SimulatedBackend(), precedence=Noted())
+    bench.run(make_job("a", steps=3))
+    assert said[0] == "claim"
+    assert said[-1] == "rest"
+    assert said.count("wait") == len(bench.backend.named("step")) == 3

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from deployments import checkpoints
 from deployments.bundled.folders import CHECKPOINTS
 from deployments.bundled.training import batches, flux1, weights
 from deployments.bundled.training.batches import BUILDERS, batch_of, drawn_masks
@@ -80,7 +81,7 @@ def test_a_student_sees_what_the_family_sees(
     lesson = LESSONS[kind](Random(3), GRID, False)
     batch = BUILDERS.get(kind, batch_of)([lesson], GRID, Random(0))
     place = Placement(torch.device("cpu"), torch.float32, render_side=128)
-    family = family_of(published / checkpoint).load(published / checkpoint, place)
+    family = checkpoints.for_pictures(family_of(published / checkpoint).load(published / checkpoint, place))
     (state,) = family.encode([commission(kind, lesson, batch.channels)])
     assert isinstance(state, State)
     assert state.grid == GRID

@@ -1,4 +1,4 @@
-"""The deployment that holds one image model and its step engine."""
+"""The deployment that holds one model, of pictures or of videos, and its step engine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.clockwork_backend import ClockworkBackend, step_seconds
 from deployments.engine.loop import Engine
+from deployments.engine.precedence import precedence
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ _FAULTS = 20
 """So many jobs in a row that failed in a way nobody expected: the device is broken, not the jobs."""
 
 
-class ImageModel:
-    """Streams the events of a job; the picture itself goes straight to the object store.
+class MediaModel:
+    """Streams the events of a job; what is made goes straight to the object store.
 
     The event loop only passes events on. Loading, encoding, stepping and finishing happen in threads, so that health
     checks are answered whatever the model does.
@@ -91,7 +92,13 @@ async def _held(adapter_id: str) -> str:
 def _engine(spec: ModelSpec) -> Engine[Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
     backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
-    return Engine(backend, max_running=spec.max_running, max_batch=spec.max_batch, preview_every=spec.preview_every)
+    return Engine(
+        backend,
+        max_running=spec.max_running,
+        max_batch=spec.max_batch,
+        preview_every=spec.preview_every,
+        precedence=precedence(spec.sharing),
+    )
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any] | None:
@@ -110,7 +117,9 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
     import torch
 
     from deployments import checkpoints
+    from deployments.engine.clip_backend import ClipBackend
     from deployments.engine.diffusion_backend import DiffusionBackend
+    from deployments.families.clips import ClipFamily
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.
     torch.set_num_threads(spec.threads or os.cpu_count() or 1)
@@ -123,6 +132,11 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
         compile=spec.compile,
         render_side=spec.render_side,
         enlarge=spec.enlarge,
+        distilled=spec.distilled,
+        enhance_noise=spec.enhance_noise,
     )
     store = ObjectStore(spec.objects_url, spec.objects_options)
+    if isinstance(family, ClipFamily):
+        model = f"{spec.checkpoint}@{spec.revision or ''}"
+        return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads)
     return DiffusionBackend(family, store, spec.max_adapters, matting=spec.matting)

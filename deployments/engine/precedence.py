@@ -1,0 +1,99 @@
+"""Who goes first where several models share a device.
+
+Each model is a process of its own, so they meet at a lock on a file: those that go first hold it, together, as long as
+they have work; those that go last take no step meanwhile. The kernel frees the lock of a process that dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import Protocol
+
+from deployments.contract.model import Sharing
+
+_LOOK_EVERY_S = 0.01
+
+
+class Precedence(Protocol):
+    """The engine's loop thread calls these, and no other."""
+
+    def claim(self) -> None:
+        """There is work. Called again and again while there is."""
+        ...
+
+    def rest(self) -> None:
+        """There is none."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when a step may be taken."""
+        ...
+
+
+class Alone:
+    """Nobody is asked, nobody is told."""
+
+    def claim(self) -> None: ...
+    def rest(self) -> None: ...
+    def wait(self) -> None: ...
+
+
+class GoesFirst:
+    def __init__(self, file: Path) -> None:
+        self._lock = _opened(self, file)
+        self._claimed = False
+
+    def claim(self) -> None:
+        if not self._claimed:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            self._claimed = True
+
+    def rest(self) -> None:
+        if self._claimed:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._claimed = False
+
+    def wait(self) -> None: ...
+
+
+class GoesLast:
+    def __init__(self, file: Path, patience_s: float) -> None:
+        self._lock = _opened(self, file)
+        self._patience_s = patience_s
+
+    def claim(self) -> None: ...
+    def rest(self) -> None: ...
+
+    def wait(self) -> None:
+        """Not for ever: after `patience_s` a step is taken all the same, so that nobody starves."""
+        give_up = time.monotonic() + self._patience_s
+        while not self._free() and time.monotonic() < give_up:
+            time.sleep(_LOOK_EVERY_S)
+
+    def _free(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return True
+
+
+def precedence(sharing: Sharing | None, folder: Path | None = None) -> Precedence:
+    """The lock lies in `folder`, the system's for temporary files if none is given."""
+    if sharing is None:
+        return Alone()
+    file = (folder or Path(tempfile.gettempdir())) / f"gen-{os.getuid()}-{sharing.device}.lock"
+    return GoesFirst(file) if sharing.goes == "first" else GoesLast(file, sharing.patience_s)
+
+
+def _opened(owner: object, file: Path) -> int:
+    """A descriptor that lives as long as its owner, and its locks with it."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    weakref.finalize(owner, os.close, descriptor)
+    return descriptor

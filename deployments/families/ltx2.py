@@ -1,0 +1,245 @@
+"""LTX-2: clips with sound, from words, keyframes, the end of another clip, or a draft.
+
+Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a clip can wait, move and be
+taken up elsewhere between any two steps. What that pipeline can make is, bit by bit, the same, but for the noise
+levels of clips too large for its scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
+from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
+from torch import Tensor
+
+from deployments.contract.clip import Clip
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.engine.clip_state import ClipState, Stream, Words
+from deployments.families import ltx2_noise
+from deployments.families.base import CheckpointError, Placement
+from deployments.families.clip_shape import ClipShape, Scale, shape_of
+from deployments.families.clips import ClipInputs, Draft
+from deployments.families.ltx2_pictures import ClipPictures
+from deployments.families.ltx2_sound import ClipSound
+from deployments.families.pictures import Pixels
+from deployments.footage.sound import Sound
+
+MAX_TEXT = 1024
+_UPSAMPLER = "latent_upsampler"
+"""Folder of a checkpoint. Without it, a draft's latents are enlarged by interpolation."""
+
+
+class Ltx2:
+    def __init__(self, pipeline: Any, placement: Placement, upsampler: Any | None = None) -> None:
+        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device."""
+        self.transformer: Any = pipeline.transformer
+        self._pipeline = pipeline
+        self._upsampler = upsampler
+        self._device = placement.device
+        self._render_side = placement.render_side
+        self._distilled = placement.distilled
+        self._enhance_noise = placement.enhance_noise
+        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
+        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
+        self._text = min(MAX_TEXT, int(pipeline.tokenizer.model_max_length))
+
+    @classmethod
+    def load(cls, folder: Path, placement: Placement) -> Self:
+        try:
+            pipeline = LTX2ConditionPipeline.from_pretrained(
+                folder, dtype=placement.dtype, local_files_only=placement.local_only
+            )
+            upsampler: Any = None
+            if (folder / _UPSAMPLER).is_dir():
+                upsampler = LTX2LatentUpsamplerModel.from_pretrained(
+                    folder, subfolder=_UPSAMPLER, dtype=placement.dtype
+                )
+                upsampler.to(placement.device)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+        if pipeline.vae.config.timestep_conditioning:
+            raise CheckpointError(f"{folder}: a decoder that itself removes noise is not known here")
+        if int(pipeline.transformer.config.patch_size) != 1 or int(pipeline.transformer.config.patch_size_t) != 1:
+            raise CheckpointError(f"{folder}: tokens of several latents are not known here")
+        return cls(pipeline.to(placement.device), placement, upsampler)
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self._pictures.space, self._pictures.time, self._sound.per_second)
+
+    def shape(self, job: GenerationJob, lead: int) -> ClipShape:
+        """A draft is rendered at half the side that others are, so that enhancing it adds something."""
+        clip = _clip(job)
+        side = self._render_side
+        if side is not None and clip.draft:
+            side //= 2
+        return shape_of(job.width, job.height, lead=lead, frames=clip.frames, scale=self.scale, render_side=side)
+
+    @torch.inference_mode()
+    def encode(self, job: GenerationJob, inputs: ClipInputs) -> ClipState:
+        """The clip before its first step. Raises JobError for a draft of another kind of model."""
+        clip = _clip(job)
+        shape = self.shape(job, 0 if inputs.lead is None else len(inputs.lead))
+        generator = torch.Generator("cpu").manual_seed(job.seed)
+        begun = self._enlarged(inputs.draft, shape) if inputs.draft is not None else None
+        picture = self._pictures.stream(shape, inputs.lead, list(zip(clip.times, inputs.keyframes, strict=True)))
+        sound = self._sound.stream(shape, inputs.lead_sound)
+        sigmas = self._sigmas(job, picture.x.shape[1])
+        self._noise(picture, generator, sigmas[0], None if begun is None else self._pictures.tokens(begun.picture))
+        self._noise(sound, generator, sigmas[0], None if begun is None else self._sound.tokens(begun.sound))
+        return ClipState(
+            job=job,
+            shape=shape,
+            picture=picture,
+            sound=sound,
+            words=self._words(job),
+            sigmas=sigmas,
+            chunks=self._pictures.chunks(shape),
+        )
+
+    @torch.inference_mode()
+    def step(self, state: ClipState) -> None:
+        """One denoising step. Raises OutOfMemory, and nothing has changed then."""
+        sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
+        picture, sound = self._arrivals(state, sigma.to(self._device))
+        moved = [
+            stream.x + (following - sigma) * ((stream.x - arrival) / sigma)
+            for stream, arrival in ((state.picture, picture), (state.sound, sound))
+        ]
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        state.picture.x, state.sound.x = moved
+        state.estimate = picture
+        state.i += 1
+
+    @torch.inference_mode()
+    def frames(self, state: ClipState) -> Iterator[Pixels]:
+        """The new frames, in `state.chunks` parts, each (F, height, width, 3) of the rendered frame's size."""
+        return self._pictures.decoded(state.shape, state.picture.x)
+
+    @torch.inference_mode()
+    def heard(self, state: ClipState) -> Sound:
+        """What is to be heard with the new frames."""
+        return self._sound.decoded(state.shape, state.sound.x)
+
+    @torch.inference_mode()
+    def still(self, state: ClipState) -> Pixels | None:
+        """The first new frame, as far as it can be seen by now; None before the first step."""
+        return None if state.estimate is None else self._pictures.still(state.shape, state.estimate)
+
+    def draft(self, state: ClipState) -> Draft:
+        """What another pass can begin from."""
+        return Draft(
+            self._pictures.latents(state.shape, state.picture.x), self._sound.latents(state.shape, state.sound.x)
+        )
+
+    def probe(self) -> Tensor:
+        """One step of a tiny clip: what is wrong with it is wrong with the checkpoint, or with where it runs."""
+        side = 2 * self.scale.space
+        job = GenerationJob(
+            id="probe",
+            attempt=0,
+            prompt="a probe",
+            width=side,
+            height=side,
+            steps=1,
+            seed=0,
+            output_format="mp4",
+            output_prefix="probe",
+            clip=Clip(frames=1, checkpoint="probe"),
+        )
+        state = self.encode(job, ClipInputs())
+        self.step(state)
+        return state.picture.x
+
+    def _arrivals(self, state: ClipState, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Where picture and sound seem to be heading, (1, N, C) float32 each; what is given stays as it is."""
+        picture, sound, words = state.picture, state.sound, state.words
+        rows = len(words.mask)
+        time = sigma * self.transformer.config.timestep_scale_multiplier
+        v_picture, v_sound = self.transformer(
+            hidden_states=picture.x.to(self.transformer.dtype).expand(rows, -1, -1),
+            audio_hidden_states=sound.x.to(self.transformer.dtype).expand(rows, -1, -1),
+            encoder_hidden_states=words.for_picture,
+            audio_encoder_hidden_states=words.for_sound,
+            timestep=(time * (1 - picture.known[..., 0])).expand(rows, -1),
+            audio_timestep=_sound_times(state, time).expand(rows, -1),
+            sigma=time.expand(rows),
+            audio_sigma=time.expand(rows),
+            encoder_attention_mask=words.mask,
+            audio_encoder_attention_mask=words.mask,
+            video_coords=picture.places.expand(rows, -1, -1, -1),
+            audio_coords=sound.places.expand(rows, -1, -1, -1),
+            use_cross_timestep=bool(self.transformer.config.cross_attn_mod),
+            return_dict=False,
+        )
+        return (
+            _arrival(picture, v_picture.float(), sigma, state.job.guidance),
+            _arrival(sound, v_sound.float(), sigma, state.job.guidance),
+        )
+
+    def _words(self, job: GenerationJob) -> Words:
+        guided = job.guidance is not None and job.guidance > 1
+        texts = ["", job.prompt] if guided else [job.prompt]
+        embeddings, mask, _, _ = self._pipeline.encode_prompt(
+            texts, do_classifier_free_guidance=False, max_sequence_length=self._text, device=self._device
+        )
+        return Words(*self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side))
+
+    def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
+        if _clip(job).enhance is not None:
+            return ltx2_noise.enhancing(job.steps, self._enhance_noise)
+        if self._distilled:
+            return ltx2_noise.distilled(job.steps)
+        return ltx2_noise.scheduled(self._pipeline.scheduler, job.steps, tokens)
+
+    def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, begun: Tensor | None) -> None:
+        """Puts noise of level `sigma` over what is not given. Drawn on the CPU: a seed means the same everywhere."""
+        noise = torch.randn(stream.x.shape, generator=generator, dtype=torch.float32).to(self._device)
+        if begun is not None:
+            stream.x[:, : begun.shape[1]] = torch.where(
+                stream.known[:, : begun.shape[1]] > 0, stream.given[:, : begun.shape[1]], begun
+            )
+        level = (1 - stream.known) * float(sigma)
+        stream.x = noise * level + stream.x * (1 - level)
+
+    def _enlarged(self, draft: Draft, shape: ClipShape) -> Draft:
+        """The draft's picture in the shape of this clip."""
+        fits = draft.picture.ndim == 5 and draft.picture.shape[:3] == (1, self._pictures.channels, shape.latents)
+        if not fits or tuple(draft.sound.shape) != self._sound.latent_shape(shape):
+            raise JobError("the draft was made by another model: make it again")
+        picture = draft.picture.to(self._device)
+        if self._upsampler is not None:
+            picture = self._upsampler(picture.to(self._upsampler.dtype)).float()
+        if tuple(picture.shape[2:]) != shape.grid:
+            picture = F.interpolate(picture, size=shape.grid, mode="trilinear", align_corners=False)
+        return Draft(picture, draft.sound.to(self._device))
+
+
+def _clip(job: GenerationJob) -> Clip:
+    if job.clip is None:
+        raise JobError("this model makes videos, not pictures")
+    return job.clip
+
+
+def _sound_times(state: ClipState, time: Tensor) -> Tensor:
+    """(1, N), or (1, 1) where none can be known: the last bits depend on it, and the stock pipeline has it so."""
+    if state.shape.lead == 0:
+        return time.view(1, 1)
+    return time * (1 - state.sound.known[..., 0])
+
+
+def _arrival(stream: Stream, velocity: Tensor, sigma: Tensor, guidance: float | None) -> Tensor:
+    """(1 or 2, N, C) velocities to where they lead, (1, N, C)."""
+    arrival = stream.x - sigma * velocity
+    if len(velocity) == 2:
+        assert guidance is not None
+        unguided, guided = arrival.split(1)
+        arrival = guided + (guidance - 1) * (guided - unguided)
+    return torch.where(stream.known > 0, stream.given, arrival)

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
+from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
+
+from deployments.bundled.folders import CHECKPOINTS
+from deployments.contract.clip import FPS, Clip
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.engine.clip_state import ClipState
+from deployments.families.base import CheckpointError, Placement
+from deployments.families.clips import ClipFamily, ClipInputs, Draft
+from deployments.families.ltx2 import Ltx2
+from deployments.families.pictures import Pixels
+from deployments.footage.sound import Sound
+
+CHECKPOINT = CHECKPOINTS / "ltx2"
+WIDTH, HEIGHT = 96, 64
+
+
+def placement(render_side: int | None = None, distilled: bool = False) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side, distilled=distilled)
+
+
+@pytest.fixture(scope="module")
+def stock() -> Any:
+    """The bundled one with random weights: all inputs matter to them, whatever others have learned."""
+    pipeline: Any = LTX2ConditionPipeline.from_pretrained(CHECKPOINT, dtype=torch.float32, local_files_only=True)
+    torch.manual_seed(0)
+    pipeline.transformer = type(pipeline.transformer).from_config(pipeline.transformer.config).eval()
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def family(stock: Any) -> Ltx2:
+    return Ltx2(stock, placement())
+
+
+def a_job(frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **clip: Any) -> GenerationJob:
+    return GenerationJob(
+        id="job",
+        attempt=1,
+        prompt="a red circle moves to the right",
+        width=WIDTH,
+        height=HEIGHT,
+        steps=steps,
+        seed=seed,
+        output_format="mp4",
+        output_prefix="results/job/1",
+        guidance=guidance,
+        clip=Clip(frames=frames, checkpoint="checkpoints/job", **clip),
+    )
+
+
+def noise(seed: int, *shape: int) -> Pixels:
+    return np.random.default_rng(seed).integers(0, 256, (*shape, 3), dtype=np.uint8)
+
+
+def denoised(family: Ltx2, job: GenerationJob, inputs: ClipInputs | None = None) -> ClipState:
+    state = family.encode(job, inputs or ClipInputs())
+    while not state.denoised:
+        family.step(state)
+    return state
+
+
+def from_stock(pipeline: Any, job: GenerationJob, conditions: list[LTX2VideoCondition] | None) -> Draft:
+    assert job.clip is not None
+    guidance = 1.0 if job.guidance is None else job.guidance
+    picture, sound = pipeline(
+        conditions=conditions,
+        prompt=job.prompt,
+        width=job.width,
+        height=job.height,
+        num_frames=job.clip.frames,
+        frame_rate=float(FPS),
+        num_inference_steps=job.steps,
+        guidance_scale=guidance,
+        audio_guidance_scale=guidance,
+        stg_scale=0.0,
+        audio_stg_scale=0.0,
+        modality_scale=1.0,
+        audio_modality_scale=1.0,
+        guidance_rescale=0.0,
+        audio_guidance_rescale=0.0,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        use_cross_timestep=bool(pipeline.transformer.config.cross_attn_mod),
+        max_sequence_length=min(1024, pipeline.tokenizer.model_max_length),
+        output_type="latent",
+        return_dict=False,
+    )
+    return Draft(picture, sound)
+
+
+def test_the_family_is_what_backends_expect(family: Ltx2) -> None:
+    assert isinstance(family, ClipFamily)
+
+
+@pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (9, 2, 1.0), (25, 3, 2.0), (17, 2, 4.5)])
+def test_a_clip_from_words_is_the_stock_pipelines(
+    stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
+) -> None:
+    job = a_job(frames, steps, guidance)
+    mine, theirs = family.draft(denoised(family, job)), from_stock(stock, job, None)
+    assert torch.equal(mine.picture, theirs.picture)
+    assert torch.equal(mine.sound, theirs.sound)
+
+
+@pytest.mark.parametrize("guidance", [None, 2.0])
+@pytest.mark.parametrize("frames_at", [(0,), (9,), (0, 17), (1, 9)])
+def test_a_clip_from_keyframes_is_the_stock_pipelines(
+    stock: Any, family: Ltx2, frames_at: tuple[int, ...], guidance: float | None
+) -> None:
+    """At the first frame, and where the stock pipeline can place others: behind whole latents."""
+    time = stock.vae.temporal_compression_ratio
+    job = a_job(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
+    pictures = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
+    indices = [0 if frame == 0 else (frame - 1) // time + 1 for frame in frames_at]
+    conditions = [LTX2VideoCondition(frames=p, index=i, crf=0) for p, i in zip(pictures, indices, strict=True)]
+    mine, theirs = family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions)
+    assert torch.equal(mine.picture, theirs.picture)
+    assert torch.equal(mine.sound, theirs.sound)
+
+
+def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
+    """Without the sound, which that one can't be given."""
+    job, lead = a_job(frames=16), noise(0, 9, HEIGHT, WIDTH)
+    mine = denoised(family, job, ClipInputs(lead=lead))
+    theirs = from_stock(stock, a_job(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
+    # The last bits depend on whether the sound has one time, or as many as it has tokens.
+    assert torch.allclose(family.draft(mine).picture, theirs.picture, atol=1e-4)
+    assert torch.allclose(family.draft(mine).sound, theirs.sound, atol=1e-4)
+    assert len(np.concatenate(list(family.frames(mine)))) == 16
+
+
+def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
+    state = family.encode(
+        a_job(frames=16, times=(0.25,)),
+        ClipInputs(
+            keyframes=(noise(1, HEIGHT, WIDTH),), lead=noise(0, 9, HEIGHT, WIDTH), lead_sound=a_sine(seconds=9 / FPS)
+        ),
+    )
+    streams = (state.picture, state.sound)
+    known = [stream.known[0, :, 0] > 0 for stream in streams]
+    before = [stream.x.clone() for stream in streams]
+    while not state.denoised:
+        family.step(state)
+    for stream, given, x in zip(streams, known, before, strict=True):
+        assert given.any()
+        assert torch.equal(stream.x[:, given], x[:, given])
+        assert torch.equal(stream.x[:, given], stream.given[:, given])
+        assert not torch.isclose(stream.x[:, ~given], x[:, ~given]).any(-1).all()
+
+
+def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Sound:
+    samples = 0.5 * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
+    return Sound(samples.astype(np.float32), rate)
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"guidance": 3.0}, {"steps": 2}])
+def test_seed_guidance_and_steps_matter(family: Ltx2, change: dict[str, Any]) -> None:
+    changed = denoised(family, a_job(**change)).picture.x
+    assert not torch.allclose(denoised(family, a_job()).picture.x, changed, atol=1e-3)
+
+
+def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = family.encode(a_job(), ClipInputs())
+    family.step(state)
+    before = (state.picture.x, state.sound.x, state.estimate, state.i)
+
+    def exhausted(**_: object) -> None:
+        raise torch.OutOfMemoryError("too much")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(family.transformer, "forward", exhausted)
+        with pytest.raises(torch.OutOfMemoryError):
+            family.step(state)
+    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.estimate, state.i), strict=True))
+
+
+def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
+    state = Ltx2(stock, placement(distilled=True)).encode(a_job(steps=8), ClipInputs())
+    assert state.sigmas.tolist() == pytest.approx(
+        [1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875, 0.0]
+    )
+
+
+def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
+    family = Ltx2(stock, placement(render_side=128))
+    full, draft = family.shape(a_job(), lead=0), family.shape(a_job(draft=True), lead=0)
+    assert min(full.canvas.size) == 128
+    assert min(draft.canvas.size) == 64
+    assert Ltx2(stock, placement()).shape(a_job(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
+
+
+def plain(seed: int, like: Draft) -> Draft:
+    """Without differences between places, so that enlarging it changes nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    picture = torch.randn((*like.picture.shape[:3], 1, 1), generator=generator)
+    return Draft(picture.expand_as(like.picture), torch.randn(like.sound.shape, generator=generator))
+
+
+def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
+    family = Ltx2(stock, placement(render_side=128))
+    like = family.draft(family.encode(a_job(draft=True), ClipInputs()))
+    drafts = [plain(seed, like) for seed in (1, 2)]
+    states = [family.encode(a_job(enhance="d"), ClipInputs(draft=draft)) for draft in drafts]
+    first, second = (family.draft(state) for state in states)
+    assert states[0].shape.grid[1:] > tuple(like.picture.shape[3:])
+    sigma = float(states[0].sigmas[0])
+    assert 0.5 < sigma < 1
+    seen = (1 - sigma) * (drafts[0].picture - drafts[1].picture)[..., :1, :1]
+    assert torch.allclose(first.picture - second.picture, seen.expand_as(first.picture), atol=1e-4)
+    assert torch.allclose(first.sound - second.sound, (1 - sigma) * (drafts[0].sound - drafts[1].sound), atol=1e-4)
+    other = family.draft(family.encode(a_job(enhance="d", seed=8), ClipInputs(draft=drafts[0])))
+    assert not torch.allclose(first.picture, other.picture, atol=0.1)
+
+
+def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
+    """What is on the left stays there."""
+    like = family.draft(family.encode(a_job(), ClipInputs()))
+    dark, bright = torch.zeros_like(like.picture[..., :1, :2]), torch.zeros_like(like.picture[..., :1, :2])
+    bright[..., 0] = 1
+    states = [family.encode(a_job(enhance="d"), ClipInputs(draft=Draft(p, like.sound))) for p in (bright, dark)]
+    lit, unlit = (family.draft(state).picture for state in states)
+    columns = (lit - unlit).mean((0, 1, 2, 3))
+    assert (columns.diff() < 1e-5).all()
+    assert columns[0] > columns[-1] + 0.01
+
+
+def test_what_is_given_is_not_taken_from_the_draft(family: Ltx2) -> None:
+    like = family.draft(family.encode(a_job(), ClipInputs()))
+    job = a_job(enhance="d", times=(0.0,))
+    state = family.encode(job, ClipInputs((noise(1, HEIGHT, WIDTH),), draft=plain(1, like)))
+    given = state.picture.known[0, :, 0] > 0
+    assert given.any()
+    assert torch.equal(state.picture.x[:, given], state.picture.given[:, given])
+
+
+def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
+    draft = family.draft(denoised(family, a_job(draft=True)))
+    cut = Draft(draft.picture[:, :-1], draft.sound)
+    with pytest.raises(JobError, match="another model"):
+        family.encode(a_job(enhance="d"), ClipInputs(draft=cut))
+    with pytest.raises(JobError, match="another model"):
+        family.encode(a_job(frames=17, enhance="d"), ClipInputs(draft=draft))
+    with pytest.raises(JobError, match="another model"):
+        family.encode(a_job(enhance="d"), ClipInputs(draft=Draft(draft.picture, draft.sound[:, :, :-1])))
+
+
+def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
+    stock: Any, family: Ltx2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = int(stock.transformer.config.in_channels)
+    upsampler: Any = LTX2LatentUpsamplerModel(in_channels=channels, mid_channels=32, num_blocks_per_stage=1)
+    folder = tmp_path / "ltx2"
+    shutil.copytree(CHECKPOINT, folder)
+    upsampler.save_pretrained(folder / "latent_upsampler")
+    enlarging = Ltx2.load(folder, placement())
+    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(a_job(), ClipInputs())).sound)
+    job = a_job(enhance="d", steps=3)
+    state, plain = (each.encode(job, ClipInputs(draft=small)) for each in (enlarging, family))
+    assert state.picture.x.shape == plain.picture.x.shape
+    assert torch.isfinite(state.picture.x).all()
+    assert not torch.equal(state.picture.x, plain.picture.x)
+    (folder / "latent_upsampler" / "config.json").unlink()
+    with pytest.raises(CheckpointError):
+        Ltx2.load(folder, placement())
+
+
+@pytest.mark.parametrize("lead", [0, 9])
+def test_a_still_becomes_the_first_new_frame(family: Ltx2, lead: int) -> None:
+    state = family.encode(a_job(frames=16), ClipInputs(lead=noise(0, lead, HEIGHT, WIDTH) if lead else None))
+    assert family.still(state) is None
+    family.step(state)
+    early = family.still(state)
+    assert early is not None
+    assert early.shape == (HEIGHT, WIDTH, 3)
+    while not state.denoised:
+        family.step(state)
+    late, first = family.still(state), next(family.frames(state))[0]
+    assert late is not None
+    assert np.abs(late.astype(int) - first).max() <= 2
+    assert np.abs(early.astype(int) - first).mean() > np.abs(late.astype(int) - first).mean()
+
+
+def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
+    job = GenerationJob("job", 1, "a circle", 64, 64, 2, 1, "png", "results/job/1")
+    with pytest.raises(JobError, match="videos"):
+        family.encode(job, ClipInputs())
+
+
+@pytest.mark.parametrize("terminal", [None, 0.1])
+def test_a_probe_is_finite_with_every_schedule(stock: Any, terminal: float | None) -> None:
+    kept = stock.scheduler
+    try:
+        stock.scheduler = type(kept).from_config(kept.config, shift_terminal=terminal)
+        assert torch.isfinite(Ltx2(stock, placement()).probe()).all()
+    finally:
+        stock.scheduler = kept
+
+
+def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(CHECKPOINT, tmp_path / "ltx2")
+    shutil.rmtree(tmp_path / "ltx2" / "vocoder")
+    with pytest.raises(CheckpointError, match="loaded"):
+        Ltx2.load(tmp_path / "ltx2", placement())
+
+
+@pytest.mark.parametrize(
+    ("component", "fields", "reason"),
+    [
+        ("vae", {"timestep_conditioning": True}, "removes noise"),
+        ("transformer", {"patch_size": 2}, "several latents"),
+    ],
+)
+def test_a_checkpoint_of_a_kind_not_known_here_is_refused(
+    family: Ltx2, monkeypatch: pytest.MonkeyPatch, stock: Any, component: str, fields: dict[str, Any], reason: str
+) -> None:
+    model = getattr(stock, component)
+    changed = type(model.config)({**model.config, **fields})
+    monkeypatch.setattr(model, "_internal_dict", changed)
+    monkeypatch.setattr(LTX2ConditionPipeline, "from_pretrained", lambda *_, **__: stock)
+    with pytest.raises(CheckpointError, match=reason):
+        Ltx2.load(CHECKPOINT, placement())
