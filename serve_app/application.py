@@ -12,7 +12,7 @@ from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
 from deployments.contract.thresholds import Thresholds
-from deployments.image_model import ImageModel
+from deployments.media_model import MediaModel
 from deployments.moderator import Moderator
 from deployments.prompt_rewriter import PromptRewriter
 from serve_app import catalog as catalogs
@@ -138,6 +138,8 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         checkpoint=chosen.checkpoint or model.checkpoint,
         revision=None if chosen.checkpoint else model.revision,
         matting=(chosen.matting or model.matting).spec(),
+        sharing=chosen.sharing.spec() if chosen.sharing else None,
+        distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
         objects_options=settings.objects.options,
         attention=tuple(chosen.attention),
@@ -150,6 +152,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "render_side",
                 "enlarge",
                 "preview_every",
+                "enhance_noise",
                 "max_running",
                 "max_batch",
                 "step_limit_s",
@@ -158,7 +161,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         ),
     )
     return _deployment(
-        ImageModel,
+        MediaModel,
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import TypeAlias, TypeVar, get_args
+from typing import TypeAlias, TypeVar
 
 import yaml
 from pydantic import Field, model_validator
@@ -26,16 +26,24 @@ Recipes: TypeAlias = Mapping[str, Recipe]
 
 
 class Price(Section):
-    """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input."""
+    """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input.
+
+    `per_second` makes the price of output that of one second of it.
+    """
 
     first: float = Field(ge=0)
     out: float = Field(default=0, ge=0)
     input: float = Field(default=0, ge=0)
+    per_second: bool = False
 
-    def millicredits(self, output_pixels: int, input_pixels: int) -> int:
-        """`first + max(0, out_mp - 1) * out + in_mp * input`, megapixels (2^20 pixels) rounded up to whole ones."""
+    def millicredits(self, output_pixels: int, input_pixels: int, seconds: int = 1) -> int:
+        """`first + max(0, out_mp - 1) * out + in_mp * input`, megapixels (2^20 pixels) rounded up to whole ones.
+
+        The first two times `seconds`, where the price is one of a second.
+        """
         out_mp, in_mp = billed_megapixels(output_pixels), billed_megapixels(input_pixels)
-        return round(1000 * (self.first + max(0, out_mp - 1) * self.out + in_mp * self.input))
+        output = self.first + max(0, out_mp - 1) * self.out
+        return round(1000 * (output * (seconds if self.per_second else 1) + in_mp * self.input))
 
 
 class Safety(Section):
@@ -105,8 +113,7 @@ class Endpoint(Section):
     @property
     def highest_tolerance(self) -> int:
         """Of safety, that requests of this form can name: more can't be approved."""
-        schema = self.request_type.model_json_schema()["properties"]["safety_tolerance"]
-        return max(each["maximum"] for each in schema["anyOf"] if "maximum" in each)
+        return self.request_type.highest_tolerance()
 
     @property
     def models(self) -> set[str]:
@@ -143,10 +150,11 @@ class Endpoint(Section):
             raise ValueError(f"request must be one of {sorted(REQUESTS)}")
         if self.safety.approved > self.highest_tolerance:
             raise ValueError(f"safety.approved must be at most {self.highest_tolerance}, which requests can name")
-        field = REQUESTS[self.request].model_fields.get("mode")
-        named = set() if field is None else set(get_args(field.annotation))
-        if named != set(self.modes):
-            raise ValueError(f"modes must be {sorted(named)}, which requests of this form name")
+        form = REQUESTS[self.request]
+        if set(form.modes) != set(self.modes):
+            raise ValueError(f"modes must be {sorted(form.modes)}, between which requests of this form choose")
+        if self.finetuned is not None and not form.tunable:
+            raise ValueError("finetuned: requests of this form take no tuned models")
         return self
 
 
@@ -158,6 +166,8 @@ class Model(Section):
     steps: int | None = Field(default=None, ge=1)
     """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
     guidance: float | None = None
+    distilled: bool = False
+    """Of a video model: whether it was made for a few noise levels, which it then gets."""
     matting: MattingSettings = MattingSettings()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -46,12 +47,11 @@ class Dispatcher:
         objects = ObjectStore(settings.objects_url, settings.objects.options)
         rewrite = rewriter.rewrite.remote if rewriter else None
         gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
-        self._lanes = {
-            name: Lane(
-                name, owner, self._store, Means(_caller(handle), patience, rewrite, gate), chosen, settings.model(name)
-            )
-            for name, handle in models.items()
-        }
+        self._lanes: dict[str, Lane] = {}
+        for name, handle in models.items():
+            model = settings.model(name)
+            means = Means(_caller(handle), replace(patience, run_s=model.run_s), rewrite, gate, objects)
+            self._lanes[name] = Lane(name, owner, self._store, means, chosen, model)
         self._upkeep = Upkeep(self._store, objects, list(models))
         self._drain_s = settings.dispatcher.drain_s
         self._loops = Loops(

@@ -10,21 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
 from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
-from deployments.contract.job import Adapter, GenerationJob, Output
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Tolerance
-from serve_app.media.geometry import RATIOS, size_for
-from serve_app.media.ratio_words import ratio_from_prompt
+from serve_app.jobs import checkpoint_of, job_of, result_of
 from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
-from serve_app.requests.layout import caption, parse_layout
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_RATIO = "16:9"
 MODERATION_REASONS = "Moderation Reasons"
 UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
@@ -78,21 +77,29 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that."""
+    """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that.
+
+    `run_s` from the first start of work to the end, all attempts together; None: what the store allows any task.
+    """
 
     start_s: float
     stall_s: float
     rewrite_s: float = 10.0
+    run_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What work on a task is done with: the model, and where there are, the rewriter of prompts and moderation."""
+    """What work on a task is done with: the model, and where there are, the rewriter of prompts and moderation.
+
+    In `objects` models keep how far they are with a video, which is deleted with its end.
+    """
 
     call: Callable[[GenerationJob], Stream]
     patience: Patience
     rewrite: Callable[[str, int], Awaitable[str]] | None = None
     gate: Gate | None = None
+    objects: ObjectStore | None = None
 
 
 async def carry_out(
@@ -108,19 +115,28 @@ async def carry_out(
     Returns once the outcome is published. Raises the exceptions above, and whatever the stream raises; then
     nothing was published, and the caller gives the task back.
     """
-    work = _Work(flight, store)
+    work = _Work(flight, store, means.patience.run_s)
     try:
-        if await _is_refused(work, means.gate, draining):
-            return
-        job = await _decide(work, means, on_change)
-        if draining():
-            raise NotStarted
-        flight.stream = means.call(job)
-        await _follow(work, job, means, on_change, draining)
+        if not await _is_refused(work, means.gate, draining):
+            job = await _decide(work, means, on_change)
+            if draining():
+                raise NotStarted
+            flight.stream = means.call(job)
+            await _follow(work, job, means, on_change, draining)
     except Unjudged:
         await work.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
     except Leaving:
         raise OutOfReach("the moderator") from None
+    if means.objects is not None and work.spec.get("clip"):
+        await _forget_checkpoint(means.objects, flight.lease.id)
+
+
+async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
+    """What can't be deleted now is found later: see Upkeep."""
+    try:
+        await objects.delete([checkpoint_of(task_id)])
+    except (BaseError, OSError) as problem:
+        logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
 
 
 async def _is_refused(work: _Work, gate: Gate | None, draining: Callable[[], bool]) -> bool:
@@ -128,8 +144,8 @@ async def _is_refused(work: _Work, gate: Gate | None, draining: Callable[[], boo
     if gate is None:
         return False
     spec = work.spec
-    pictures = [*spec["references"], *(spec[role] for role in ("control", "image_prompt") if spec.get(role))]
-    reasons = await gate.request(spec["prompt"], pictures, work.tolerance, draining)
+    single = [spec[role] for role in ("control", "image_prompt", "start_video") if spec.get(role)]
+    reasons = await gate.request(spec["prompt"], [*spec["references"], *single], work.tolerance, draining)
     if reasons:
         await work.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
     return bool(reasons)
@@ -171,55 +187,32 @@ async def _end(
     work: _Work, job: GenerationJob, output: Output, gate: Gate | None, draining: Callable[[], bool]
 ) -> None:
     """Publishes the result, if it may be shown."""
-    result = _result(work.flight, job, output)
+    result = result_of(job, output, work.flight.work_began)
     if gate is not None:
         reasons = await gate.output(output.key, work.tolerance, draining)
         if reasons:
-            await gate.discard(output.key)
+            await gate.discard(*filter(None, (output.key, output.draft)))
             await work.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
             return
         result["key"] = await gate.release(output.key)
+        if draft := result.get("draft"):
+            draft["key"] = await gate.release(draft["key"])
     await work.publish(Status.READY, result=result)
 
 
 async def _decide(work: _Work, means: Means, on_rewriting: Callable[[], None]) -> GenerationJob:
-    """Fills in what submission left open: the final prompt, and the ratio of a text-to-image request."""
+    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
     flight, spec = work.flight, work.spec
-    prompt, width, height = spec["prompt"], spec["width"], spec["height"]
+    prompt = spec["prompt"]
     rewrite = means.rewrite if spec.get("rewrite") else None
-    if rewrite is not None or width is None:
+    if rewrite is not None or spec["width"] is None:
         await work.advance(Status.REASONING)
     if rewrite is not None:
         flight.rewriting = True
         on_rewriting()
         prompt = await _rewritten(rewrite, prompt, spec["seed"], means.patience.rewrite_s)
         flight.rewriting = False
-    if width is None:
-        ratio = ratio_from_prompt(caption(spec["prompt"])) or DEFAULT_RATIO
-        width, height = size_for(RATIOS[ratio], spec["area"])
-    canny = spec.get("canny")
-    return GenerationJob(
-        id=flight.lease.id,
-        attempt=flight.lease.attempt,
-        prompt=prompt,
-        width=width,
-        height=height,
-        steps=spec["steps"],
-        seed=spec["seed"],
-        output_format=spec["output_format"],
-        output_prefix=f"{RESULTS if means.gate is None else UNJUDGED}{flight.lease.id}/{flight.lease.attempt}",
-        references=tuple(spec["references"]),
-        layout=parse_layout(spec["prompt"]) if spec.get("structured") else (),
-        isolated=flight.lease.isolated,
-        guidance=spec.get("guidance"),
-        guidance_interval=spec.get("guidance_interval"),
-        mask=spec.get("mask"),
-        control=spec.get("control"),
-        canny=None if canny is None else (canny[0], canny[1]),
-        image_prompt=spec.get("image_prompt"),
-        transparent=spec.get("transparent", False),
-        adapter=Adapter(**spec["adapter"]) if spec.get("adapter") else None,
-    )
+    return job_of(spec, flight.lease, prompt, RESULTS if means.gate is None else UNJUDGED)
 
 
 async def _rewritten(rewrite: Callable[[str, int], Awaitable[str]], prompt: str, seed: int, patience_s: float) -> str:
@@ -246,33 +239,22 @@ async def _events(flight: Flight, patience: Patience) -> AsyncIterator[Event]:
             raise (WorkerLost("the stream stalled") if flight.started else NotStarted) from None
 
 
-def _result(flight: Flight, job: GenerationJob, output: Output) -> dict[str, Any]:
-    now = time.time()
-    return {
-        "key": output.key,
-        "prompt": job.prompt,
-        "seed": job.seed,
-        "start_time": round(flight.work_began, 3),
-        "end_time": round(now, 3),
-        "duration": round(now - flight.work_began, 3),
-    }
-
-
 class _Work:
     """A flight's writes to the store, each fenced by its attempt."""
 
-    def __init__(self, flight: Flight, store: TaskStore) -> None:
+    def __init__(self, flight: Flight, store: TaskStore, run_s: float | None) -> None:
         self.flight = flight
         self.spec: dict[str, Any] = json.loads(flight.lease.job)
         self.tolerance = Tolerance(self.spec.get("safety_tolerance", 0), self.spec.get("safety_ceilings", {}))
         self._store = store
+        self._run_s = run_s
         self._noted = 0.0
 
     async def advance(self, status: Status, **fields: Any) -> None:
         """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
         flight = self.flight
         try:
-            current = await self._store.advance(flight.lane, *flight.held, status, **fields)
+            current = await self._store.advance(flight.lane, *flight.held, status, run_s=self._run_s, **fields)
         except RedisError as problem:
             logger.warning("could not note progress of %s: %s", flight.lease.id, type(problem).__name__)
             return

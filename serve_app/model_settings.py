@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from deployments.contract.model import BACKENDS, MATTERS, Enlarge, MattingSpec, Precision
+from deployments.contract.model import BACKENDS, MATTERS, Enlarge, MattingSpec, Precision, Sharing
 from serve_app.section import Section
 
 
@@ -48,6 +48,18 @@ class MattingSettings(Section):
         return MattingSpec(**self.model_dump())
 
 
+class SharingSettings(Section):
+    """How a model shares a device with others of the same machine."""
+
+    device: str = Field(pattern="^[A-Za-z0-9_.-]+$")
+    """Any name, the same for all that share it."""
+    goes: Literal["first", "last"]
+    patience_s: float = Field(default=10.0, ge=0)
+
+    def spec(self) -> Sharing:
+        return Sharing(**self.model_dump())
+
+
 class ModelSettings(Section):
     backend: Backend | None = None
     checkpoint: str | None = None
@@ -64,8 +76,12 @@ class ModelSettings(Section):
     max_running: int = Field(default=8, ge=1)
     max_batch: int = Field(default=8, ge=1)
     step_limit_s: float = Field(default=120.0, gt=0)
+    run_s: float | None = Field(default=None, gt=0)
     max_adapters: int = Field(default=4, ge=1)
     matting: MattingSettings | None = None
+    sharing: SharingSettings | None = None
+    distilled: bool | None = None
+    enhance_noise: float = Field(default=0.909375, gt=0, le=1)
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     actor: dict[str, Any] = {"num_cpus": 0}
     health_check_period_s: float = Field(default=2.0, gt=0)

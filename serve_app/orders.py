@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import HTTPException
 
 from deployments.contract.thresholds import Tolerance, lowest
+from serve_app import drafts
 from serve_app.accounts.callers import Caller
 from serve_app.catalog import Endpoint, Recipes
+from serve_app.drafts import Draft, DraftProblem
 from serve_app.errors import Invalid
 from serve_app.media.geometry import megapixels
 from serve_app.media.guard import UrlGuard, UrlRefused
-from serve_app.media.inputs import BadImage, load_image
+from serve_app.media.inputs import BadImage, InputImage, load_image
+from serve_app.media.videos import BadVideo, InputVideo, load_video
 from serve_app.requests import GenerationRequest
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe
+from serve_app.requests.video import DraftEnhanceRequest
 from serve_app.services import Services
+
+Input: TypeAlias = tuple[str, InputImage | InputVideo]
+"""What it is to the model, named as in the job, and the thing itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     recipe: Recipe
-    pictures: list[Picture]
-    """Decoded, checked, and as the model is to get them."""
+    inputs: list[Input]
+    """Pictures, or a video: decoded, checked, and as the model is to get them."""
     plan: Plan
     price: int
     """Milli-credits."""
     tolerance: Tolerance
     adapter: dict[str, Any] | None
     """The tuned model that is asked for, as the job names it."""
+    draft: Draft | None = None
+    """What is to be made of it has the same inputs, which are stored already."""
 
     @property
     def input_mp(self) -> float:
@@ -52,10 +61,17 @@ async def checked(
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(services.guard, body)
     adapter = await _adapter(services, caller, recipe.model, body)
-    pictures = await _load_pictures(services.guard, body)
-    plan = body.plan([(image.width, image.height) for _, image in pictures]).completed(recipe)
-    price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels)
-    return Order(recipe, pictures, plan, price, tolerance, adapter)
+    inputs: list[Input] = [*await _load_pictures(services.guard, body), *await _load_video(services.guard, body)]
+    draft = None
+    sizes = [(each.width, each.height) for _, each in inputs]
+    if isinstance(body, DraftEnhanceRequest):
+        draft = await _draft(services, caller, name, body)
+        plan = body.plan(sizes, draft)
+    else:
+        plan = body.plan(sizes)
+    plan = plan.completed(recipe)
+    price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
+    return Order(recipe, inputs, plan, price, tolerance, adapter, draft)
 
 
 def _approved_level(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
@@ -85,6 +101,23 @@ async def _adapter(services: Services, caller: Caller, model: str, body: Generat
     if finetune is None or finetune.status != "Ready" or finetune.lane != model:
         raise HTTPException(400, "Finetune not found or not ready")
     return {"id": finetune.id, "key": finetune.key, "strength": strength}
+
+
+async def _draft(services: Services, caller: Caller, name: str, body: DraftEnhanceRequest) -> Draft:
+    try:
+        return await drafts.find(services.tasks, services.objects, caller.project.id, name, body.draft_cache)
+    except DraftProblem as problem:
+        raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
+
+
+async def _load_video(guard: UrlGuard, body: GenerationRequest) -> list[Input]:
+    sent = body.video_input()
+    if sent is None:
+        return []
+    try:
+        return [("start_video", await load_video(sent, guard))]
+    except BadVideo as problem:
+        raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
 
 
 async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Picture]:

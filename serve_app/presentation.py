@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -14,6 +16,8 @@ from serve_app.tasks.task import Status, Task
 
 Vocabulary = Literal["full", "basic"]
 _BASIC = {Status.REASONING, Status.GENERATING}
+_PRIVATE = {"key", "draft"}
+"""What a result holds for the service itself: where its objects are, and what is needed to go on from a draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,10 @@ class Presenter:
 
     objects: ObjectStore
     links: LinkSigner
-    life_s: float
-    """Of a signed link."""
+    image_life_s: float
+    """Of a signed link, like the following."""
+    video_life_s: float = 3600.0
+    """Of a video, and of a draft's latents."""
 
     async def body(self, task: Task, base: str, vocabulary: Vocabulary = "full") -> dict[str, Any]:
         """With links freshly signed, on the origin `base`."""
@@ -37,8 +43,7 @@ class Presenter:
             "preview": None,
         }
         if task.status is Status.READY and task.result is not None:
-            link = await self._link(task.result["key"], base)
-            body["result"] = {"sample": link, **{k: v for k, v in task.result.items() if k != "key" and v is not None}}
+            body["result"] = await self._result(task.result, base)
             body["progress"] = 1.0
         if task.preview is not None and not task.status.terminal:
             link = await self._link(task.preview["key"], base)
@@ -47,10 +52,18 @@ class Presenter:
             body["cost"] = task.cost / 1000
         return body
 
+    async def _result(self, stored: Mapping[str, Any], base: str) -> dict[str, Any]:
+        shown = {"sample": await self._link(stored["key"], base)}
+        if draft := stored.get("draft"):
+            shown["draft_cache"] = await self._link(draft["key"], base)
+        return shown | {name: value for name, value in stored.items() if name not in _PRIVATE and value is not None}
+
     async def _link(self, key: str, base: str) -> str:
+        is_picture = (mimetypes.guess_type(key)[0] or "").startswith("image/")
+        life_s = self.image_life_s if is_picture else self.video_life_s
         if self.objects.can_sign:
-            return await self.objects.sign(key, timedelta(seconds=self.life_s))
-        return base + self.links.sign(key, self.life_s, time.time())
+            return await self.objects.sign(key, timedelta(seconds=life_s))
+        return base + self.links.sign(key, life_s, time.time())
 
 
 def encoded(body: dict[str, Any]) -> bytes:

@@ -84,7 +84,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         audit=AuditLog(redis, prefix),
         objects=objects,
         links=links,
-        presenter=Presenter(objects, links, settings.links.image_life_s),
+        presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, settings.webhooks.policy()),
         sealer=sealer,
         guard=UrlGuard(settings.network.allow),

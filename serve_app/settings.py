@@ -54,6 +54,7 @@ class ObjectSettings(Section):
 
 class LinkSettings(Section):
     image_life_s: int = Field(default=600, ge=10)
+    video_life_s: int = Field(default=3600, ge=10)
 
 
 class TaskSettings(Section):

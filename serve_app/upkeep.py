@@ -9,6 +9,7 @@ import time
 from redis.exceptions import RedisError
 
 from deployments.contract.objects import ObjectStore
+from serve_app.jobs import CHECKPOINTS, checkpoint_of
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ class Upkeep:
                 logger.warning("ended %d tasks of %s that were past their deadline", expired, lane)
 
     async def sweep(self) -> None:
-        """Deletes the objects and records of tasks whose retention is over."""
+        """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
         while True:
+            await self._drop_checkpoints()
             ids = await self._store.sweep()
             while ids:
                 for task_id in ids:
@@ -64,3 +66,11 @@ class Upkeep:
                         await self._objects.delete_prefix(f"{place}/{task_id}")
                 ids = await self._store.sweep(ids)
             await asyncio.sleep(_SWEEP_EVERY_S)
+
+    async def _drop_checkpoints(self) -> None:
+        """Those of videos that will not go on: whoever ended them was not there to delete them, or they came later."""
+        for key in await self._objects.keys(CHECKPOINTS.rstrip("/")):
+            task_id = key.removeprefix(CHECKPOINTS).removesuffix(".safetensors")
+            task = await self._store.get(task_id)
+            if key == checkpoint_of(task_id) and (task is None or task.status.terminal):
+                await self._objects.delete([key])

@@ -23,6 +23,7 @@ class WebhookSender:
             ObjectStore(settings.objects_url, settings.objects.options),
             LinkSigner(await shared_secret(self._redis, prefix)),
             settings.links.image_life_s,
+            settings.links.video_life_s,
         )
         self._sender = Sender(
             Outbox(self._redis, prefix, settings.webhooks.policy()),

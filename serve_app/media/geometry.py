@@ -76,9 +76,9 @@ class PictureSize:
         return self.size or size_for(ratio, self.area)
 
 
-def size_for(ratio: Ratio, area: int) -> Size:
-    """The size of about `area` with about `ratio`, each side the nearest multiple of 16, at least 16."""
-    return Size(_nearest_on_grid(ratio * area), _nearest_on_grid(area / ratio))
+def size_for(ratio: Ratio, area: int, grid: int = GRID) -> Size:
+    """The size of about `area` with about `ratio`, each side the nearest multiple of `grid`, at least one."""
+    return Size(_nearest_on_grid(ratio * area, grid), _nearest_on_grid(area / ratio, grid))
 
 
 def nearest_ratio(ratio: Ratio) -> str:
@@ -152,7 +152,7 @@ def _exact(size: Size) -> PictureSize:
     return PictureSize(size.area, size)
 
 
-def _nearest_on_grid(square: Fraction) -> int:
-    """The multiple of `GRID` nearest to the square root of `square`, in whole numbers all the way."""
-    halves = isqrt(int(4 * square / GRID**2))
-    return max(1, (halves + 1) // 2) * GRID
+def _nearest_on_grid(square: Fraction, grid: int) -> int:
+    """The multiple of `grid` nearest to the square root of `square`, in whole numbers all the way."""
+    halves = isqrt(int(4 * square / grid**2))
+    return max(1, (halves + 1) // 2) * grid

@@ -83,10 +83,10 @@ class Gate:
             raise Leaving from problem
         return released
 
-    async def discard(self, key: str) -> None:
+    async def discard(self, *keys: str) -> None:
         """Deletes what did not pass. What can't be deleted now goes with the task's other objects."""
         try:
-            await self.objects.delete([key])
+            await self.objects.delete(keys)
         except (BaseError, OSError) as problem:
             logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
 

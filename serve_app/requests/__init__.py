@@ -11,6 +11,7 @@ from serve_app.requests.kontext import KontextRequest
 from serve_app.requests.outpainting import OutpaintingRequest
 from serve_app.requests.pro import ProRequest
 from serve_app.requests.try_on import TryOnV1Request, TryOnV2Request
+from serve_app.requests.video import VideoRequest
 
 REQUESTS: dict[str, type[GenerationRequest]] = {
     "image-klein": ImageKleinRequest,
@@ -26,6 +27,7 @@ REQUESTS: dict[str, type[GenerationRequest]] = {
     "vto-v1": TryOnV1Request,
     "vto-v2": TryOnV2Request,
     "deblur": DeblurRequest,
+    "video": VideoRequest,
 }
 
 __all__ = ["REQUESTS", "GenerationRequest"]

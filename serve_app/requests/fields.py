@@ -22,6 +22,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     SecretStr,
     Strict,
+    TypeAdapter,
     ValidationError,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -62,13 +63,15 @@ class NullIsUnset:
         return {"anyOf": [handler(schema), {"type": "null"}]}
 
 
-def located_error(field: str, kind: LiteralString, message: LiteralString, **context: Any) -> ValidationError:
-    """An error that a validator of a whole request raises, yet that names one field of it.
+def located_error(
+    field: str | tuple[str | int, ...], kind: LiteralString, message: LiteralString, **context: Any
+) -> ValidationError:
+    """An error that a validator of a whole request raises, yet that names one field of it, or a place in one.
 
     `message` may refer to the context by `{name}`.
     """
     problem = PydanticCustomError(kind, message, context or None)
-    details = InitErrorDetails(type=problem, loc=(field,), input=None)
+    details = InitErrorDetails(type=problem, loc=(field,) if isinstance(field, str) else field, input=None)
     return ValidationError.from_exception_data("request", [details], hide_input=True)
 
 
@@ -159,6 +162,10 @@ class GenerationRequest(BaseModel):
 
     image_fields: ClassVar[Mapping[str, Role]] = {}
     """The fields that hold pictures, each one picture or a list of them."""
+    modes: ClassVar[tuple[str, ...]] = ()
+    """All that `chosen_mode` may answer; none on endpoints that have one way only."""
+    tunable: ClassVar[bool] = True
+    """Whether there may be an endpoint that takes tuned models with it."""
 
     webhook_url: WebhookUrl | None = Field(
         default=None,
@@ -183,9 +190,17 @@ class GenerationRequest(BaseModel):
         default=None, description="How much is let through, 0 is strictest. None: the endpoint's default."
     )
 
+    @classmethod
+    def highest_tolerance(cls) -> int:
+        """Of safety, that a request can name."""
+        field = TypeAdapter(cls.model_fields["safety_tolerance"].rebuild_annotation())
+        return max(each["maximum"] for each in field.json_schema()["anyOf"] if "maximum" in each)
+
     @abstractmethod
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
         """What to make, given the width and height of each picture that `prepared` returned, in the same order.
+
+        Of the video, where there is one, they follow.
 
         A seed that was left out is drawn here, so plan a request once.
         """
@@ -208,6 +223,10 @@ class GenerationRequest(BaseModel):
             elif value is not None:
                 found.extend(SentPicture((name, str(index)), item, role) for index, item in enumerate(value))
         return found
+
+    def video_input(self) -> str | None:
+        """The video as sent, in the field `start_video`; None on endpoints without."""
+        return None
 
     def prepared(self, pictures: list[Picture]) -> list[Picture]:
         """What the model is to get, given the pictures of `image_inputs` in the same order. Call it in a thread.

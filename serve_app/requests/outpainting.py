@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -25,6 +25,7 @@ MAX_OFFSET: Final = 100_000
 
 Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER]
 Offset = Annotated[int, Field(ge=-MAX_OFFSET, le=MAX_OFFSET), JSON_NUMBER]
+Mode: TypeAlias = Literal["high", "fast"]
 
 
 class OutpaintingRequest(ToolRequest):
@@ -32,6 +33,7 @@ class OutpaintingRequest(ToolRequest):
 
     model_config = ConfigDict(extra="forbid")
     image_fields: ClassVar[Mapping[str, Role]] = {"input_image": "references"}
+    modes: ClassVar[tuple[str, ...]] = get_args(Mode)
 
     input_image: ImageInput = Field(
         repr=False,
@@ -59,7 +61,7 @@ class OutpaintingRequest(ToolRequest):
         description="Cuts off what sticks out of the result, which is refused otherwise.",
         examples=[False],
     )
-    mode: Annotated[Literal["high", "fast"], NullIsUnset()] = Field(
+    mode: Annotated[Mode, NullIsUnset()] = Field(
         default="high", description="`high` for the best quality, `fast` for the shortest time.", examples=["high"]
     )
 

@@ -20,11 +20,23 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class ClipPlan:
+    """What only videos have: `seconds` of new ones are made. The others are as in Clip."""
+
+    seconds: int
+    sound: bool
+    times: tuple[float, ...] = ()
+    draft: bool = False
+    enhance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Sizes in pixels. Without `width` and `height` the ratio is chosen later, on a canvas of `area` pixels.
 
     `guidance`, `guidance_interval`, `canny` and `transparent` are as in GenerationJob. `rewrite` lets a rewriter enrich
-    the prompt first. A `structured` prompt may end with a layout; any other is plain text to its end.
+    the prompt first. A `structured` prompt may end with a layout; any other is plain text to its end. `clip` makes it a
+    plan for a video.
     """
 
     prompt: str
@@ -42,6 +54,7 @@ class Plan:
     transparent: bool = False
     rewrite: bool = False
     structured: bool = False
+    clip: ClipPlan | None = None
 
     def completed(self, recipe: Recipe) -> Plan:
         """With the recipe's own figures for what the request leaves open."""
@@ -53,6 +66,11 @@ class Plan:
         )
 
     @property
+    def seconds(self) -> int:
+        """What is made, as a multiple of one picture or of one second of video."""
+        return self.clip.seconds if self.clip else 1
+
+    @property
     def work(self) -> float:
-        """Compute units for fair sharing: megapixel-steps, references counted like output."""
-        return (self.area + self.input_pixels) / MEGAPIXEL * (self.steps or 1)
+        """Compute units for fair sharing: megapixel-steps of pictures or of seconds of video; references count too."""
+        return (self.area * self.seconds + self.input_pixels) / MEGAPIXEL * (self.steps or 1)

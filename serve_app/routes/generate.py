@@ -25,11 +25,10 @@ from serve_app.accounts.callers import Caller
 from serve_app.auth import Generator
 from serve_app.catalog import Catalog, Endpoint, Recipes
 from serve_app.media.guard import receiver_of
-from serve_app.orders import Order
+from serve_app.orders import Input, Order
 from serve_app.origin import public_base
 from serve_app.regions import elsewhere
 from serve_app.requests import GenerationRequest
-from serve_app.requests.pictures import Picture
 from serve_app.routes.schemas import Submission, errors
 from serve_app.services import Deps, Services
 from serve_app.settings import Settings
@@ -105,7 +104,7 @@ async def _accept(
     order = await orders.checked(services, caller, name, endpoint, recipes, body)
 
     task_id = str(uuid.uuid4())
-    keys = [f"inputs/{task_id}/{n}.{image.extension}" for n, (_, image) in enumerate(order.pictures)]
+    keys = [f"inputs/{task_id}/{n}.{each.extension}" for n, (_, each) in enumerate(order.inputs)]
     reply = _reply(task_id, base, endpoint, body, order)
     task = NewTask(
         id=task_id,
@@ -121,12 +120,12 @@ async def _accept(
         key_id=caller.id,
         user=body.user or "",
         webhook=_webhook(services, body, base),
-        input_count=len(order.pictures),
+        input_count=len(order.inputs),
         idempotency_key=idempotency_key,
         body_hash=body_hash,
     )
     try:
-        await _store(services, task_id, keys, order.pictures)
+        await _store(services, task_id, keys, order.inputs)
         accepted = await services.tasks.submit(task)
     except Refused as refusal:
         await _discard(services, task_id, keys)
@@ -145,11 +144,11 @@ async def _earlier_reply(
         raise refusals.answer(refusal, name, services.tasks.limits) from None
 
 
-async def _store(services: Services, task_id: str, keys: list[str], pictures: list[Picture]) -> None:
-    if pictures:
+async def _store(services: Services, task_id: str, keys: list[str], inputs: list[Input]) -> None:
+    if inputs:
         await services.tasks.reserve(task_id)
-        for key, (_, image) in zip(keys, pictures, strict=True):
-            await services.objects.put(key, image.data, image.content_type)
+        for key, (_, each) in zip(keys, inputs, strict=True):
+            await services.objects.put(key, each.data, each.content_type)
 
 
 async def _discard(services: Services, task_id: str, keys: list[str]) -> None:
@@ -165,20 +164,22 @@ def _webhook(services: Services, body: GenerationRequest, base: str) -> Webhook 
     return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
 
 
-def _by_role(pictures: list[Picture], keys: list[str]) -> dict[str, Any]:
-    """The job's fields for its pictures: a list of references, one key or None for any other role."""
-    references = [key for key, (role, _) in zip(keys, pictures, strict=True) if role == "references"]
-    single = {role: key for key, (role, _) in zip(keys, pictures, strict=True) if role != "references"}
-    return {"references": references, **dict.fromkeys(("mask", "control", "image_prompt")), **single}
+def _by_role(inputs: list[Input], keys: list[str]) -> dict[str, Any]:
+    """The job's fields for what was sent: a list of references, one key or None for any other role."""
+    references = [key for key, (role, _) in zip(keys, inputs, strict=True) if role == "references"]
+    single = {role: key for key, (role, _) in zip(keys, inputs, strict=True) if role != "references"}
+    return {"references": references, **dict.fromkeys(("mask", "control", "image_prompt", "start_video")), **single}
 
 
 def _job(order: Order, keys: list[str]) -> dict[str, Any]:
-    """What the dispatcher needs: the plan as it is, the keys of the pictures, and what the plan does not know."""
+    """What the dispatcher needs: the plan as it is, the keys of what was sent, and what the plan does not know."""
     decided = asdict(order.plan)
     del decided["input_pixels"]
-    pictures = _by_role(order.pictures, keys)
+    inputs = _by_role(order.inputs, keys)
+    if order.draft is not None:
+        inputs |= {"references": order.draft.references, "start_video": order.draft.start}
     allowed = {"safety_tolerance": order.tolerance.level, "safety_ceilings": dict(order.tolerance.ceilings)}
-    return {**decided, **pictures, **allowed, "adapter": order.adapter}
+    return {**decided, **inputs, **allowed, "adapter": order.adapter}
 
 
 def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, order: Order) -> dict[str, Any]:

@@ -158,15 +158,19 @@ class TaskStore:
         status: Status,
         progress: float | None = None,
         preview: Mapping[str, Any] | None = None,
+        run_s: float | None = None,
     ) -> bool:
-        """Moves phase and progress forward. False: the attempt is stale."""
+        """Moves phase and progress forward; `run_s` in place of the limit counts from the first start of work.
+
+        False: the attempt is stale.
+        """
         args = [
             task_id,
             attempt,
             status.value,
             "" if progress is None else f"{progress:.4f}",
             "" if preview is None else json.dumps(preview),
-            _ms(self.limits.run_s),
+            _ms(run_s or self.limits.run_s),
         ]
         return await self._run("advance", lane, args) == 1
 

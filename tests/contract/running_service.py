@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 from redis import Redis as RawRedis
 
+from deployments.contract.job import Output
 from deployments.contract.objects import ObjectStore
 from serve_app import catalog, redis_client
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
@@ -28,6 +29,7 @@ from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.ingress import create_app
+from serve_app.jobs import job_of, result_of
 from serve_app.media.guard import UrlGuard
 from serve_app.settings import RedisSettings, Settings
 from serve_app.tasks.store import TaskStore
@@ -150,6 +152,18 @@ class Worker:
         }
         self.end(task_id, Status.READY, result=result)
         return key
+
+    def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
+        """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
+        lease = self.take(task_id)
+        spec = json.loads(lease.job)
+        job = job_of(spec, lease, spec["prompt"], "results/")
+        key, draft = f"{job.output_prefix}/clip.mp4", f"{job.output_prefix}/draft.safetensors"
+        self.run(self.objects.put(key, data, "video/mp4"))
+        if latents is not None:
+            self.run(self.objects.put(draft, latents, "application/octet-stream"))
+        output = Output(key, "video/mp4", job.width, job.height, len(data), None if latents is None else draft)
+        self.end(task_id, Status.READY, result=result_of(job, output, began=1_700_000_000.5))
 
     def job(self, task_id: str) -> dict[str, Any]:
         """What submission decided the task is."""

@@ -122,7 +122,9 @@ def test_all_that_is_missing_is_named(client: Client, tool: str) -> None:
 
 # What the model is told.
 
-NONE = dict.fromkeys(("guidance", "guidance_interval", "canny", "control", "image_prompt", "adapter"))
+NONE = dict.fromkeys(
+    ("guidance", "guidance_interval", "canny", "control", "image_prompt", "adapter", "clip", "start_video")
+)
 COMMON = NONE | {
     "prompt": "",
     "width": 96,

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from deployments.contract.events import Done, Event
+from deployments.contract.events import Done, Event, Started
 from deployments.contract.job import GenerationJob, Output
 from serve_app.lifecycle import Flight, Means, Patience, carry_out
 from serve_app.tasks.store import TaskStore
@@ -26,10 +26,15 @@ WRITTEN: dict[str, Any] = {
 
 
 class _Store:
-    async def advance(self, *_: Any, **__: Any) -> bool:
+    def __init__(self) -> None:
+        self.limits_s: list[float | None] = []
+
+    async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
+        self.limits_s.append(run_s)
         return True
 
-    complete = advance
+    async def complete(self, *_: Any, **__: Any) -> bool:
+        return True
 
 
 class _Stream:
@@ -37,6 +42,7 @@ class _Stream:
         return self._events()
 
     async def _events(self) -> AsyncIterator[Event]:
+        yield Started()
         yield Done(Output("key", "image/png", 64, 80, 1))
 
     def cancel(self) -> None:
@@ -74,3 +80,10 @@ async def test_only_structured_prompts_have_a_layout() -> None:
     assert [row.name for row in (await _job(prompt=prompt, structured=True)).layout] == ["a_1"]
     assert (await _job(prompt=prompt, structured=False)).layout == ()
     assert (await _job(prompt='x [{"subject": "a cat"}]', structured=False)).layout == ()
+
+
+async def test_a_model_may_have_longer_than_others() -> None:
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=json.dumps(WRITTEN))
+    means = Means(lambda job: _Stream(), Patience(1, 1, run_s=1800))
+    await carry_out(Flight("lane", lease), means, cast(TaskStore, store), lambda: None)
+    assert set(store.limits_s) == {1800}

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from deployments.contract.events import Done, Event, Preview, Started
+from deployments.contract.events import Done, Event, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
@@ -29,6 +29,11 @@ SPEC: dict[str, Any] = {
     "references": ["inputs/t/0.png"],
     "safety_tolerance": 2,
     "safety_ceilings": {},
+}
+CLIP: dict[str, Any] = {
+    "output_format": "mp4",
+    "start_video": "inputs/t/1.mp4",
+    "clip": {"seconds": 5, "sound": True, "times": [0.0], "draft": True, "enhance": None},
 }
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
@@ -52,10 +57,11 @@ class Store:
 
 
 class Model:
-    """Writes a preview and a picture to where the job says."""
+    """Writes a preview and a picture to where the job says; of a video, latents and how far it is, too."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self.jobs: list[GenerationJob] = []
+        self.fails = self.breaks = False
         self._objects = objects
 
     def __call__(self, job: GenerationJob) -> Model:
@@ -63,11 +69,21 @@ class Model:
         return self
 
     async def __aiter__(self) -> AsyncIterator[Event]:
+        job = self.jobs[-1]
         yield Started()
         for name in ("preview-1.jpeg", "picture.png"):
-            await self._objects.put(f"{self.jobs[-1].output_prefix}/{name}", b"x", "image/png")
-        yield Preview(f"{self.jobs[-1].output_prefix}/preview-1.jpeg", 1, 3)
-        yield Done(Output(f"{self.jobs[-1].output_prefix}/picture.png", "image/png", 64, 64, 1))
+            await self._objects.put(f"{job.output_prefix}/{name}", b"x", "image/png")
+        yield Preview(f"{job.output_prefix}/preview-1.jpeg", 1, 3)
+        draft = None
+        if job.clip is not None:
+            draft = f"{job.output_prefix}/draft.safetensors"
+            for key in (draft, job.clip.checkpoint):
+                await self._objects.put(key, b"x", "application/octet-stream")
+        if self.breaks:
+            yield Interrupted("out of reach", blame=False)
+        elif self.fails:
+            yield Failed("it can't be done")
+        yield Done(Output(f"{job.output_prefix}/picture.png", "image/png", 64, 64, 1, draft))
 
     def cancel(self) -> None:
         pass
@@ -91,7 +107,7 @@ class Scene:
     async def play(self, leaving: bool = False, **changes: Any) -> None:
         gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
         lease = Lease("t", 1, isolated=False, created=0.0, job=json.dumps(SPEC | changes))
-        means = Means(self.model, Patience(1, 1), gate=gate)
+        means = Means(self.model, Patience(1, 1), gate=gate, objects=self.objects)
         await carry_out(Flight("lane", lease), means, cast(TaskStore, self.store), lambda: None, lambda: leaving)
 
 
@@ -166,3 +182,60 @@ async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     with pytest.raises(OutOfReach):
         await carry_out(Flight("lane", lease), means, cast(TaskStore, scene.store), lambda: None, lambda: True)
     assert scene.store.status is None
+
+
+# Videos.
+
+
+async def test_a_draft_and_its_latents_end_where_links_lead() -> None:
+    scene = Scene({})
+    await scene.play(**CLIP)
+    result = scene.store.outcome["result"]
+    assert (result["key"], result["draft"]["key"]) == ("results/t/1/picture.png", "results/t/1/draft.safetensors")
+    assert await scene.objects.keys("unjudged") == []
+    assert set(await scene.objects.keys("results")) >= {result["key"], result["draft"]["key"]}
+
+
+async def test_of_a_refused_draft_nothing_is_left() -> None:
+    scene = Scene({"picture.png": 0.9})
+    await scene.play(**CLIP)
+    assert scene.store.status is Status.CONTENT_MODERATED
+    assert await scene.objects.keys("unjudged") == []
+    assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
+
+
+async def test_the_video_to_go_on_from_is_judged() -> None:
+    scene = Scene({"1.mp4": 0.9})
+    await scene.play(**CLIP)
+    assert scene.model.jobs == []
+    assert scene.store.status is Status.REQUEST_MODERATED
+
+
+@pytest.mark.parametrize(
+    ("scores", "fails", "status"),
+    [
+        ({}, False, Status.READY),
+        ({}, True, Status.ERROR),
+        ({"two knights": 0.9}, False, Status.REQUEST_MODERATED),
+        ({"picture.png": 0.9}, False, Status.CONTENT_MODERATED),
+    ],
+)
+async def test_whatever_a_video_comes_to_its_checkpoint_goes(
+    scores: dict[str, float], fails: bool, status: Status
+) -> None:
+    scene = Scene(scores)
+    scene.model.fails = fails
+    await scene.objects.put("checkpoints/t.safetensors", b"of an earlier attempt", "application/octet-stream")
+    await scene.objects.put("checkpoints/other.safetensors", b"x", "application/octet-stream")
+    await scene.play(**CLIP)
+    assert scene.store.status is status
+    assert await scene.objects.keys("checkpoints") == ["checkpoints/other.safetensors"]
+
+
+async def test_the_next_attempt_finds_the_checkpoint() -> None:
+    scene = Scene({})
+    scene.model.breaks = True
+    with pytest.raises(OutOfReach):
+        await scene.play(**CLIP)
+    assert scene.store.status is None
+    assert await scene.objects.keys("checkpoints") == ["checkpoints/t.safetensors"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,3 +67,48 @@ def test_previews_are_numbered_by_step() -> None:
     assert (preview.key, preview.step, preview.steps) == ("results/job/2/preview-3.jpeg", 3, 4)
     with Image.open(io.BytesIO(store.get_blocking(preview.key))) as picture:
         assert picture.format == "JPEG"
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return ObjectStore("memory:///" if request.param == "memory" else (tmp_path / "objects").as_uri())
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    file = tmp_path / "filmed" / "any name"
+    file.parent.mkdir()
+    file.write_bytes(bytes(range(256)) * 5000)
+    return file
+
+
+def test_a_clip_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) -> None:
+    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, None)
+    assert output.key == "results/job/2/clip.mp4"
+    assert (output.width, output.height, output.content_type) == (50, 30, "video/mp4")
+    assert output.draft is None
+    assert store.get_blocking(output.key) == film.read_bytes()
+    assert output.size == 256 * 5000
+    with pytest.raises(FileNotFoundError):
+        store.get_blocking("results/job/2/draft.safetensors")
+
+
+def test_the_latents_of_a_draft_are_stored_beside_its_clip(store: ObjectStore, film: Path) -> None:
+    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents")
+    assert output.draft == "results/job/2/draft.safetensors"
+    assert store.get_blocking(output.draft) == b"latents"
+    assert store.get_blocking(output.key) == film.read_bytes()
+
+
+def test_a_file_takes_the_place_of_an_object_and_is_left_where_it_was(store: ObjectStore, film: Path) -> None:
+    store.put_blocking("a/b", b"before", "video/mp4")
+    store.put_file_blocking("a/b", film, "video/mp4")
+    assert store.get_blocking("a/b") == film.read_bytes()
+    assert film.stat().st_size == 256 * 5000
+
+
+def test_a_file_that_is_gone_is_an_error_and_no_object(store: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.put_file_blocking("a/b", tmp_path / "gone", "video/mp4")
+    with pytest.raises(FileNotFoundError):
+        store.get_blocking("a/b")

@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from serve_app import catalog, settings
+from serve_app.media.clip_sizes import clip_area
 from serve_app.model_settings import ModelSettings
 from serve_app.requests.plan import Recipe
 from serve_app.settings import ServiceSettings, Settings
@@ -87,6 +88,33 @@ def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp:
     chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
     price = chosen.endpoints["gen-3-image-klein"].price
     assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
+
+
+@pytest.mark.parametrize(
+    ("mode", "resolution", "credits"),
+    [("full", "hd", 40), ("full", "fhd", 80), ("draft", "hd", 10), ("draft", "fhd", 10), ("enhance", "fhd", 60)],
+)
+def test_five_seconds_of_video_are_priced_by_resolution(
+    repository: Path, mode: str, resolution: str, credits: float
+) -> None:
+    price = catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).endpoints["gen-3-video"].price_of(mode)
+    area = clip_area(resolution, draft=mode == "draft")
+    assert price.millicredits(area, 0, 5) == credits * 1000
+    assert price.millicredits(area, 0, 10) == 2 * credits * 1000
+
+
+def test_only_output_is_priced_by_the_second() -> None:
+    price = catalog.Price(first=2, out=1, input=0.5, per_second=True)
+    assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (4 * 3 + 1.5)
+    flat = catalog.Price(first=2, out=1, input=0.5)
+    assert flat.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (3 + 1.5)
+
+
+def test_requests_that_take_no_tuned_models_have_no_such_endpoint() -> None:
+    modes = {"full": {}, "draft": {}, "enhance": {}}
+    assert catalog_of(request="video", modes=modes).endpoints["gen-x"].highest_tolerance == 4
+    with pytest.raises(ValidationError, match="tuned"):
+        catalog_of(request="video", modes=modes, finetuned={})
 
 
 def test_requests_without_steps_need_a_model_that_knows() -> None:

@@ -104,3 +104,17 @@ async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix
     assert sorted(await objects.keys("")) == ["inputs/new/0.png", "results/new/1/picture.png"]
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["new"]
     assert await store.get("new") is not None
+
+
+async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
+    for task_id in ("waiting", "cancelled", "working"):
+        await store.submit(a_task(task_id))
+    await store.lease(LANE, "d", 1, 10)
+    await store.cancel("cancelled", "p")
+    for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):
+        await objects.put(f"checkpoints/{name}", b"latents", "application/octet-stream")
+    async with running(asyncio.create_task(Upkeep(store, objects, [LANE]).sweep())), asyncio.timeout(20):
+        while len(left := await objects.keys("checkpoints")) > 3:
+            await asyncio.sleep(0.02)
+    assert sorted(left) == ["checkpoints/waiting.safetensors", "checkpoints/working.safetensors", "checkpoints/x"]

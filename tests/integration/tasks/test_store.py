@@ -287,6 +287,22 @@ async def test_the_run_deadline_counts_from_the_first_start_of_work(store: TaskS
     assert await deadline() == started
 
 
+async def test_work_may_be_given_longer_than_other_work(store: TaskStore) -> None:
+    store = limited(store, run_s=50)
+    deadlines = []
+    for run_s in (None, 500):
+        task = new_task()
+        await store.submit(task)
+        await lease_one(store)
+        assert await store.advance(LANE, task.id, 1, Status.GENERATING, run_s=run_s)
+        deadline = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task.id)
+        started = await store.redis.hget(f"{store.prefix}task:{task.id}", "started")  # type: ignore[misc]
+        assert deadline is not None
+        assert started is not None
+        deadlines.append(float(deadline) - int(started))
+    assert deadlines == [50_000, 500_000]
+
+
 async def test_a_full_queue_refuses_and_writes_nothing(store: TaskStore) -> None:
     store = limited(store, max_ready=2)
     for _ in range(2):

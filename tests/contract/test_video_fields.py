@@ -1,0 +1,151 @@
+"""The fields of a request for a video, as a client meets their limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from picture_web import PictureWeb, encoded, picture
+from running_service import Client, Service, Worker, problems
+from video_requests import MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal, problem
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [({}, "missing"), ({"prompt": "x"}, "missing"), ({"mode": None}, "missing"), ({"mode": "video"}, "literal_error")],
+)
+def test_a_mode_is_needed(client: Client, service: Service, body: dict[str, Any], kind: str) -> None:
+    loc, found, message = problem(client, service, **body)
+    assert (loc, found) == (["mode"], kind)
+    assert all(mode in message for mode in MODES)
+
+
+@pytest.mark.parametrize("body", ["[]", '"t2v"', "3", "null"])
+def test_a_body_that_is_no_object(client: Client, service: Service, body: str) -> None:
+    with service.unchanged():
+        response = client.post(f"/v1/{VIDEO}", content=body, headers={"content-type": "application/json"})
+    [(loc, _)] = problems(response)
+    assert loc == ["body"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [
+        ("t2v", ["prompt"]),
+        ("i2v", ["prompt", "keyframes"]),
+        ("v2v", ["prompt", "start_video"]),
+        ("draft_enhance", ["draft_cache"]),
+    ],
+)
+def test_the_problems_are_those_of_the_mode_at_the_fields_as_sent(
+    client: Client, service: Service, mode: str, missing: list[str]
+) -> None:
+    with service.unchanged():
+        response = client.order(VIDEO, mode=mode)
+    assert sorted(problems(response)) == sorted((["body", name], "missing") for name in missing)
+
+
+def test_several_problems_are_told_at_once(client: Client) -> None:
+    response = client.order(VIDEO, mode="v2v", prompt="", start_video="", duration=16, keyframes=["a"], seed=-1)
+    assert sorted(loc[1] for loc, _ in problems(response)) == ["duration", "keyframes", "prompt", "seed", "start_video"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("field", ["nonsense", "output_format", "finetune_id", "width"])
+def test_unknown_fields_are_refused(client: Client, service: Service, mode: str, field: str) -> None:
+    body = minimal(mode) | ({"draft_cache": "x"} if mode == "draft_enhance" else {})
+    assert problem(client, service, **body | {field: 1})[:2] == ([field], "extra_forbidden")
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "loc"),
+    [
+        ("t2v", {"duration": 21}, ["duration"]),
+        ("t2v", {"duration": "long"}, ["duration"]),
+        ("v2v", {"duration": 16}, ["duration"]),
+        ("t2v", {"aspect_ratio": "3:2"}, ["aspect_ratio"]),
+        ("t2v", {"resolution": "1k"}, ["resolution"]),
+        ("t2v", {"safety_tolerance": 5}, ["safety_tolerance"]),
+        ("t2v", {"webhook_url": "http://127.0.0.1/"}, ["webhook_url"]),
+        ("i2v", {"keyframes": []}, ["keyframes"]),
+        ("i2v", {"keyframes": [PICTURE] * 11}, ["keyframes"]),
+        ("i2v", {"keyframes": [PICTURE, [1, PICTURE]]}, ["keyframes"]),
+        ("i2v", {"keyframes": [[1, PICTURE], [1, PICTURE]]}, ["keyframes", "1", "0"]),
+        ("i2v", {"keyframes": [[0, PICTURE], [9, PICTURE]], "duration": 8}, ["keyframes", "1", "0"]),
+        ("i2v", {"keyframes": [[0, PICTURE], [1, 3]]}, ["keyframes", "1", "1"]),
+    ],
+)
+def test_where_a_value_is_refused(
+    client: Client, service: Service, mode: str, body: dict[str, Any], loc: list[str]
+) -> None:
+    assert problem(client, service, **minimal(mode) | body)[0] == loc
+
+
+@pytest.mark.parametrize(
+    ("keyframes", "loc"),
+    [
+        ("AAAA", ["keyframes"]),
+        ([PICTURE, "AAAA"], ["keyframes", "1"]),
+        ([[0, PICTURE], [1, "AAAA"]], ["keyframes", "1", "1"]),
+        ([encoded(picture(5, 5000, mode="L"))], ["keyframes", "0"]),
+    ],
+)
+def test_a_keyframe_that_is_no_picture(client: Client, service: Service, keyframes: Any, loc: list[str]) -> None:
+    found, kind, _ = problem(client, service, mode="i2v", prompt="x", keyframes=keyframes)
+    assert (found, kind) == (loc, "image_invalid")
+
+
+@pytest.mark.parametrize("video", ["AAAA", "not base64!", PICTURE, encoded(clip()[:-200])], ids=lambda text: text[:8])
+def test_a_start_that_is_no_video(client: Client, service: Service, video: str) -> None:
+    loc, kind, _ = problem(client, service, mode="v2v", prompt="x", start_video=video)
+    assert (loc, kind) == (["start_video"], "video_invalid")
+
+
+def test_a_start_that_leads_inside(client: Client, service: Service, web: PictureWeb) -> None:
+    for url in ("http://127.0.0.1/start.mp4", web.url("/nowhere.mp4")):
+        loc, kind, _ = problem(client, service, mode="v2v", prompt="x", start_video=url)
+        assert (loc, kind) == (["start_video"], "video_invalid")
+
+
+@pytest.mark.parametrize("mode", NEW)
+def test_nulls_mean_the_default(client: Client, worker: Worker, mode: str) -> None:
+    optional = ["aspect_ratio", "duration", "resolution", "generate_audio", "draft", "seed", "safety_tolerance"]
+    body = minimal(mode) | dict.fromkeys([*optional, "webhook_url", "webhook_secret", "user"])
+    job, plain = (worker.job(client.ordered(VIDEO, **each)) for each in (body, minimal(mode)))
+    same = ("width", "height", "area", "steps", "clip", "safety_tolerance")
+    assert [job[name] for name in same] == [plain[name] for name in same]
+
+
+def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
+    assert service.worker.job(client.ordered(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2
+    job = service.worker.job(client.ordered(VIDEO, **minimal("t2v"), safety_tolerance=4))
+    assert job["safety_tolerance"] == 4
+
+
+def test_a_price_is_refused_where_a_submission_is(client: Client, service: Service) -> None:
+    bodies: list[dict[str, Any]] = [
+        {},
+        {"mode": "t2v"},
+        {"mode": "i2v", "prompt": "x", "keyframes": ["AAAA"]},
+        {"mode": "v2v", "prompt": "x", "start_video": "AAAA"},
+        {"mode": "draft_enhance", "draft_cache": "x"},
+    ]
+    for body in bodies:
+        with service.unchanged():
+            priced = problems(client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}))
+        assert priced == [(["body", *loc], kind) for loc, kind in problems(client.order(VIDEO, **body))]
+
+
+def test_a_price_leaves_nothing_behind(client: Client, service: Service) -> None:
+    draft = drafted(client, service)
+    for body in (*map(minimal, NEW), {"mode": "draft_enhance", "draft_cache": draft}):
+        with service.unchanged():
+            assert client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}).status_code == 200
+
+
+def test_no_error_repeats_what_was_sent(client: Client) -> None:
+    for mode in NEW:
+        response = client.order(VIDEO, **minimal(mode), duration=99, webhook_secret="hunter2-hunter2")
+        assert PICTURE[:40] not in response.text
+        assert encoded(clip())[:40] not in response.text
+        assert "hunter2" not in response.text

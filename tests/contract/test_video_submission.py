@@ -1,0 +1,231 @@
+"""Videos as tasks: what a submission answers and leaves behind, what it costs, what its result has."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from picture_web import PictureWeb, encoded, picture
+from running_service import HOOK, Client, Service, Worker, problems, refusal
+from video_requests import FILE, MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal
+
+KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
+
+
+def body_of(client: Client, service: Service, mode: str) -> dict[str, Any]:
+    body = minimal(mode)
+    return body | {"draft_cache": drafted(client, service)} if mode == "draft_enhance" else body
+
+
+# Answers.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_submission_tells_no_price(client: Client, service: Service, mode: str) -> None:
+    body = body_of(client, service, mode)
+    plain = client.order(VIDEO, **body).json()
+    assert set(plain) == KEYS
+    assert str(uuid.UUID(plain["id"], version=4)) == plain["id"]
+    assert [plain[name] for name in ("cost", "input_mp", "output_mp")] == [None] * 3
+    hooked = client.order(VIDEO, **body, webhook_url=HOOK, webhook_secret="x", user="u" * 256).json()
+    assert set(hooked) == KEYS | {"status", "webhook_url"}
+    assert (hooked["status"], hooked["webhook_url"]) == ("Pending", HOOK)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_way_of_a_video(client: Client, service: Service, mode: str) -> None:
+    task_id = client.ordered(VIDEO, **body_of(client, service, mode))
+    assert client.poll(task_id).json()["status"] == "Pending"
+    service.worker.deliver_clip(task_id, FILE)
+    polled = client.poll(task_id).json()
+    assert (polled["status"], polled["progress"]) == ("Ready", 1.0)
+    assert set(polled["result"]) == {"sample", "prompt", "seed", "start_time", "end_time", "duration"}
+    assert polled["result"]["prompt"] == "waves"
+    listed = client.get("/v1/tasks").json()["tasks"]
+    assert {task["endpoint"] for task in listed} == {VIDEO}
+
+
+def test_a_file_is_served_as_a_video_with_ranges(client: Client, worker: Worker) -> None:
+    task_id = client.ordered(VIDEO, **minimal("t2v"))
+    worker.deliver_clip(task_id, FILE)
+    link = client.poll(task_id).json()["result"]["sample"]
+    whole, part = client.get(link), client.get(link, headers={"Range": "bytes=4-7"})
+    assert (whole.status_code, whole.content, whole.headers["content-type"]) == (200, FILE, "video/mp4")
+    assert (part.status_code, part.content) == (206, b"ftyp")
+    assert part.headers["content-range"] == f"bytes 4-7/{len(FILE)}"
+
+
+def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, service: Service) -> None:
+    def expires(link: str) -> int:
+        return int(parse_qs(urlsplit(link).query)["se"][0])
+
+    video, photo = drafted(client, service), client.accepted()
+    service.worker.deliver(photo, picture(form="JPEG"))
+    result = client.poll(video).json()["result"]
+    short = expires(client.poll(photo).json()["result"]["sample"])
+    assert expires(result["sample"]) > short + 1800
+    assert expires(result["draft_cache"]) > short + 1800
+
+
+# Prices.
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "cost", "output_mp"),
+    [
+        ("t2v", {}, 40, 0.86),
+        ("t2v", {"duration": 20}, 160, 0.86),
+        ("t2v", {"resolution": "fhd"}, 80, 1.99),
+        ("t2v", {"resolution": "fhd", "aspect_ratio": "1:1"}, 80, 1.99),
+        ("t2v", {"draft": True}, 10, 0.21),
+        ("t2v", {"draft": True, "resolution": "fhd", "duration": 10}, 20, 0.5),
+        ("i2v", {"keyframes": [PICTURE] * 10}, 40, 0.86),
+        ("i2v", {"keyframes": [[0, PICTURE], [7.5, PICTURE]]}, 64, 0.86),
+        ("v2v", {"duration": 15}, 120, 0.86),
+        ("draft_enhance", {}, 60, 1.99),
+        ("draft_enhance", {"resolution": "hd"}, 30, 0.86),
+    ],
+)
+def test_the_price_is_by_second_and_resolution(
+    client: Client, service: Service, mode: str, body: dict[str, Any], cost: float, output_mp: float
+) -> None:
+    sent = body_of(client, service, mode) | body
+    priced = client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": sent})
+    assert priced.status_code == 200, priced.text
+    assert (priced.json()["cost"], priced.json()["output_mp"]) == (cost, output_mp)
+    task_id = client.ordered(VIDEO, **sent)
+    assert "cost" not in client.poll(task_id).json()
+    service.worker.deliver_clip(task_id, FILE)
+    assert client.poll(task_id).json()["cost"] == cost
+
+
+def test_what_is_made_of_a_draft_costs_the_draft_s_seconds(client: Client, service: Service) -> None:
+    task_id = drafted(client, service, duration=12)
+    body = {"mode": "draft_enhance", "draft_cache": task_id}
+    priced = client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body})
+    assert priced.json()["cost"] == 12 * 12
+
+
+def test_the_price_is_held_and_used(service: Service, administrator: Client) -> None:
+    task_id = administrator.ordered(VIDEO, **minimal("t2v"), duration=10)
+    assert administrator.get("/v1/credits").json() == {"credits": 20}
+    service.worker.deliver_clip(task_id, FILE)
+    (used,) = administrator.get("/v1/usage").json()["usage"]
+    assert (used["endpoint"], used["tasks"], used["cost"]) == (VIDEO, 1, 80)
+
+
+@pytest.mark.parametrize("mode", NEW)
+def test_without_credits(service: Service, mode: str) -> None:
+    with service.client(organization=service.worker.new_organization(credits=39)) as client, service.unchanged():
+        assert refusal(client.order(VIDEO, **minimal(mode)), 402) == "Insufficient credits"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_key(service: Service, mode: str) -> None:
+    with Client(service.base_url, "", "") as nobody, service.unchanged():
+        assert refusal(nobody.order(VIDEO, **minimal(mode), draft_cache="x"), 403) == "Not authenticated"
+
+
+# Jobs.
+
+
+def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worker: Worker) -> None:
+    sent = [picture(width, 64) for width in (64, 96, 128)]
+    keyframes = [[second, encoded(data)] for second, data in zip((0, 1.5, 8), sent, strict=True)]
+    job = worker.job(client.ordered(VIDEO, mode="i2v", prompt="x", keyframes=keyframes))
+    assert [worker.run(worker.objects.get(key)) for key in job["references"]] == sent
+    assert (job["clip"]["times"], job["clip"]["seconds"], job["start_video"]) == ([0, 1.5, 8], 8, None)
+    assert (job["width"], job["height"]) == (960, 960), "that of the first"
+
+
+def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: PictureWeb) -> None:
+    for sent in (encoded(clip()), f"data:video/mp4;base64,{encoded(clip())}", web.put("/start.mp4", clip())):
+        job = worker.job(client.ordered(VIDEO, **minimal("v2v") | {"start_video": sent}))
+        assert re.fullmatch(r"inputs/[0-9a-f-]{36}/0\.mp4", job["start_video"])
+        assert worker.run(worker.objects.get(job["start_video"])) == clip()
+        assert (job["references"], job["width"], job["height"]) == ([], 1088, 832)
+
+
+def test_what_the_catalog_says_of_each_way(client: Client, service: Service) -> None:
+    def steps(**body: Any) -> tuple[int, float]:
+        job = service.worker.job(client.ordered(VIDEO, **body))
+        return job["steps"], job["guidance"]
+
+    assert steps(**minimal("t2v")) == (30, 3.0)
+    assert steps(**minimal("t2v"), draft=True) == (8, 1.0)
+    assert steps(mode="draft_enhance", draft_cache=drafted(client, service)) == (3, 1.0)
+
+
+@pytest.mark.parametrize("mode", NEW)
+def test_a_seed_is_kept(client: Client, worker: Worker, mode: str) -> None:
+    task_id = client.ordered(VIDEO, **minimal(mode), seed=4294967295)
+    worker.deliver_clip(task_id, FILE)
+    assert client.poll(task_id).json()["result"]["seed"] == 4294967295
+
+
+# Idempotency.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repeat_gets_the_first_answer_again(client: Client, service: Service, mode: str) -> None:
+    path, headers = f"/v1/{VIDEO}", {"Idempotency-Key": str(uuid.uuid4())}
+    body = body_of(client, service, mode)
+    first = client.post(path, json=body, headers=headers)
+    assert first.status_code == 200, first.text
+    with service.unchanged():
+        again = client.post(path, json=dict(reversed(body.items())), headers=headers)
+        assert (again.status_code, again.json()) == (200, first.json())
+        other = client.post(path, json=body | {"resolution": "fhd", "safety_tolerance": 1}, headers=headers)
+        assert problems(other) == [(["header", "Idempotency-Key"], "idempotency_key_reused")]
+
+
+def test_another_form_is_another_body(client: Client, service: Service) -> None:
+    headers = {"Idempotency-Key": str(uuid.uuid4())}
+    keyframes = [{"keyframes": PICTURE}, {"keyframes": [[0, PICTURE]]}]
+    first, second = (
+        client.post(f"/v1/{VIDEO}", json={"mode": "i2v", "prompt": "x", **each}, headers=headers) for each in keyframes
+    )
+    assert first.status_code == 200
+    assert problems(second) == [(["header", "Idempotency-Key"], "idempotency_key_reused")]
+
+
+# Webhooks.
+
+
+def test_a_secret_is_sealed(client: Client, service: Service) -> None:
+    task_id = client.ordered(VIDEO, **minimal("t2v"), webhook_url=HOOK, webhook_secret="whsec_c2VjcmV0LXRoYXQ=")
+    task = service.worker.run(service.worker.tasks.get(task_id))
+    assert task is not None
+    assert task.webhook is not None
+    assert "c2VjcmV0" not in json.dumps(task.job) + task.webhook.secret
+
+
+# Paths.
+
+
+@pytest.mark.parametrize("path", ["gen-3-video-finetuned", "gen-3-video/t2v", "gen-3-videos"])
+def test_there_is_no_other_endpoint(client: Client, service: Service, path: str) -> None:
+    with service.unchanged():
+        assert refusal(client.order(path, **minimal("t2v")), 404) == "Not Found"
+
+
+# The description.
+
+
+def test_the_endpoint_is_described_as_a_union(client: Client) -> None:
+    described = client.get("/openapi.json").json()
+    operation = described["paths"][f"/v1/{VIDEO}"]["post"]
+    assert set(operation["responses"]) == {"200", "401", "402", "403", "413", "422", "429", "503"}
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["discriminator"]["propertyName"] == "mode"
+    assert set(schema["discriminator"]["mapping"]) == set(MODES)
+    for mode, reference in schema["discriminator"]["mapping"].items():
+        form = described["components"]["schemas"][reference.removeprefix("#/components/schemas/")]
+        required = {*minimal(mode)} | ({"draft_cache"} if mode == "draft_enhance" else set())
+        assert set(form["required"]) == required
+        assert form["properties"]["mode"]["const"] == mode
+        assert form["additionalProperties"] is False

@@ -1,0 +1,49 @@
+"""Requests for videos, and the videos that some of them need."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from footage_making import made
+from picture_web import encoded, picture
+from running_service import Client, Service, problems
+
+VIDEO = "gen-3-video"
+PICTURE = encoded(picture(96, 64))
+MODES = ["t2v", "i2v", "v2v", "draft_enhance"]
+NEW = MODES[:3]
+FILE = b"\0\0\0\x18ftypmp42 and so on, for as long as it takes"
+
+
+@cache
+def clip(width: int = 128, height: int = 96, seconds: float = 0.5) -> bytes:
+    return made(f"testsrc=size={width}x{height}:rate=24:duration={seconds}")
+
+
+def minimal(mode: str) -> dict[str, Any]:
+    """The least that a form takes; for draft_enhance without the draft."""
+    own: dict[str, dict[str, Any]] = {
+        "t2v": {"prompt": "waves"},
+        "i2v": {"prompt": "waves", "keyframes": [PICTURE]},
+        "v2v": {"prompt": "waves", "start_video": encoded(clip())},
+        "draft_enhance": {},
+    }
+    return {"mode": mode, **own[mode]}
+
+
+def drafted(client: Client, service: Service, latents: bytes = b"latents", **body: Any) -> str:
+    """The id of a draft that is ready."""
+    task_id = client.ordered(VIDEO, **minimal("t2v") | {"draft": True} | body)
+    service.worker.deliver_clip(task_id, FILE, latents)
+    return task_id
+
+
+def problem(client: Client, service: Service, **body: Any) -> tuple[list[str], str, str]:
+    """Place below the body, kind and message of the one problem of a request that leaves nothing behind."""
+    with service.unchanged():
+        response = client.order(VIDEO, **body)
+    [(loc, kind)] = problems(response)
+    assert loc[0] == "body"
+    (entry,) = response.json()["detail"]
+    return loc[1:], kind, entry["msg"]
