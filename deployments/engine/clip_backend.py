@@ -81,7 +81,9 @@ class ClipBackend:
         self._checkpoints.settle()
         try:
             filming.finish()
-            output = self._outputs.store_clip(job, filming.file, self._kept_latents(state))
+            with translated_out_of_memory():
+                kept = self._kept_latents(state)
+            output = self._outputs.store_clip(job, filming.file, kept)
         except FootageError as error:
             raise RuntimeError(str(error)) from error
         except (BaseError, OSError) as error:
@@ -117,7 +119,7 @@ class ClipBackend:
     def _begun(self, job: GenerationJob) -> ClipState | JobError:
         try:
             clip = _clip(job)
-            fetched = self._fetched(job)
+            fetched = self._fetched(*job.inputs)
             inputs, parts = self._inputs(job, clip, fetched)
             with translated_out_of_memory():
                 state = self._family.encode(job, inputs)
@@ -127,9 +129,9 @@ class ClipBackend:
         self._checkpoints.resume(state)
         return state
 
-    def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
+    def _fetched(self, *keys: str) -> Mapping[str, bytes]:
         """Raises JobError, Unavailable."""
-        fetched = self._fetcher.fetched(job.inputs)
+        fetched = self._fetcher.fetched(keys)
         present = {key: data for key, data in fetched.items() if data is not None}
         if len(present) < len(fetched):
             raise JobError(_GONE)
@@ -185,7 +187,7 @@ class ClipBackend:
         with folder_for_a_clip() as folder:
             if clip.start is not None:
                 try:
-                    start = _put(folder, self._fetched(job)[clip.start])
+                    start = _put(folder, self._fetched(clip.start)[clip.start])
                     before = reader.probe(start).frames
                     if sound is not None:
                         heard = reader.sound(start, SOUND_RATE) or Sound(np.zeros((2, 0), np.float32), SOUND_RATE)

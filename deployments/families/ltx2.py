@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
 from torch import Tensor
@@ -31,8 +30,10 @@ from deployments.families.pictures import Pixels
 from deployments.footage.sound import Sound
 
 MAX_TEXT = 1024
+_SMALLEST_SIDE = 4
+"""Tokens, of a draft where the side to render at is given."""
 _UPSAMPLER = "latent_upsampler"
-"""Folder of a checkpoint. Without it, a draft's latents are enlarged by interpolation."""
+"""Folder of a checkpoint. Without it, a draft's frames are enlarged and encoded again."""
 
 
 class Ltx2:
@@ -74,11 +75,11 @@ class Ltx2:
         return Scale(self._pictures.space, self._pictures.time, self._sound.per_second)
 
     def shape(self, job: GenerationJob, lead: int) -> ClipShape:
-        """A draft is rendered at half the side that others are, so that enhancing it adds something."""
+        """A draft is rendered at half the side that others are, as long as that leaves something to be seen."""
         clip = _clip(job)
         side = self._render_side
         if side is not None and clip.draft:
-            side //= 2
+            side = max(side // 2, min(side, _SMALLEST_SIDE * self.scale.space))
         return shape_of(job.width, job.height, lead=lead, frames=clip.frames, scale=self.scale, render_side=side)
 
     @torch.inference_mode()
@@ -218,7 +219,7 @@ class Ltx2:
         if self._upsampler is not None:
             picture = self._upsampler(picture.to(self._upsampler.dtype)).float()
         if tuple(picture.shape[2:]) != shape.grid:
-            picture = F.interpolate(picture, size=shape.grid, mode="trilinear", align_corners=False)
+            picture = self._pictures.redrawn(picture, shape)
         return Draft(picture, draft.sound.to(self._device))
 
 

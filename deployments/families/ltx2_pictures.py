@@ -18,6 +18,8 @@ from deployments.families.pictures import Pixels
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""
 _MOST_LATENTS: Final = 8
+_CONTEXT: Final = 2
+"""Latents on either side of a chunk that are decoded with it."""
 
 
 class ClipPictures:
@@ -71,19 +73,20 @@ class ClipPictures:
         return -(-(shape.latents - shape.lead_latents) // self._chunk(shape))
 
     def decoded(self, shape: ClipShape, tokens: Tensor) -> Iterator[Pixels]:
-        """The new frames, a chunk at a time. One latent before each chunk and one behind it are decoded with it, and
-        dropped: what is next to a frame shows in it."""
-        latents, chunk = self.latents(shape, tokens), self._chunk(shape)
+        """The new frames, a chunk at a time."""
         left = shape.frames
-        for start in range(shape.lead_latents, shape.latents, chunk):
-            stop = min(start + chunk, shape.latents)
-            with torch.inference_mode():  # a generator runs in its caller's mode
-                frames = self._decode(latents[:, :, max(0, start - 1) : stop + 1])
-            begin = 1 if start > 0 else 0
-            length = (stop - start) * self.time - (0 if start > 0 else self.time - 1)
-            kept = frames[begin : begin + min(length, left)]
+        for frames in self._chunks(self.latents(shape, tokens), shape.lead_latents, self._chunk(shape)):
+            kept = frames[:left]
             left -= len(kept)
             yield self._cropped(shape, kept)
+
+    def redrawn(self, latents: Tensor, shape: ClipShape) -> Tensor:
+        """A whole clip's latents of any height and width, (1, C, F, h, w), as of this shape: decoded and encoded again.
+
+        Latents themselves can't be stretched: a decoder repeats within each what it stands for.
+        """
+        frames = torch.cat(list(self._chunks(latents, 0, self._chunk(shape)))).numpy()
+        return self.latents(shape, self._encoded(shape, frames, stretched=True))
 
     def still(self, shape: ClipShape, tokens: Tensor) -> Pixels:
         """The first new frame, (height, width, 3)."""
@@ -91,6 +94,23 @@ class ClipPictures:
         behind = 1 if start > 0 else 0  # a latent decoded first stands for one frame, whichever it is
         frames = self._decode(self.latents(shape, tokens)[:, :, start - behind : start + 1])
         return self._cropped(shape, frames[behind : behind + 1])[0]
+
+    def _chunks(self, latents: Tensor, first: int, chunk: int) -> Iterator[Tensor]:
+        """The frames of the latents from `first` on, `chunk` latents at a time.
+
+        Some latents before each chunk and behind it are decoded with it, and dropped: what is next to a frame shows in
+        it.
+        """
+        for start in range(first, latents.shape[2], chunk):
+            stop, before = min(start + chunk, latents.shape[2]), min(start, _CONTEXT)
+            with torch.inference_mode():  # a generator runs in its caller's mode
+                frames = self._decode(latents[:, :, start - before : stop + _CONTEXT])
+            # Whichever is decoded first stands for a single frame.
+            begin, end = (self._frames_of(latents) for latents in (before, before + stop - start))
+            yield frames[begin:end]
+
+    def _frames_of(self, latents: int) -> int:
+        return (latents - 1) * self.time + 1 if latents else 0
 
     def _chunk(self, shape: ClipShape) -> int:
         """Latents to decode at a time."""
@@ -106,12 +126,14 @@ class ClipPictures:
         rows, columns = shape.canvas.crop
         return np.ascontiguousarray(frames[:, rows, columns].numpy())
 
-    def _encoded(self, shape: ClipShape, frames: Pixels) -> Tensor:
-        """(F, H, W, 3) to tokens, (1, f x h x w, C): scaled to cover the canvas, what sticks out cut off."""
+    def _encoded(self, shape: ClipShape, frames: Pixels, *, stretched: bool = False) -> Tensor:
+        """(F, H, W, 3) to tokens, (1, f x h x w, C): scaled to cover the canvas, and cut; or stretched to it."""
         height, width = shape.canvas.size
         pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self._device).permute(0, 3, 1, 2).float()
         scale = max(height / pixels.shape[2], width / pixels.shape[3])
         size = max(height, round(pixels.shape[2] * scale)), max(width, round(pixels.shape[3] * scale))
+        if stretched:
+            size = height, width
         pixels = F.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=scale < 1)
         top, left = (size[0] - height) // 2, (size[1] - width) // 2
         pixels = pixels[:, :, top : top + height, left : left + width] / 127.5 - 1

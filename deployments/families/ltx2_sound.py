@@ -16,6 +16,8 @@ from deployments.footage.sound import Sound
 _WINDOW: Final = 1024
 """Samples of the spectrogram's window, as LTX-2 was trained with; the checkpoint doesn't say."""
 _QUIETEST: Final = 1e-5
+_FARTHEST: Final = 5.0
+"""From zero, that tokens are on average: those of the sounds a model was trained with are about 1 away."""
 
 
 class ClipSound:
@@ -45,12 +47,17 @@ class ClipSound:
         self.per_second = self._rate / self._hop / self._stretch
 
     def stream(self, shape: ClipShape, lead: Sound | None) -> Stream:
-        """Tokens without noise yet; what is heard with the lead, if anything is known of it, is given."""
+        """Tokens without noise yet; what is heard with the lead, if anything is known of it, is given.
+
+        Unless it reads as nothing that the model has ever met: then the checkpoint's encoder is for other spectrograms.
+        """
         length = shape.sound_latents
         x = torch.zeros((1, length, self._channels), device=self._device)
         known = torch.zeros((1, length, 1), device=self._device)
         if lead is not None and shape.sound_lead > 0:
             tokens = self.tokens(self._encoded(lead.fitted(shape.lead / FPS), shape.sound_lead))
+            if tokens.abs().mean() > _FARTHEST:
+                tokens = tokens[:, :0]
             x[:, : tokens.shape[1]], known[:, : tokens.shape[1]] = tokens, 1.0
         return Stream(x, known, x.clone(), self._rope.prepare_audio_coords(1, length, self._device))
 
