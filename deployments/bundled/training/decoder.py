@@ -173,11 +173,20 @@ def write_state(state: dict[str, Any], file: Path) -> None:
     os.replace(draft, file)
 
 
+def picture_autoencoders(checkpoints: Path = CHECKPOINTS) -> list[Path]:
+    folders = sorted(path.parent for path in checkpoints.glob("*/vae/config.json"))
+    return [folder for folder in folders if _class_of(folder) in VAES]
+
+
+def _class_of(component: Path) -> str:
+    return json.loads((component / "config.json").read_text())["_class_name"]
+
+
 def write_weights(decoder: nn.Module, checkpoints: Path = CHECKPOINTS) -> list[Path]:
-    """Puts it into the autoencoders of all checkpoints, and says which folders these are."""
-    components = sorted(path.parent for path in checkpoints.glob("*/vae/config.json"))
+    """Puts it into the autoencoders of all checkpoints that make pictures, and says which folders these are."""
+    components = picture_autoencoders(checkpoints)
     for component in components:
-        vae = VAES[json.loads((component / "config.json").read_text())["_class_name"]]()
+        vae = VAES[_class_of(component)]()
         vae.get_submodule("decoder").load_state_dict(decoder.state_dict())
         replace_weights(component, vae.save_pretrained)
     return components

@@ -15,12 +15,12 @@ from torch import Tensor
 from deployments.bundled.analytic_vae import analytic_vae
 from deployments.bundled.folders import CHECKPOINTS
 from deployments.bundled.training.conv_muon import orthogonal
-from deployments.bundled.training.decoder import Course, write_state, write_weights
+from deployments.bundled.training.decoder import Course, picture_autoencoders, write_state, write_weights
 from deployments.bundled.training.decoder_pictures import practice
 from deployments.bundled.training.decoder_quality import Quality, edge_width, held_out, quality
 
 CLASSES: dict[str, Any] = {"AutoencoderKL": AutoencoderKL, "AutoencoderKLFlux2": AutoencoderKLFlux2}
-FOLDERS = sorted(path.parent for path in CHECKPOINTS.glob("*/vae/config.json"))
+FOLDERS = picture_autoencoders()
 MEASURED = 35.3
 """Of `held_out(8, seed=3)`, in decibels."""
 
