@@ -99,6 +99,7 @@ def _gate(
         thresholds=thresholds,
         objects=objects,
         call_s=chosen.call_s,
+        video_call_s=chosen.video_call_s,
         wait_s=chosen.wait_s,
         open_when_down=chosen.when_down == "pass",
     )

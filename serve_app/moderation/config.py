@@ -76,6 +76,7 @@ class ModerationSettings(_Judges):
 
     enabled: bool = True
     call_s: float = Field(default=10.0, gt=0)
+    video_call_s: float = Field(default=120.0, gt=0)
     wait_s: float = Field(default=120.0, ge=0)
     when_down: Literal["refuse", "pass"] = "refuse"
     max_batch: int = Field(default=16, ge=1)

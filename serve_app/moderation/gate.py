@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mimetypes
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from obstore.exceptions import BaseError
 
@@ -29,6 +30,11 @@ UNJUDGED: Final = "unjudged/"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 
 
+class _Call(NamedTuple):
+    scores: Callable[[], Awaitable[Scores]]
+    limit_s: float
+
+
 class Unjudged(Exception):
     """The moderator was out of reach for as long as a task may wait for it."""
 
@@ -39,13 +45,15 @@ class Leaving(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`call_s` bounds one call of the moderator, `wait_s` all tries for one task's request, or its output."""
+    """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end; `wait_s`
+    all tries for one task's request, or its output."""
 
     judge_text: Callable[[str], Awaitable[Scores]]
     judge_object: Callable[[str], Awaitable[Scores]]
     thresholds: Thresholds
     objects: ObjectStore
     call_s: float = 10.0
+    video_call_s: float = 120.0
     wait_s: float = 120.0
     open_when_down: bool = False
 
@@ -56,13 +64,13 @@ class Gate:
 
         Raises Unjudged, Leaving.
         """
-        calls = [lambda: self.judge_text(prompt)] if prompt.strip() else []
-        calls += [lambda key=key: self.judge_object(key) for key in inputs]
+        calls = [self._about(prompt)] if prompt.strip() else []
+        calls += [self._looking_at(key) for key in inputs]
         return await self._reasons(calls, tolerance, leaving)
 
     async def output(self, key: str, tolerance: Tolerance, leaving: Callable[[], bool]) -> list[str]:
         """The same for a result that is stored at `key`."""
-        return await self._reasons([lambda: self.judge_object(key)], tolerance, leaving)
+        return await self._reasons([self._looking_at(key)], tolerance, leaving)
 
     async def preview(self, key: str, tolerance: Tolerance) -> str | None:
         """Where a preview can be seen; None if it may not be. It is not worth waiting for: in doubt it may not."""
@@ -90,9 +98,16 @@ class Gate:
         except (BaseError, OSError) as problem:
             logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
 
+    def _about(self, text: str) -> _Call:
+        return _Call(lambda: self.judge_text(text), self.call_s)
+
+    def _looking_at(self, key: str) -> _Call:
+        is_video = (mimetypes.guess_type(key)[0] or "").startswith("video/")
+        return _Call(lambda: self.judge_object(key), self.video_call_s if is_video else self.call_s)
+
     async def _reasons(
         self,
-        calls: Sequence[Callable[[], Awaitable[Scores]]],
+        calls: Sequence[_Call],
         tolerance: Tolerance,
         leaving: Callable[[], bool],
     ) -> list[str]:
@@ -103,12 +118,12 @@ class Gate:
                 highest[name] = max(score, highest.get(name, 0.0))
         return self.thresholds.refused(highest, tolerance)
 
-    async def _judged(self, call: Callable[[], Awaitable[Scores]], leaving: Callable[[], bool]) -> Scores:
+    async def _judged(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
         give_up, pause = time.monotonic() + self.wait_s, _FIRST_PAUSE_S
         while True:
             try:
-                async with asyncio.timeout(self.call_s):
-                    return await call()
+                async with asyncio.timeout(call.limit_s):
+                    return await call.scores()
             except Exception as problem:
                 logger.warning("the moderator could not judge: %s", type(problem).__name__)
                 if time.monotonic() + pause > give_up:

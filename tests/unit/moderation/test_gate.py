@@ -77,6 +77,17 @@ async def test_nothing_passes_unjudged(hangs: bool) -> None:
     assert await gate.preview("unjudged/t/1/preview-1.jpeg", MEDIUM) is None
 
 
+async def test_a_video_takes_longer_to_judge_than_a_picture() -> None:
+    moderator = Moderator()
+    limits = {"call_s": 3600.0, "video_call_s": 0.05, "wait_s": 0.1}
+    gate = gate_of(moderator, moderator.hang, **limits)
+    with pytest.raises(Unjudged):
+        await gate.output("unjudged/t/1/clip.mp4", MEDIUM, stay)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await gate.output("unjudged/t/1/picture.png", MEDIUM, stay)
+
+
 async def test_unless_the_configuration_says_so() -> None:
     gate = gate_of(Moderator(failures=1000), wait_s=0, open_when_down=True)
     assert await gate.request("x", ["inputs/1"], MEDIUM, stay) == []
