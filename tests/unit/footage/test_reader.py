@@ -25,7 +25,6 @@ TURNED = ("-display_rotation", "90")
 def _nothing_left_running() -> Iterator[None]:
     before = set(psutil.Process().children())
     yield
-    gc.collect()
     assert set(psutil.Process().children()) == before
 
 

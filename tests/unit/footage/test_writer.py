@@ -28,7 +28,6 @@ def encoders() -> list[psutil.Process]:
 def _nothing_left_running() -> Iterator[None]:
     before = set(encoders())
     yield
-    gc.collect()
     assert set(encoders()) == before
 
 

@@ -1,0 +1,139 @@
+"""How long videos take and how much memory they need, on the bundled model: `python -m benchmarks.clips`.
+
+Each kind is made in a process of its own, through the engine and a local object store, set up as `configs/local.yaml`
+has it. A continuation goes on from the longest clip that is taken. Figures go to results/clips.json.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.report import Report, Target
+from deployments import checkpoints
+from deployments.contract.clip import FPS, Clip
+from deployments.contract.events import Done, Event
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.objects import ObjectStore
+from deployments.engine.clip_backend import ClipBackend
+from deployments.engine.clip_state import ClipState
+from deployments.engine.loop import Engine
+from deployments.families.clips import ClipFamily
+from serve_app import settings as service_settings
+
+HD: Final = (1280, 704)
+FHD: Final = (1920, 1088)
+MODEL: Final = "ltx2"
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    size: tuple[int, int]
+    seconds: int
+    steps: int = 8
+    start_s: int = 0
+    """Of the clip that it goes on from."""
+    draft: bool = False
+
+
+KINDS: Final = (
+    Kind("draft, 5 s, hd", (HD[0] // 2, HD[1] // 2), 5, draft=True),
+    Kind("5 s, hd", HD, 5),
+    Kind("5 s, fhd", FHD, 5),
+    Kind("20 s, fhd", FHD, 20),
+    Kind("15 s after 20 s, fhd", FHD, 15, start_s=20),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    seconds: float
+    peak_gib: float
+    megabytes: float
+
+
+def main(
+    config: Annotated[Path, typer.Option(help="The profile whose settings count.")] = Path("configs/local.yaml"),
+) -> None:
+    """How long videos take, and how much memory they need."""
+    console, facts = Console(), machine.facts()
+    table = Table("video", "made in, s", "peak memory, GiB", "file, MB", title="Videos")
+    figures: dict[str, Figures] = {}
+    for kind in KINDS:
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            figures[kind.name] = made = alone.submit(measure, kind, config).result()
+        table.add_row(kind.name, f"{made.seconds:.0f}", f"{made.peak_gib:.2f}", f"{made.megabytes:.1f}")
+    console.print(table)
+    targets = [
+        Target("5 s hd, seconds", figures["5 s, hd"].seconds, 30, "s"),
+        Target("20 s fhd, peak memory", figures["20 s, fhd"].peak_gib, 4, "GiB"),
+    ]
+    settings = {"config": config.name, "steps": KINDS[0].steps}
+    report = Report("clips", facts, settings, {name: vars(each) for name, each in figures.items()}, targets)
+    sys.exit(report.finish(console))
+
+
+def measure(kind: Kind, config: Path) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore(Path(folder).as_uri())
+        engine = Engine(_backend(config, store), max_running=1, max_batch=1)
+        start = None
+        if kind.start_s:
+            start = _made(engine, Kind("start", kind.size, kind.start_s), None).key
+        began = time.perf_counter()
+        output = _made(engine, kind, start)
+        seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return Figures(seconds, peak, output.size / 1e6)
+
+
+def _backend(config: Path, store: ObjectStore) -> ClipBackend:
+    chosen = service_settings.load(config).model(MODEL)
+    family = checkpoints.load(
+        chosen.checkpoint or "",
+        device="cpu",
+        dtype=chosen.dtype,
+        render_side=chosen.render_side,
+        enlarge=chosen.enlarge,
+    )
+    assert isinstance(family, ClipFamily)
+    return ClipBackend(family, store, MODEL, enlarge=chosen.enlarge)
+
+
+def _made(engine: Engine[ClipState], kind: Kind, start: str | None) -> Output:
+    events: list[Event] = []
+    clip = Clip(FPS * kind.seconds, "checkpoints/clip", start=start, draft=kind.draft)
+    job = GenerationJob(
+        id=kind.name,
+        attempt=1,
+        prompt="a red circle moves to the right on a dark blue background",
+        width=kind.size[0],
+        height=kind.size[1],
+        steps=kind.steps,
+        seed=1,
+        output_format="mp4",
+        output_prefix=kind.name.replace(" ", "-"),
+        clip=clip,
+    )
+    engine.submit(job, events.append)
+    engine.run_until_idle()
+    done = events[-1]
+    assert isinstance(done, Done), done
+    return done.output
+
+
+if __name__ == "__main__":
+    typer.run(main)
