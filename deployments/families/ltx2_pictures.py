@@ -17,7 +17,7 @@ from deployments.families.pictures import Pixels
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""
-_MOST_LATENTS: Final = 8
+_MOST_LATENTS: Final = 4
 _CONTEXT: Final = 2
 """Latents on either side of a chunk that are decoded with it."""
 

