@@ -8,43 +8,33 @@ An interrupted run goes on where it was with `--resume`. One core is enough.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 from pathlib import Path
 
 import torch
 
-from deployments.bundled.clips.course import Course, Plan
+from deployments.bundled.clips.course import ClipCourse, Plan
 from deployments.bundled.clips.publish import STATE, publish
 from deployments.bundled.clips.student import ClipStudent
-from deployments.bundled.training.flow import write_state
+from deployments.bundled.training.course import write_state
+from deployments.bundled.training.memory import keep_freed_memory
 from deployments.bundled.training.progress import follow
 
 
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
-    _keep_memory()
+    keep_freed_memory()
     torch.manual_seed(arguments.seed)
     student = ClipStudent()
     for network in student.networks().values():
         network.train()
-    course = Course(student, Plan(arguments.steps, seed=arguments.seed, rate=arguments.rate))
+    course = ClipCourse(student, Plan(arguments.steps, seed=arguments.seed, rate=arguments.rate))
     if arguments.further:
         student.adopt()
     if arguments.resume and arguments.state.exists():
         course.resume(torch.load(arguments.state, weights_only=False))
     follow(course.run(lambda course: write_state(course.state(), arguments.state)), arguments.steps, course.step)
     publish(student)
-
-
-def _keep_memory() -> None:
-    """Freed tensors are needed again in the next step; giving their pages back in between takes a fifth of the time."""
-    trim_threshold, mmap_threshold = -1, -3  # of glibc's malloc.h
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL("libc.so.6")
-        library.mallopt(trim_threshold, 2**31 - 1)
-        library.mallopt(mmap_threshold, 2**30)
 
 
 def _arguments() -> argparse.Namespace:

@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +45,7 @@ from tqdm import tqdm
 from deployments.bundled.analytic_vae import analytic_kl_vae, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, replace_weights
 from deployments.bundled.training.conv_muon import ConvMuon
+from deployments.bundled.training.course import write_state
 from deployments.bundled.training.decoder_pictures import practice
 from deployments.bundled.training.decoder_quality import held_out, latents, quality
 
@@ -163,14 +163,6 @@ def distance(decoded: Tensor, truth: Tensor) -> Tensor:
     error = decoded - truth
     slopes = error.diff(dim=2).abs().mean() + error.diff(dim=3).abs().mean()
     return error.abs().mean() + error.square().mean() + SLOPES * slopes
-
-
-def write_state(state: dict[str, Any], file: Path) -> None:
-    """All or nothing: a run that is killed while saving goes on from the state before."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".draft")
-    torch.save(state, draft)
-    os.replace(draft, file)
 
 
 def picture_autoencoders(checkpoints: Path = CHECKPOINTS) -> list[Path]:

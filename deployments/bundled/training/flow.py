@@ -3,10 +3,8 @@
 - Most of the learning happens where the picture is still noise, so half of all times are 1, and the others are drawn
   with a shift.
 - A step is the mean of two batches, which are of kinds and canvases of their own.
-- Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone.
 - Things weigh more than the background (`batches.weights`).
 - What the model makes out on its way is learnt, too (`reading`): edits need it.
-- The rate is constant and falls to nothing over the second half, which is worth some ten points of accuracy.
 
 bfloat16 halves a step on CPUs that have it. The stock attention is slow there, twice as slow as plain products at
 these lengths, and its backward pass still slower in bfloat16.
@@ -15,27 +13,20 @@ these lengths, and its backward pass still slower in bfloat16.
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 
 from deployments.bundled.training.batches import Batch
+from deployments.bundled.training.course import Course
 from deployments.bundled.training.reading import Reading
 
-WARMUP = 100
-DECAY = 0.5
-"""The part of all steps over which the rate falls."""
-FLOOR = 0.02
-ADAMW_RATE, MUON_RATE = 2e-3, 0.02
 PURE_NOISE = 0.5
 """How many of a batch start from noise alone: what a prompt means for the layout is decided there."""
 
@@ -72,55 +63,28 @@ class Plan:
     """Times the usual rates."""
 
 
-class Course:
-    """A student, its optimizers and its randomness: all that a checkpoint of the training must hold."""
+class PictureCourse(Course):
+    """Of a student."""
 
     def __init__(self, student: Student, plan: Plan, practice: Practice, reading: Reading | None = None) -> None:
+        networks = student.networks() | ({} if reading is None else {"reading": reading})
+        super().__init__(networks, steps=plan.steps, seed=plan.seed, rate=plan.rate)
         self._student = student
         self._reading = reading
-        self._networks = student.networks() | ({} if reading is None else {"reading": reading})
         self._plan = plan
         self._practice = practice
-        self._random = Random(plan.seed)
-        torch.manual_seed(plan.seed)
-        self.step = 0
-        named = {
-            f"{part}.{name}": parameter
-            for part, network in self._networks.items()
-            for name, parameter in network.named_parameters()
-            if parameter.requires_grad
-        }
-        self._parameters = list(named.values())
-        self._optimizers = _optimizers(named)
-        self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
         self._device = self._parameters[0].device
 
-    def run(self, save: Callable[[Course], None], save_every_s: float = 60.0) -> Iterator[float]:
-        """Yields the loss of every step; calls `save` now and then, and at the end."""
-        saved = time.monotonic()
-        with _fast_attention(self._device):
-            while self.step < self._plan.steps:
-                loss = self._learn()
-                self.step += 1
-                if time.monotonic() - saved > save_every_s:
-                    save(self)
-                    saved = time.monotonic()
-                yield loss
-        save(self)
+    def _surroundings(self) -> AbstractContextManager[None]:
+        return _fast_attention(self._device)
 
     def _learn(self) -> float:
-        self._set_rates()
-        for optimizer in self._optimizers:
-            optimizer.zero_grad()
         total = 0.0
         for _ in range(self._plan.batches):
             batch = self._practice(self._plan.batch, self._random, self.step / self._plan.steps)
             loss = self._loss(batch) / self._plan.batches
             loss.backward()
             total += loss.item()
-        clip_grad_norm_(self._parameters, 1.0)
-        for optimizer in self._optimizers:
-            optimizer.step()
         return total
 
     def _loss(self, batch: Batch) -> Tensor:
@@ -136,60 +100,12 @@ class Course:
             loss = loss + self._reading.loss(moved.labels)
         return loss
 
-    def _set_rates(self) -> None:
-        left = (self._plan.steps - self.step) / (DECAY * self._plan.steps)
-        factor = self._plan.rate * min(1.0, (self.step + 1) / WARMUP, FLOOR + (1 - FLOOR) * left)
-        for optimizer, rates in zip(self._optimizers, self._rates, strict=True):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "networks": {name: network.state_dict() for name, network in self._networks.items()},
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-            "random": self._random.getstate(),
-            "torch": torch.get_rng_state(),
-        }
-
-    def resume(self, state: dict[str, Any]) -> None:
-        self.step = state["step"]
-        for name, network in self._networks.items():
-            network.load_state_dict(state["networks"][name])
-        for optimizer, stored in zip(self._optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(stored)
-        self._random.setstate(state["random"])
-        torch.set_rng_state(state["torch"])
-
-
-def write_state(state: dict[str, Any], file: Path) -> None:
-    """All or nothing: a run that is killed while saving goes on from the state before."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".draft")
-    torch.save(state, draft)
-    os.replace(draft, file)
-
 
 def _times(count: int, shift: float) -> tuple[Tensor, Tensor]:
     uniform = torch.rand(count)
     t = shift * uniform / (1 + (shift - 1) * uniform)
     t = torch.where(torch.rand(count) < PURE_NOISE, 1.0, t)
     return t, t * torch.rand(count)
-
-
-def _optimizers(named: dict[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for name, parameter in named.items():
-        inside = name.startswith("transformer.") and "blocks" in name
-        (matrices if inside and parameter.ndim == 2 else others).append(parameter)
-    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    if not matrices:
-        return [adamw]
-    muon = torch.optim.Muon(
-        matrices, lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
-    )
-    return [adamw, muon]
 
 
 @contextlib.contextmanager

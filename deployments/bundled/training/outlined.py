@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from deployments.bundled.training.batches import Batch, batch_of, random_grid
-from deployments.bundled.training.flow import Course, Plan, Student
+from deployments.bundled.training.flow import PictureCourse, Plan, Student
 from deployments.bundled.training.latents import RESOLUTION, to_tokens
 from deployments.bundled.training.progress import follow
 from deployments.bundled.training.students import STUDENTS
@@ -97,7 +97,7 @@ def practice(size: int, random: Random, done: float = 0.0) -> Batch:
 def train(base: Student, steps: int, file: Path = FILE, seed: int = 0) -> None:
     torch.manual_seed(seed)
     student = Outlined(base)
-    course = Course(student, Plan(steps, seed=seed), practice)
+    course = PictureCourse(student, Plan(steps, seed=seed), practice)
     follow(course.run(lambda course: None), steps)
     student.save(file)
 

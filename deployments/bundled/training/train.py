@@ -9,8 +9,6 @@ is enough; two runs beside each other finish sooner than one on both.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -18,7 +16,9 @@ from random import Random
 import torch
 
 from deployments.bundled.training.batches import ALL, MIXES, Batch, practice
-from deployments.bundled.training.flow import Course, Plan, Practice, write_state
+from deployments.bundled.training.course import write_state
+from deployments.bundled.training.flow import PictureCourse, Plan, Practice
+from deployments.bundled.training.memory import keep_freed_memory
 from deployments.bundled.training.progress import follow
 from deployments.bundled.training.publish import publish
 from deployments.bundled.training.reading import Reading
@@ -29,7 +29,7 @@ from deployments.bundled.training.weights import published
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
-    _keep_memory()
+    keep_freed_memory()
     torch.manual_seed(arguments.seed)
     student = STUDENTS[arguments.model]()
     for network in student.networks().values():
@@ -37,7 +37,7 @@ def main() -> None:
     plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
     reading = Reading(student.networks()["transformer"]).to(arguments.device)
     everything = arguments.further and not arguments.gradually
-    course = Course(student, plan, _practice(MIXES[arguments.model], everything), reading)
+    course = PictureCourse(student, plan, _practice(MIXES[arguments.model], everything), reading)
     file = arguments.states / f"{arguments.model}.pt"
     if arguments.further:
         student.adopt(published)
@@ -54,15 +54,6 @@ def _practice(mix: Mapping[str, float], everything: bool) -> Practice:
         return practice(mix, size, random, max(done, ALL) if everything else done)
 
     return batch
-
-
-def _keep_memory() -> None:
-    """Freed tensors are needed again in the next step; giving their pages back in between takes a fifth of the time."""
-    trim_threshold, mmap_threshold = -1, -3  # of glibc's malloc.h
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL("libc.so.6")
-        library.mallopt(trim_threshold, 2**31 - 1)
-        library.mallopt(mmap_threshold, 2**30)
 
 
 def _arguments() -> argparse.Namespace:

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from deployments.bundled.build_ltx2 import FOLDER
 from deployments.bundled.clips import lessons
 from deployments.bundled.clips.attention import plain_attention
-from deployments.bundled.clips.course import Course, Plan, times
+from deployments.bundled.clips.course import ClipCourse, Plan, times
 from deployments.bundled.clips.publish import publish, stored
 from deployments.bundled.clips.student import ClipStudent
-from deployments.bundled.training.flow import write_state
+from deployments.bundled.training.course import write_state
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +26,9 @@ def small_lessons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_rng_state(kept)
 
 
-def course(steps: int = 4) -> Course:
+def course(steps: int = 4) -> ClipCourse:
     torch.manual_seed(1)
-    return Course(ClipStudent(), Plan(steps, batches=1))
+    return ClipCourse(ClipStudent(), Plan(steps, batches=1))
 
 
 def test_an_interrupted_course_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_everything_learns_but_what_is_never_used() -> None:
     assert all(part in learning.parts for part in ("frames", "tone", "told", "placed"))
 
 
-def flat(learning: Course) -> dict[str, torch.Tensor]:
+def flat(learning: ClipCourse) -> dict[str, torch.Tensor]:
     networks = learning.state()["networks"]
     return {f"{part}.{name}": value for part, network in networks.items() for name, value in network.items()}
 

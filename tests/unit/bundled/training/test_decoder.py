@@ -15,7 +15,8 @@ from torch import Tensor
 from deployments.bundled.analytic_vae import analytic_vae
 from deployments.bundled.folders import CHECKPOINTS
 from deployments.bundled.training.conv_muon import orthogonal
-from deployments.bundled.training.decoder import Course, picture_autoencoders, write_state, write_weights
+from deployments.bundled.training.course import write_state
+from deployments.bundled.training.decoder import Course, picture_autoencoders, write_weights
 from deployments.bundled.training.decoder_pictures import practice
 from deployments.bundled.training.decoder_quality import Quality, edge_width, held_out, quality
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.bundled.training.batches import Batch
-from deployments.bundled.training.flow import Course, Plan, write_state
+from deployments.bundled.training.course import write_state
+from deployments.bundled.training.flow import PictureCourse, Plan
 
 
 class Transformer(nn.Module):
@@ -51,16 +52,16 @@ def weights(small: Small) -> Tensor:
 
 def test_an_interrupted_course_ends_like_one_that_was_not(tmp_path: Path) -> None:
     whole, plan = Small(), Plan(steps=12, batch=4)
-    list(Course(whole, plan, practice).run(lambda course: None))
+    list(PictureCourse(whole, plan, practice).run(lambda course: None))
 
     broken = Small()
-    course = Course(broken, plan, practice)
+    course = PictureCourse(broken, plan, practice)
     for _ in itertools.islice(course.run(lambda course: None), 5):
         pass
     write_state(course.state(), tmp_path / "small.pt")
 
     resumed = Small()
-    again = Course(resumed, plan, practice)
+    again = PictureCourse(resumed, plan, practice)
     again.resume(torch.load(tmp_path / "small.pt", weights_only=False))
     assert again.step == 5
     list(again.run(lambda course: None))
@@ -68,7 +69,7 @@ def test_an_interrupted_course_ends_like_one_that_was_not(tmp_path: Path) -> Non
 
 
 def test_it_learns() -> None:
-    losses = list(Course(Small(), Plan(steps=300, batch=16), practice).run(lambda course: None))
+    losses = list(PictureCourse(Small(), Plan(steps=300, batch=16), practice).run(lambda course: None))
     assert sum(losses[-50:]) < 0.8 * sum(losses[:50])
 
 
@@ -87,5 +88,5 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_attention_is_the_stock_one_again_after_training() -> None:
     stock = F.scaled_dot_product_attention
-    list(Course(Small(), Plan(steps=1, batch=2), practice).run(lambda course: None))
+    list(PictureCourse(Small(), Plan(steps=1, batch=2), practice).run(lambda course: None))
     assert F.scaled_dot_product_attention is stock
