@@ -58,10 +58,10 @@ def psnr(one: Frames, other: Frames) -> float:
     return float(10 * np.log10(255**2 / np.square(one.astype(np.float32) - other.astype(np.float32)).mean()))
 
 
-def picture(colour: str) -> tuple[str, Frames]:
+def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
     """A keyframe as it is sent, and as a frame of a clip."""
     image = Image.new("RGB", (1280, 704), "navy")
-    ImageDraw.Draw(image).ellipse((420, 130, 860, 570), fill=colour)
+    ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode(), np.asarray(image)
@@ -109,6 +109,14 @@ def test_a_clip_begins_with_its_keyframe(client: Client) -> None:
     clip = decoded(data)
     other = picture("green")[1]
     assert difference(clip[:1], shown[None]) < difference(clip[:1], other[None]) / 2
+
+
+def test_keyframes_are_seen_at_their_times(client: Client) -> None:
+    (first, left), (last, right) = (picture("orange", x) for x in (60, 780))
+    _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
+    clip = decoded(data)
+    for frame, shown, other in ((clip[:1], left, right), (clip[-1:], right, left)):
+        assert difference(frame, shown[None]) < difference(frame, other[None]) / 2
 
 
 def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: bytes) -> None:
