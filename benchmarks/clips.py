@@ -115,7 +115,7 @@ def _backend(config: Path, store: ObjectStore) -> ClipBackend:
 
 def _made(engine: Engine[ClipState], kind: Kind, start: str | None) -> Output:
     events: list[Event] = []
-    clip = Clip(FPS * kind.seconds, "checkpoints/clip", start=start, draft=kind.draft)
+    clip = Clip(FPS * kind.seconds, f"checkpoints/{kind.name}", start=start, draft=kind.draft)
     job = GenerationJob(
         id=kind.name,
         attempt=1,
