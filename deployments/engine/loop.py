@@ -166,10 +166,7 @@ class Engine(Generic[S]):
     def _round(self) -> bool:
         """What the loop thread does between two steps, and one step. False when there was nothing to do."""
         self._expire()
-        if self._roster.waiting or self._roster.active:
-            self._precedence.claim()
-        else:
-            self._precedence.rest()
+        self._precedence.tell(bool(self._roster.waiting or self._roster.active))
         admitted = self._roster.admit(max_running=self._max_running, at_most=self._encode_limit.size)
         if admitted:
             for ticket in admitted:

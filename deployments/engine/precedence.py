@@ -22,12 +22,8 @@ _LOOK_EVERY_S = 0.01
 class Precedence(Protocol):
     """The engine's loop thread calls these, and no other."""
 
-    def claim(self) -> None:
-        """There is work. Called again and again while there is."""
-        ...
-
-    def rest(self) -> None:
-        """There is none."""
+    def tell(self, working: bool) -> None:
+        """Whether there is work: said again and again."""
         ...
 
     def wait(self) -> None:
@@ -38,8 +34,7 @@ class Precedence(Protocol):
 class Alone:
     """Nobody is asked, nobody is told."""
 
-    def claim(self) -> None: ...
-    def rest(self) -> None: ...
+    def tell(self, working: bool) -> None: ...
     def wait(self) -> None: ...
 
 
@@ -48,13 +43,12 @@ class GoesFirst:
         self._lock = _opened(self, file)
         self._claimed = False
 
-    def claim(self) -> None:
-        if not self._claimed:
-            fcntl.flock(self._lock, fcntl.LOCK_SH)
-            self._claimed = True
-
-    def rest(self) -> None:
-        if self._claimed:
+    def tell(self, working: bool) -> None:
+        if working and not self._claimed:
+            # One that goes last holds the lock for an instant. Nobody waits for it: should its process be frozen just
+            # then, work goes on. The claim is made when this is said again.
+            self._claimed = _taken(self._lock, fcntl.LOCK_SH)
+        elif self._claimed and not working:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._claimed = False
 
@@ -66,8 +60,7 @@ class GoesLast:
         self._lock = _opened(self, file)
         self._patience_s = patience_s
 
-    def claim(self) -> None: ...
-    def rest(self) -> None: ...
+    def tell(self, working: bool) -> None: ...
 
     def wait(self) -> None:
         """Not for ever: after `patience_s` a step is taken all the same, so that nobody starves."""
@@ -76,12 +69,10 @@ class GoesLast:
             time.sleep(_LOOK_EVERY_S)
 
     def _free(self) -> bool:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return True
+        free = _taken(self._lock, fcntl.LOCK_EX)
+        if free:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return free
 
 
 def precedence(sharing: Sharing | None, folder: Path | None = None) -> Precedence:
@@ -97,3 +88,12 @@ def _opened(owner: object, file: Path) -> int:
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     weakref.finalize(owner, os.close, descriptor)
     return descriptor
+
+
+def _taken(lock: int, how: int) -> bool:
+    """False when another process is in the way."""
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

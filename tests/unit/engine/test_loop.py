@@ -188,17 +188,14 @@ def test_a_device_is_claimed_while_there_is_work_and_asked_for_before_every_step
     said: list[str] = []
 
     class Noted:
-        def claim(self) -> None:
-            said.append("claim")
-
-        def rest(self) -> None:
-            said.append("rest")
+        def tell(self, working: bool) -> None:
+            said.append("work" if working else "rest")
 
         def wait(self) -> None:
             said.append("wait")
 
     bench = Bench(SimulatedBackend(), precedence=Noted())
     bench.run(make_job("a", steps=3))
-    assert said[0] == "claim"
+    assert said[0] == "work"
     assert said[-1] == "rest"
     assert said.count("wait") == len(bench.backend.named("step")) == 3

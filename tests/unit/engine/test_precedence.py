@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import time
 from pathlib import Path
@@ -19,48 +20,48 @@ def waits(seconds: float, folder: Path, patience_s: float) -> bool:
 
 
 def claim_and_die(folder: Path) -> None:
-    precedence(Sharing("gpu", "first"), folder).claim()
+    precedence(Sharing("gpu", "first"), folder).tell(True)
 
 
 def test_without_sharing_nobody_waits() -> None:
     alone = precedence(None)
     assert isinstance(alone, Alone)
-    alone.claim()
+    alone.tell(True)
     alone.wait()
-    alone.rest()
+    alone.tell(False)
 
 
 def test_the_last_waits_as_long_as_its_patience_lasts_while_a_first_has_work(tmp_path: Path) -> None:
     first = precedence(Sharing("gpu", "first"), tmp_path)
-    first.claim()
+    first.tell(True)
     assert waits(0.05, tmp_path, patience_s=0.05)
-    first.rest()
+    first.tell(False)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
     firsts = [precedence(Sharing("gpu", "first"), tmp_path) for _ in range(2)]
     for first in firsts:
-        first.claim()
-        first.claim()
+        first.tell(True)
+        first.tell(True)
         first.wait()
-    firsts[0].rest()
+    firsts[0].tell(False)
     assert waits(0.05, tmp_path, patience_s=0.05)
-    firsts[1].rest()
-    firsts[1].rest()
+    firsts[1].tell(False)
+    firsts[1].tell(False)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_those_that_go_last_do_not_wait_for_each_other(tmp_path: Path) -> None:
     other = precedence(Sharing("gpu", "last", LONG), tmp_path)
-    other.claim()
+    other.tell(True)
     other.wait()
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_another_device_is_another_matter(tmp_path: Path) -> None:
     first = precedence(Sharing("other", "first"), tmp_path)
-    first.claim()
+    first.tell(True)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
@@ -74,5 +75,17 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
 
 def test_without_patience_it_looks_once(tmp_path: Path) -> None:
     first = precedence(Sharing("gpu", "first"), tmp_path)
-    first.claim()
+    first.tell(True)
     assert not waits(LONG, tmp_path, patience_s=NONE)
+
+
+def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
+    first = precedence(Sharing("gpu", "first"), tmp_path)
+    [lock] = tmp_path.iterdir()
+    with lock.open("r+b") as frozen:
+        fcntl.flock(frozen, fcntl.LOCK_EX)
+        first.tell(True)
+        first.wait()
+    assert not waits(LONG, tmp_path, patience_s=LONG)
+    first.tell(True)
+    assert waits(0.05, tmp_path, patience_s=0.05)
