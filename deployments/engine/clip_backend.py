@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from obstore.exceptions import BaseError
@@ -24,22 +22,19 @@ from deployments.engine.clip_checkpoints import ClipCheckpoints
 from deployments.engine.clip_state import ClipState
 from deployments.engine.fetching import Fetcher
 from deployments.engine.filming import Filming, folder_for_a_clip
+from deployments.engine.start_clip import StartClip
 from deployments.engine.step import translated_out_of_memory
 from deployments.families.clip_shape import lead_of
 from deployments.families.clips import ClipFamily, ClipInputs, Draft
 from deployments.families.enlarge import fitted
 from deployments.families.pictures import Pixels, open_picture
 from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
-from deployments.footage import reader
 from deployments.footage.ffmpeg import FootageError
 from deployments.footage.sound import Sound
 from deployments.footage.writer import SOUND_RATE, ClipWriter
 from deployments.outputs import Outputs
 
-_START_CHUNK = 48
-"""Frames of the clip to go on from that are copied at a time."""
 _GONE = "an input is no longer available"
-_UNREADABLE = "the video to go on from can't be read"
 
 
 class ClipBackend:
@@ -56,7 +51,6 @@ class ClipBackend:
     ) -> None:
         """`model` names the weights: what it began, only the same can go on with. `threads` encode a file."""
         self._family = family
-        self._store = store
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
@@ -80,15 +74,18 @@ class ClipBackend:
         assert filming is not None
         self._checkpoints.settle()
         try:
-            filming.finish()
+            # First, as it may run out of memory and be asked for again; a file is finished once.
             with translated_out_of_memory():
                 kept = self._kept_latents(state)
+            filming.finish()
             output = self._outputs.store_clip(job, filming.file, kept)
         except FootageError as error:
             raise RuntimeError(str(error)) from error
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
         filming.close()
+        if state.start is not None:
+            state.start.close()
         return output
 
     def preview(self, state: ClipState) -> Preview | None:
@@ -119,43 +116,42 @@ class ClipBackend:
     def _begun(self, job: GenerationJob) -> ClipState | JobError:
         try:
             clip = _clip(job)
-            fetched = self._fetched(*job.inputs)
-            inputs, parts = self._inputs(job, clip, fetched)
+            fetched = self._fetched(job)
+            start = None if clip.start is None else _started(fetched[clip.start])
+            inputs = self._inputs(job, clip, fetched, start)
             with translated_out_of_memory():
                 state = self._family.encode(job, inputs)
         except JobError as error:
             return error
-        state.chunks += parts
+        if start is not None:
+            state.start = start
+            state.chunks += start.chunks
         self._checkpoints.resume(state)
         return state
 
-    def _fetched(self, *keys: str) -> Mapping[str, bytes]:
+    def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
         """Raises JobError, Unavailable."""
-        fetched = self._fetcher.fetched(keys)
+        fetched = self._fetcher.fetched(job.inputs)
         present = {key: data for key, data in fetched.items() if data is not None}
         if len(present) < len(fetched):
             raise JobError(_GONE)
         return present
 
-    def _inputs(self, job: GenerationJob, clip: Clip, fetched: Mapping[str, bytes]) -> tuple[ClipInputs, int]:
-        """And in how many parts the clip to go on from is copied. Raises JobError."""
+    def _inputs(
+        self, job: GenerationJob, clip: Clip, fetched: Mapping[str, bytes], start: StartClip | None
+    ) -> ClipInputs:
+        """Raises JobError."""
         keyframes = tuple(np.array(open_picture(fetched[key])) for key in job.references)
         draft = None if clip.enhance is None else self._draft(fetched[clip.enhance])
-        if clip.start is None:
-            return ClipInputs(keyframes, draft=draft), 0
-        with TemporaryDirectory(prefix="clip-") as folder:
-            start = _put(Path(folder), fetched[clip.start])
-            try:
-                count = reader.probe(start).frames
-                height, width = self._family.shape(job, lead=0).canvas.size
-                lead = reader.last_frames(start, (width, height), lead_of(count, self._family.scale.time))
-                heard = reader.sound(start)
-            except FootageError:
-                raise JobError(_UNREADABLE) from None
+        if start is None:
+            return ClipInputs(keyframes, draft=draft)
+        height, width = self._family.shape(job, lead=0).canvas.size
+        lead = start.last(lead_of(start.count, self._family.scale.time), (width, height))
+        heard = start.sound
         if heard is not None:
-            before = round((count - len(lead)) / FPS * heard.rate)
-            heard = Sound(heard.fitted(count / FPS).samples[:, before:], heard.rate)
-        return ClipInputs(keyframes, lead, heard, draft), -(-count // _START_CHUNK)
+            before = round((start.count - len(lead)) / FPS * heard.rate)
+            heard = Sound(heard.samples[:, before:], heard.rate)
+        return ClipInputs(keyframes, lead, heard, draft)
 
     def _draft(self, data: bytes) -> Draft:
         try:
@@ -175,26 +171,20 @@ class ClipBackend:
         return latents.packed({"picture": draft.picture, "sound": draft.sound}, {"model": self._model})
 
     def _filming(self, state: ClipState) -> Filming:
-        """Begins the file. Raises JobError when the clip to go on from is gone or can't be read."""
-        job, clip = state.job, _clip(state.job)
+        """Begins the file."""
+        job, clip, start = state.job, _clip(state.job), state.start
         size = (job.width, job.height)
         parts, count = self._family.frames(state), clip.frames
         height, width = state.shape.canvas.frame
         rendered = (width, height)
-        if clip.start is not None or self._enlarge == "sharp":
+        if start is not None or self._enlarge == "sharp":
             parts, rendered = (self._enlarged(part, size) for part in parts), size
         sound = self._family.heard(state).resampled(SOUND_RATE) if clip.sound else None
+        if start is not None:
+            parts, count = chain(start.frames(size), parts), start.count + count
+            if sound is not None:
+                sound = (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
         with folder_for_a_clip() as folder:
-            if clip.start is not None:
-                try:
-                    start = _put(folder, self._fetched(clip.start)[clip.start])
-                    before = reader.probe(start).frames
-                    if sound is not None:
-                        heard = reader.sound(start, SOUND_RATE) or Sound(np.zeros((2, 0), np.float32), SOUND_RATE)
-                        sound = heard.fitted(before / FPS).joined(sound)
-                except FootageError:
-                    raise JobError(_UNREADABLE) from None
-                parts, count = chain(reader.frames(start, size, chunk=_START_CHUNK), parts), before + count
             file = folder / "clip.mp4"
             writer = ClipWriter(file, rendered=rendered, size=size, frames=count, sound=sound, threads=self._threads)
             return Filming(parts, writer, file, folder)
@@ -209,10 +199,11 @@ def _clip(job: GenerationJob) -> Clip:
     return job.clip
 
 
-def _put(folder: Path, data: bytes) -> Path:
-    file = folder / "start.mp4"
-    file.write_bytes(data)
-    return file
+def _started(data: bytes) -> StartClip:
+    try:
+        return StartClip(data)
+    except FootageError:
+        raise JobError("the video to go on from can't be read") from None
 
 
 def _small(job: GenerationJob) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from deployments.contract.job import GenerationJob
 
 if TYPE_CHECKING:
     from deployments.engine.filming import Filming
+    from deployments.engine.start_clip import StartClip
     from deployments.families.clip_shape import ClipShape
 
 
@@ -55,6 +56,8 @@ class ClipState:
     """Noise levels, (S+1,) float32 on the CPU, falling to 0."""
     chunks: int
     """Parts in which it will be decoded."""
+    start: StartClip | None = field(default=None, repr=False)
+    """The clip to go on from, which is copied before the new frames."""
     i: int = 0
     estimate: Tensor | None = None
     """Where the picture's tokens seem to be heading, (1, N, C)."""

@@ -38,6 +38,10 @@ class Sound:
     def seconds(self) -> float:
         return self.samples.shape[1] / self.rate
 
+    @classmethod
+    def silence(cls, seconds: float, rate: int) -> Sound:
+        return cls(np.zeros(round(seconds * rate), np.float32), rate)
+
     def fitted(self, seconds: float) -> Sound:
         """Cut or followed by silence, so that it has exactly `round(seconds * rate)` samples."""
         length = round(seconds * self.rate)
