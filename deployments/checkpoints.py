@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from transformers.utils import logging as transformers_logging
 
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import Enlarge, Precision
+from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
 from deployments.engine.backend import JobError
 from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
@@ -41,7 +41,7 @@ def load(
     render_side: int | None = None,
     enlarge: Enlarge = "smooth",
     distilled: bool = False,
-    enhance_noise: float = 0.909375,
+    enhance_noise: float = ENHANCE_NOISE,
 ) -> Family | ClipFamily:
     """The family of `checkpoint`, its networks on `device` and proven to run.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from deployments.contract.model import BACKENDS, MATTERS, Enlarge, MattingSpec, Precision, Sharing
+from deployments.contract.model import BACKENDS, ENHANCE_NOISE, MATTERS, Enlarge, MattingSpec, Precision, Sharing
 from serve_app.section import Section
 
 
@@ -81,7 +81,7 @@ class ModelSettings(Section):
     matting: MattingSettings | None = None
     sharing: SharingSettings | None = None
     distilled: bool | None = None
-    enhance_noise: float = Field(default=0.909375, gt=0, le=1)
+    enhance_noise: float = Field(default=ENHANCE_NOISE, gt=0, le=1)
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     actor: dict[str, Any] = {"num_cpus": 0}
     health_check_period_s: float = Field(default=2.0, gt=0)

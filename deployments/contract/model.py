@@ -10,6 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 
+ENHANCE_NOISE: Final = 0.909375
+"""Of the latents of a draft that is drawn anew: where LTX-2 begins its second stage."""
+
 DIFFUSION: Final = "diffusion"
 RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -81,7 +84,7 @@ class ModelSpec:
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
     distilled: bool = False
-    enhance_noise: float = 0.909375
+    enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None
     max_running: int = 8
     max_batch: int = 8

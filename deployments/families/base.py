@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
-from deployments.contract.model import Enlarge
+from deployments.contract.model import ENHANCE_NOISE, Enlarge
 from deployments.engine.backend import JobError
 from deployments.engine.state import State
 from deployments.families.pictures import Pixels
@@ -53,7 +53,7 @@ class Placement:
     enlarge: Enlarge = "smooth"
     distilled: bool = False
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
-    enhance_noise: float = 0.909375
+    enhance_noise: float = ENHANCE_NOISE
     """Over a draft that is enhanced, 0 to 1."""
 
 

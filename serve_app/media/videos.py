@@ -55,14 +55,11 @@ DEFAULT_LIMITS: Final = VideoLimits()
 
 @dataclass(frozen=True, slots=True)
 class InputVideo:
-    """A video that decodes to its end; `width` and `height` are pixels as it is shown, `frames` are 24 a second."""
+    """A video that decodes to its end; `width` and `height` are pixels as it is shown."""
 
     data: bytes = field(repr=False)
     width: int
     height: int
-    seconds: float
-    frames: int
-    has_sound: bool
     content_type: str = "video/mp4"
     extension: str = "mp4"
 
@@ -93,11 +90,4 @@ def read_video(data: bytes, limits: VideoLimits = DEFAULT_LIMITS) -> InputVideo:
     sides = (footage.width, footage.height)
     if min(sides) < limits.min_side or max(sides) > limits.max_side:
         raise limits.refuse(f"the video has {footage.width}x{footage.height} pixels")
-    return InputVideo(
-        data=data,
-        width=footage.width,
-        height=footage.height,
-        seconds=footage.seconds,
-        frames=footage.frames,
-        has_sound=footage.has_sound,
-    )
+    return InputVideo(data, footage.width, footage.height)

@@ -37,13 +37,14 @@ async def test_every_way_to_send_a_video(web: LocalWeb) -> None:
     text = _b64(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
         video = await load_video(value, GUARD)
-        assert video == InputVideo(VIDEO, 96, 64, 1.0, 24, has_sound=True)
+        assert video == InputVideo(VIDEO, 96, 64)
     assert (video.content_type, video.extension) == ("video/mp4", "mp4")
     assert "data" not in repr(video)
 
 
 def test_a_silent_video_is_one() -> None:
-    assert not read_video(made("testsrc=s=96x64:d=1:r=24")).has_sound
+    silent = made("testsrc=s=96x64:d=1:r=24")
+    assert read_video(silent) == InputVideo(silent, 96, 64)
 
 
 def test_sizes_are_those_that_are_shown() -> None:
@@ -75,13 +76,13 @@ def test_videos_over_the_limits(source: str, problem: str) -> None:
     "source", ["testsrc=s=100x64:d=1:r=24", "testsrc=s=64x100:d=1:r=60", "testsrc=s=64x64:d=0.04:r=24"]
 )
 def test_videos_just_within_the_limits(source: str) -> None:
-    assert read_video(made(source), SMALL).frames in (1, 24)
+    assert read_video(made(source), SMALL).height <= 100
 
 
 def test_usual_limits() -> None:
     usual = VideoLimits()
     assert (usual.max_bytes, usual.max_seconds, usual.min_side, usual.max_side) == (50 * 2**20, 20, 64, 4096)
-    assert read_video(made("testsrc=s=64x64:d=20:r=24")).seconds == 20
+    assert read_video(made("testsrc=s=64x64:d=20:r=24")).width == 64
     with pytest.raises(BadVideo, match="too long"):
         read_video(made("testsrc=s=64x64:d=20.05:r=24"))
 
@@ -160,4 +161,4 @@ def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None
         video = read_video(VIDEO[:start] + junk + VIDEO[start + len(junk) :])
     except BadVideo:
         return
-    assert video.frames > 0
+    assert min(video.width, video.height) >= 64
