@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deployments.bundled.clips.attention import plain_attention
 from deployments.bundled.clips.lessons import Batch, lesson
 from deployments.bundled.clips.reading import Reading
 from deployments.bundled.clips.student import ClipStudent
+from deployments.bundled.training.attention import plain_attention
 from deployments.bundled.training.course import Course
 
 PURE_NOISE = 0.5

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.bundled.analytic_video_vae import CELL, LATENT_CHANNELS, LATENT_STD, PACE
-from deployments.bundled.clips.scene import FRAME_RATE, Grid, Scene
+from deployments.bundled.clips.scene import Grid, Scene
 from deployments.bundled.world import palette
 from deployments.bundled.world.shapes import SHAPES
+from deployments.contract.clip import FPS
 
 _BOX = 8
 """Pixels along the side of what latents hold the mean of."""
@@ -23,8 +24,8 @@ _LOOKS = (-6.5, -4.5, -2.5, -0.5)
 
 def frames(scene: Scene, grid: Grid, count: int) -> Tensor:
     """(count, 3, H, W) in [-1, 1]."""
-    length = count / FRAME_RATE
-    circles = torch.tensor([scene.circle(grid, frame / FRAME_RATE, length) for frame in range(count)])
+    length = count / FPS
+    circles = torch.tensor([scene.circle(grid, frame / FPS, length) for frame in range(count)])
     return _coloured([scene], _covers([scene], circles[None], grid, CELL))[0].transpose(0, 1)
 
 
@@ -35,17 +36,17 @@ def latent_frames(count: int) -> int:
 def latents(scenes: Sequence[Scene], grid: Grid, count: int) -> tuple[Tensor, Tensor]:
     """Of clips of `count` frames, (B, C, latent frames, rows, columns), and how much of each cell the thing covers."""
     last = torch.arange(1, latent_frames(count)) * PACE
-    looks = torch.cat([torch.zeros(len(_LOOKS)), (last[:, None] + torch.tensor(_LOOKS)).flatten()]) / FRAME_RATE
+    looks = torch.cat([torch.zeros(len(_LOOKS)), (last[:, None] + torch.tensor(_LOOKS)).flatten()]) / FPS
     return _folded(scenes, looks.tolist(), grid, count)
 
 
 def picture_latents(scenes: Sequence[Scene], grid: Grid, count: int, frame: int) -> tuple[Tensor, Tensor]:
     """Of a single frame of such clips."""
-    return _folded(scenes, [frame / FRAME_RATE] * len(_LOOKS), grid, count)
+    return _folded(scenes, [frame / FPS] * len(_LOOKS), grid, count)
 
 
 def _folded(scenes: Sequence[Scene], seconds: list[float], grid: Grid, count: int) -> tuple[Tensor, Tensor]:
-    length = count / FRAME_RATE
+    length = count / FPS
     circles = torch.tensor([[scene.circle(grid, time, length) for time in seconds] for scene in scenes])
     covers = F.avg_pool2d(_covers(scenes, circles, grid, CELL // _BOX * _DOTS), _DOTS)
     covers = covers.unflatten(1, (-1, 2)).mean(dim=2)

@@ -16,7 +16,8 @@ from deployments.bundled.build_ltx2 import FOLDER, PLAIN
 from deployments.bundled.clips.captions import caption, motion_alone
 from deployments.bundled.clips.drawing import frames
 from deployments.bundled.clips.grading import Frames, Grade, grade
-from deployments.bundled.clips.scene import FRAME_RATE, GRIDS, MOTIONS, Grid, Scene, random_scene
+from deployments.bundled.clips.scene import GRIDS, MOTIONS, Grid, Scene, random_scene
+from deployments.contract.clip import FPS
 
 FRAMES: Final = 121
 """Of a clip: a whole journey."""
@@ -60,7 +61,7 @@ class Model:
             width=columns * CELL,
             height=rows * CELL,
             num_frames=FRAMES,
-            frame_rate=float(FRAME_RATE),
+            frame_rate=float(FPS),
             num_inference_steps=STEPS,
             generator=torch.Generator().manual_seed(question.seed),
             output_type="np",

@@ -16,7 +16,6 @@ from deployments.bundled.clips.captions import caption, motion_alone
 from deployments.bundled.clips.drawing import latent_frames, latents, picture_latents
 from deployments.bundled.clips.scene import (
     COLOURS,
-    FRAME_RATE,
     GRIDS,
     MOTIONS,
     SHAPES,
@@ -26,6 +25,7 @@ from deployments.bundled.clips.scene import (
     random_scene,
 )
 from deployments.bundled.clips.tones import tone_latents
+from deployments.contract.clip import FPS
 
 LENGTHS: Final = {25: 6, 49: 4, 73: 3, 97: 2, 121: 6, 241: 1}
 """Frames of a batch's clips, and how often."""
@@ -130,7 +130,7 @@ def keyframe_coordinates(grid: Grid, frame: int) -> Tensor:
         torch.tensor([float(frame)]), torch.arange(rows) * float(CELL), torch.arange(columns) * float(CELL)
     ).T
     place = torch.stack([start, start + torch.tensor([1.0, CELL, CELL])[:, None]], dim=2)
-    place[0] /= FRAME_RATE
+    place[0] /= FPS
     return place
 
 

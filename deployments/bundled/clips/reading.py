@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from deployments.bundled.analytic_video_vae import PACE
 from deployments.bundled.clips.drawing import latent_frames
 from deployments.bundled.clips.lessons import CLASSES, Batch
-from deployments.bundled.clips.scene import FRAME_RATE, JOURNEY_S
+from deployments.bundled.clips.scene import JOURNEY_S
+from deployments.contract.clip import FPS
 
 _READ_AFTER: Final = (1, 2)
 """Of the blocks, from 0: early enough for the others to do something with it."""
@@ -59,6 +60,6 @@ class Reading(nn.Module):
 def places(batch: Batch) -> Tensor:
     """(N, 3): time in journeys, and row and column from the middle in pairs of cells."""
     rows, columns = batch.grid
-    times = torch.arange(latent_frames(batch.frames)) * (PACE / FRAME_RATE / JOURNEY_S)
+    times = torch.arange(latent_frames(batch.frames)) * (PACE / FPS / JOURNEY_S)
     down, across = ((torch.arange(side) + 0.5 - side / 2) / 2 for side in (rows, columns))
     return torch.cartesian_prod(times, down, across)

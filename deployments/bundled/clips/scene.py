@@ -25,7 +25,6 @@ SIZES: Final[Mapping[str, float]] = MappingProxyType({"small": 0.7, "medium": 0.
 SMALLEST, LARGEST = 0.5, 1.5
 """Half sides at the ends of growing and shrinking, as parts of the size."""
 
-FRAME_RATE: Final = 24
 JOURNEY_S: Final = 5.0
 """Seconds from one side to the other, or longer in clips that are longer; shorter clips show its beginning."""
 

@@ -13,9 +13,9 @@ from deployments.bundled import build_ltx2
 from deployments.bundled.clip_words import TEXT_LENGTH
 from deployments.bundled.clips.drawing import latent_frames
 from deployments.bundled.clips.lessons import Batch
-from deployments.bundled.clips.scene import FRAME_RATE
 from deployments.bundled.training.text import padded
 from deployments.bundled.vocabulary_clips import clip_words
+from deployments.contract.clip import FPS
 
 NAME = "ltx2"
 _TIMES = 1000.0
@@ -45,7 +45,7 @@ class ClipStudent:
         times = t[:, None] * _TIMES
         video_times = torch.cat([times * ~batch.given, torch.zeros(count, batch.keyframes.shape[1])], dim=1)
         coordinates = self.transformer.rope.prepare_video_coords(
-            count, latent_frames(batch.frames), rows, columns, x.device, fps=FRAME_RATE
+            count, latent_frames(batch.frames), rows, columns, x.device, fps=FPS
         )
         text, sound_text, mask = self._text(batch.prompts)
         video, sound = self.transformer(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from deployments.bundled.analytic_sound import COLUMNS_PER_LATENT, HOP, LATENT_STD, PITCHES, SAMPLE_RATE
-from deployments.bundled.clips.scene import FRAME_RATE, LARGEST, SIZES, Grid, Scene, reach
+from deployments.bundled.clips.scene import LARGEST, SIZES, Grid, Scene, reach
+from deployments.contract.clip import FPS
 
 LATENTS_PER_S = SAMPLE_RATE / HOP / COLUMNS_PER_LATENT
 MIDDLE, SPAN = 7, 7
@@ -18,7 +19,7 @@ _LOUDEST = SIZES["large"] * LARGEST
 
 def tone_latents(scenes: Sequence[Scene], grid: Grid, count: int) -> Tensor:
     """(B, latents, pitches) of clips of `count` frames."""
-    length = count / FRAME_RATE
+    length = count / FPS
     total = round(length * LATENTS_PER_S)
     told = torch.tensor([[_tone(scene, grid, i / LATENTS_PER_S, length) for i in range(total)] for scene in scenes])
     pitch, loudness = told.unbind(dim=2)

@@ -234,5 +234,9 @@ MIXES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
             "resemble": 0.04,
             "anything": 0.03,
         },
+        "flux": {"tell": 0.9, "resemble": 0.06, "anything": 0.04},
+        "kontext": {"tell": 0.26, "change": 0.55, "combine": 0.15, "anything": 0.04},
+        "fill": {"tell": 0.15, "fill": 0.5, "erase": 0.15, "extend": 0.2},
+        "canny": {"tell": 0.2, "trace": 0.8},
     }
 )

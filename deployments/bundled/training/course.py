@@ -1,6 +1,8 @@
 """What every course of training has: two kinds of optimizers, a rate that rises and falls, and a state to go on from.
 
-Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone. The rate is
+Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone. Those that
+modulate a block by time are among everything else: a step of Muon moves all they say, and each of them all tokens. The
+rate is
 constant and falls to nothing over the second half, which is worth some ten points of accuracy.
 """
 
@@ -116,8 +118,7 @@ def _optimizers(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in named.items():
-        inside = name.startswith("transformer.") and "blocks." in name and name.endswith(".weight")
-        (matrices if inside and parameter.ndim == 2 else others).append(parameter)
+        (matrices if _mixes(name) and parameter.ndim == 2 else others).append(parameter)
     adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
     if not matrices:
         return [adamw]
@@ -125,3 +126,8 @@ def _optimizers(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer
         matrices, lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
     )
     return [adamw, muon]
+
+
+def _mixes(name: str) -> bool:
+    """Whether a parameter is a weight inside a block, and no modulation."""
+    return name.startswith("transformer.") and "blocks." in name and name.endswith(".weight") and "norm" not in name

@@ -12,17 +12,16 @@ these lengths, and its backward pass still slower in bfloat16.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deployments.bundled.training.attention import plain_attention
 from deployments.bundled.training.batches import Batch
 from deployments.bundled.training.course import Course
 from deployments.bundled.training.reading import Reading
@@ -76,7 +75,7 @@ class PictureCourse(Course):
         self._device = self._parameters[0].device
 
     def _surroundings(self) -> AbstractContextManager[None]:
-        return _fast_attention(self._device)
+        return plain_attention() if self._device.type == "cpu" else nullcontext()
 
     def _learn(self) -> float:
         total = 0.0
@@ -106,24 +105,3 @@ def _times(count: int, shift: float) -> tuple[Tensor, Tensor]:
     t = shift * uniform / (1 + (shift - 1) * uniform)
     t = torch.where(torch.rand(count) < PURE_NOISE, 1.0, t)
     return t, t * torch.rand(count)
-
-
-@contextlib.contextmanager
-def _fast_attention(device: torch.device) -> Iterator[None]:
-    """On CPUs, attention as plain products, where nothing is masked."""
-    stock = F.scaled_dot_product_attention
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            if attn_mask is not None or any(options.values()):
-                whole = stock(query.float(), key.float(), value.float(), attn_mask, **options)
-                return whole.to(value.dtype)
-            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-            return scores.softmax(dim=-1) @ value
-
-    if device.type == "cpu":
-        F.scaled_dot_product_attention = attention
-    try:
-        yield
-    finally:
-        F.scaled_dot_product_attention = stock

@@ -1,7 +1,8 @@
-"""The four Flux1 checkpoints as one student.
+"""The four Flux1 checkpoints as one student, or as one each.
 
 Their transformers differ only in what the first layer reads beside the noise: nothing, a masked picture, edges. So one
-transformer learns all of it, with a first layer of its own for each, and every checkpoint gets the same weights.
+transformer can learn all of it, with a first layer of its own for each, and every checkpoint gets the same weights.
+From there each goes on alone, with its own lessons: four small models know more than one.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ WEAKEST, STRONGEST = 1.0, 40.0
 class ConditionEmbedder(nn.Module):
     """The first layer: one for the noise, and one per kind of condition, whose results are added."""
 
-    def __init__(self, noise: nn.Linear) -> None:
+    def __init__(self, noise: nn.Linear, names: Sequence[str]) -> None:
+        """For the conditions of the checkpoints `names`."""
         super().__init__()
         self.noise = noise
         self.conditions = nn.ModuleDict(
             {
-                name: nn.Linear(kind.more_channels, noise.out_features, bias=False)
-                for name, kind in build_flux1.KINDS.items()
-                if kind.more_channels
+                name: nn.Linear(build_flux1.KINDS[name].more_channels, noise.out_features, bias=False)
+                for name in names
+                if build_flux1.KINDS[name].more_channels
             }
         )
 
@@ -58,9 +60,11 @@ class ConditionEmbedder(nn.Module):
 class Flux1Student:
     shift = 5.0
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
+        """Learns the checkpoints `names`, or all four."""
+        self._names = names or tuple(build_flux1.KINDS)
         self.transformer = build_flux1.transformer(more_channels=0)
-        self.embedder = ConditionEmbedder(self.transformer.x_embedder)
+        self.embedder = ConditionEmbedder(self.transformer.x_embedder, self._names)
         self.transformer.x_embedder = self.embedder  # type: ignore[assignment]
         self.text_encoder, self.text_encoder_2 = clip_encoder(), t5_encoder()
         self.redux = build_flux1.redux()
@@ -72,20 +76,24 @@ class Flux1Student:
             "transformer": self.transformer,
             "text_encoder": self.text_encoder,
             "text_encoder_2": self.text_encoder_2,
+            **self._redux_networks(),
+        }
+
+    def _redux_networks(self) -> dict[str, nn.Module]:
+        """What lies beside `flux` alone."""
+        if "flux" not in self._names:
+            return {}
+        return {
             "image_encoder": self.redux.image_encoder.float(),
             "image_embedder": self.redux.image_embedder.float(),
         }
 
     def checkpoints(self) -> dict[str, dict[str, nn.Module]]:
         texts = {"text_encoder": self.text_encoder, "text_encoder_2": self.text_encoder_2}
-        redux = {
-            f"redux/{name}": network
-            for name, network in self.networks().items()
-            if name in ("image_encoder", "image_embedder")
-        }
+        redux = {f"redux/{name}": network for name, network in self._redux_networks().items()}
         return {
             name: {"transformer": self._transformer_of(name), **texts, **(redux if name == "flux" else {})}
-            for name in build_flux1.KINDS
+            for name in self._names
         }
 
     def _transformer_of(self, name: str) -> nn.Module:
@@ -104,12 +112,14 @@ class Flux1Student:
         for name in self.embedder.conditions:
             joint = published(name, "transformer")["x_embedder.weight"]
             self.embedder.conditions[name].load_state_dict({"weight": joint[:, first:]})
-        shared = published("flux", "transformer")
-        self.embedder.noise.load_state_dict({part: shared.pop(f"x_embedder.{part}") for part in ("weight", "bias")})
+        one = self._names[0]
+        shared = published(one, "transformer")
+        joint, bias = shared.pop("x_embedder.weight"), shared.pop("x_embedder.bias")
+        self.embedder.noise.load_state_dict({"weight": joint[:, :first], "bias": bias})
         self.transformer.load_state_dict(shared, strict=False)
-        for component, network in self.checkpoints()["flux"].items():
+        for component, network in self.checkpoints()[one].items():
             if component != "transformer":
-                network.load_state_dict(published("flux", component), strict=False)
+                network.load_state_dict(published(one, component), strict=False)
 
     def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
         text, gist = self._text(batch.prompts, x.device)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import torch
 
+from deployments.bundled import build_flux1
 from deployments.bundled.training.flow import Student
 from deployments.bundled.training.flux1 import Flux1Student
 from deployments.bundled.training.flux2 import Flux2Student
@@ -28,8 +30,14 @@ class WholeModel(Student, Protocol):
 
 
 STUDENTS: Final[Mapping[str, Callable[[], WholeModel]]] = MappingProxyType(
-    {"flux1": Flux1Student, "flux2": Flux2Student, "flux3": Flux3Student}
+    {
+        "flux1": Flux1Student,
+        **{name: partial(Flux1Student, name) for name in build_flux1.KINDS},
+        "flux2": Flux2Student,
+        "flux3": Flux3Student,
+    }
 )
+"""`flux1` is `flux`, `kontext`, `fill` and `canny` in one."""
 
 
 def stored(model: str, states: Path = STATES) -> tuple[WholeModel, int]:

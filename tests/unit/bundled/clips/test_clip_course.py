@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from deployments.bundled.build_ltx2 import FOLDER
 from deployments.bundled.clips import lessons
-from deployments.bundled.clips.attention import plain_attention
 from deployments.bundled.clips.course import ClipCourse, Plan, times
 from deployments.bundled.clips.publish import publish, stored
 from deployments.bundled.clips.student import ClipStudent
@@ -76,16 +74,3 @@ def test_half_of_all_times_are_pure_noise() -> None:
     drawn = times(4000)
     assert drawn.min() >= 0
     assert 0.45 < (drawn == 1).float().mean() < 0.55
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_plain_attention_is_attention(masked: bool) -> None:
-    query, key, value = (torch.randn(2, 3, length, 8) for length in (5, 7, 7))
-    mask = torch.randn(2, 3, 5, 7) if masked else None
-    wanted = F.scaled_dot_product_attention(query, key, value, mask)
-    stock = F.scaled_dot_product_attention
-    with plain_attention():
-        assert F.scaled_dot_product_attention is not stock
-        given = F.scaled_dot_product_attention(query, key, value, mask)
-    assert F.scaled_dot_product_attention is stock
-    assert torch.allclose(given, wanted, atol=1e-5)

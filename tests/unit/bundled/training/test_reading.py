@@ -52,7 +52,7 @@ def test_a_batch_has_labels_for_all_its_tokens() -> None:
         assert len(batch.references) == pictures - 1
 
 
-@pytest.mark.parametrize("model", STUDENTS)
+@pytest.mark.parametrize("model", ["flux1", "flux2", "flux3"])
 def test_what_is_misread_reaches_the_transformer(model: str) -> None:
     torch.manual_seed(0)
     student: Any = STUDENTS[model]()

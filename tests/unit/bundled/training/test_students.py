@@ -30,6 +30,7 @@ from deployments.families.base import Commission, Placement, family_of
 
 GRID = (8, 14)
 GUIDANCE = 3.5
+FAMILIES = ("flux1", "flux2", "flux3")
 PRACTISED = [
     ("flux3", "flux3", "tell"),
     ("flux3", "flux3", "change"),
@@ -48,7 +49,7 @@ PRACTISED = [
 @pytest.fixture(scope="module")
 def students() -> dict[str, Any]:
     torch.manual_seed(0)
-    made: dict[str, Any] = {name: STUDENTS[name]() for name in STUDENTS}
+    made: dict[str, Any] = {name: STUDENTS[name]() for name in FAMILIES}
     for student in made.values():
         for network in student.networks().values():
             network.eval().half().float()  # as it will be stored
@@ -92,7 +93,7 @@ def test_a_student_sees_what_the_family_sees(
     assert (run - learnt).abs().mean() < 0.01 * run.abs().mean()
 
 
-@pytest.mark.parametrize("model", STUDENTS)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_a_student_can_go_on_from_what_is_published(model: str, students: dict[str, Any], published: Path) -> None:
     fresh = STUDENTS[model]()
     fresh.adopt(functools.partial(weights.published, checkpoints=published))
@@ -101,6 +102,19 @@ def test_a_student_can_go_on_from_what_is_published(model: str, students: dict[s
         for part, weight in network.state_dict().items():
             # Constants of the tied and idle kind are made anew, the same for all.
             assert torch.allclose(weight, known[name].state_dict()[part], atol=1e-6), f"{name}.{part}"
+
+
+@pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
+def test_a_checkpoint_goes_on_alone_from_what_it_learnt_with_others(
+    name: str, students: dict[str, Any], published: Path
+) -> None:
+    alone = STUDENTS[name]()
+    alone.adopt(functools.partial(weights.published, checkpoints=published))
+    assert set(alone.checkpoints()) == {name}
+    joint = students["flux1"].checkpoints()[name]
+    for component, network in alone.checkpoints()[name].items():
+        for part, weight in network.state_dict().items():
+            assert torch.allclose(weight, joint[component].state_dict()[part], atol=1e-6), f"{component}.{part}"
 
 
 def test_pictures_survive_as_tokens() -> None:

@@ -22,7 +22,9 @@ def plain_attention() -> Iterator[None]:
                 whole = stock(query.float(), key.float(), value.float(), attn_mask, **options)
                 return whole.to(value.dtype)
             scores = (query * query.shape[-1] ** -0.5).to(value.dtype) @ key.to(value.dtype).transpose(-1, -2)
-            if attn_mask is not None:
+            if attn_mask is not None and attn_mask.dtype == torch.bool:
+                scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
+            elif attn_mask is not None:
                 scores = scores + attn_mask.to(scores.dtype)
             return scores.softmax(dim=-1) @ value
 
