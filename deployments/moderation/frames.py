@@ -1,27 +1,26 @@
 """From stored bytes to the pictures that judges look at.
 
 A still gives one picture, an animation frames from all over it, a video about one frame per second with its first and
-its last. What is shown for less than that in between may be missed, and sound and subtitles are not looked at. Nothing
-is returned that was read in part: what can't be read to its end was not judged.
+its last, of the frames that models get of it. What is shown for less than that in between may be missed, and sound and
+subtitles are not looked at. Nothing is returned that was read in part: what can't be read to its end was not judged.
 """
 
 from __future__ import annotations
 
 import io
-import re
-import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from imageio_ffmpeg import get_ffmpeg_exe
 from PIL import Image, ImageOps
 
+from deployments.contract.clip import FPS
 from deployments.families.pictures import Pixels, resize
+from deployments.footage import reader
+from deployments.footage.ffmpeg import FootageError
 
 MOST_FRAMES: Final = 32
 FRAME_SIDE: Final = 512
@@ -29,8 +28,8 @@ FRAME_SIDE: Final = 512
 
 _SECONDS = 60.0
 """To read one animation or video; hostile ones are small and take forever."""
-_MOST_PIXELS = 64 * 2**20
-"""Of a video's frame: 8192 x 8192."""
+_LONGEST_S = reader.LONGEST_S
+"""Of a video."""
 _VIDEO_ENDINGS = (".mp4", ".m4v", ".mov")
 
 
@@ -50,17 +49,10 @@ def is_video(content_type_or_key: str) -> bool:
     return name.startswith("video/") or name.endswith(_VIDEO_ENDINGS)
 
 
-def spread(times: Sequence[Fraction], most: int = MOST_FRAMES) -> list[int]:
-    """Which of the frames shown at `times`: first, last and one per second between, or `most` of them evenly."""
-    step = max(Fraction(1), (times[-1] - times[0]) / (most - 1))
-    wanted = [times[0] + step * index for index in range(most)]
-    chosen = {0, len(times) - 1}
-    frame = 0
-    for moment in wanted:
-        while frame + 1 < len(times) and times[frame + 1] <= moment:
-            frame += 1
-        chosen.add(frame)
-    return sorted(chosen)
+def spread(count: int, most: int = MOST_FRAMES) -> list[int]:
+    """Which of so many frames, 24 a second: first, last and one per second between, or `most` of them evenly."""
+    step = max(FPS, (count - 1) / (most - 1))
+    return sorted({min(round(step * index), count - 1) for index in range(most)})
 
 
 def _of_picture(data: bytes) -> list[Pixels]:
@@ -98,64 +90,34 @@ def _shown(picture: Image.Image) -> Pixels:
 
 def _small(pixels: Pixels) -> Pixels:
     height, width = pixels.shape[:2]
-    scale = min(1.0, FRAME_SIDE / max(height, width))
-    return resize(pixels, max(1, round(width * scale)), max(1, round(height * scale)))
+    return resize(pixels, *_fitted(width, height))
+
+
+def _fitted(width: int, height: int) -> tuple[int, int]:
+    """Width and height within FRAME_SIDE."""
+    scale = min(1.0, FRAME_SIDE / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _of_video(data: bytes) -> list[Pixels]:
-    """The video is read twice: for the times of its frames, as headers may lie, and for those that are wanted."""
+    """The video is read twice: to count its frames, as headers may lie, and for those that are wanted."""
     deadline = time.monotonic() + _SECONDS
-    with tempfile.TemporaryDirectory(prefix="frames-") as folder:
-        file = Path(folder, "video")
-        file.write_bytes(data)
-        times = _times(_ffmpeg(file, ["-f", "framecrc"], "null", deadline))
-        wanted = spread(times)
-        # Commas divide filters, so those within one are escaped.
-        chosen = "+".join(rf"eq(n\,{index})" for index in wanted)
-        side = f"min({FRAME_SIDE}\\,{{}})"
-        scaled = f"scale={side.format('iw')}:{side.format('ih')}:force_original_aspect_ratio=decrease"
-        output = _ffmpeg(file, ["-c:v", "ppm", "-f", "image2pipe"], f"select={chosen},{scaled}", deadline)
-    frames = _portable_pixmaps(output)
-    if len(frames) != len(wanted):
-        raise UnreadableError(f"the video gave {len(frames)} frames instead of {len(wanted)}")
-    return frames
-
-
-def _ffmpeg(file: Path, output: list[str], filters: str, deadline: float) -> bytes:
-    """What ffmpeg writes about the first video stream, the one that is played."""
-    command = [get_ffmpeg_exe(), "-nostdin", "-v", "error", "-xerror", "-err_detect", "explode", "-threads", "2"]
-    # Named outright, for a playlist in disguise would make ffmpeg open other files and addresses.
-    command += ["-max_pixels", str(_MOST_PIXELS), "-protocol_whitelist", "file,pipe", "-f", "mov", "-i", str(file)]
-    command += ["-map", "0:v:0", "-vf", filters, "-fps_mode", "passthrough", *output, "pipe:1"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired as error:
-        raise UnreadableError(f"the video can't be read in {_SECONDS:.0f} s") from error
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UnreadableError(f"no video that can be read: {reason[-1] if reason else done.returncode}")
-    return done.stdout
-
-
-def _times(report: bytes) -> list[Fraction]:
-    """In seconds, from ffmpeg's `framecrc`: its unit, then stream, decoding time and time per frame."""
-    text = report.decode(errors="replace")
-    unit = re.search(r"^#tb 0: (\d+)/(\d+)", text, re.MULTILINE)
-    frames = re.findall(r"^0, *-?\d+, *(-?\d+),", text, re.MULTILINE)
-    if unit is None or not frames:
-        raise UnreadableError("the video has no frames")
-    return [int(moment) * Fraction(int(unit[1]), int(unit[2])) for moment in frames]
-
-
-def _portable_pixmaps(data: bytes) -> list[Pixels]:
-    """Pictures one after the other, each with its own size: videos may change theirs."""
-    frames = []
-    while data:
-        header = re.match(rb"P6\s(\d+) (\d+)\s255\s", data)
-        if header is None:
-            raise UnreadableError("the video's frames can't be told apart")
-        width, height = int(header[1]), int(header[2])
-        end = header.end() + width * height * 3
-        frames.append(np.frombuffer(data[header.end() : end], np.uint8).reshape(height, width, 3).copy())  # writable
-        data = data[end:]
-    return frames
+        with tempfile.TemporaryDirectory(prefix="frames-") as folder:
+            file = Path(folder, "video")
+            file.write_bytes(data)
+            footage = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
+            if footage.seconds > _LONGEST_S:
+                raise UnreadableError(f"the video is longer than {_LONGEST_S:.0f} s")
+            wanted, chosen = spread(footage.frames), list[Pixels]()
+            shown = reader.frames(file, _fitted(footage.width, footage.height))
+            for number, frame in enumerate(chain.from_iterable(shown)):
+                if number in wanted:
+                    chosen.append(frame.copy())  # the others go
+                if time.monotonic() > deadline:
+                    raise UnreadableError(f"the video can't be read in {_SECONDS:.0f} s")
+    except FootageError as error:
+        raise UnreadableError(str(error)) from error
+    if len(chosen) != len(wanted):
+        raise UnreadableError(f"the video gave {len(chosen)} frames instead of {len(wanted)}")
+    return chosen

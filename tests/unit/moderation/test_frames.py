@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import subprocess
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +68,7 @@ def test_large_frames_come_small_and_long_videos_in_part(tmp_path: Path) -> None
 
 
 def test_a_video_of_one_frame(tmp_path: Path) -> None:
-    assert len(pictures_of(mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=64x64:d=0.1:r=10"), "video/mp4")) == 1
+    assert len(pictures_of(mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=64x64:d=0.04:r=25"), "video/mp4")) == 1
 
 
 @pytest.mark.parametrize("share", [0.3, 0.95])
@@ -160,12 +159,24 @@ def test_videos_by_name(name: str) -> None:
     assert not is_video(name.replace("video", "image").replace("VIDEO", "image").replace(".", "_"))
 
 
-def test_frames_are_spread_over_the_time_not_over_the_frames() -> None:
-    slow_start = [Fraction(0), Fraction(1), Fraction(2), *(2 + Fraction(index, 100) for index in range(1, 101))]
-    assert spread(slow_start) == [0, 1, 2, 102]
-    assert spread([Fraction(5)]) == [0]
-    assert spread([Fraction(0), Fraction(0), Fraction(0)]) == [0, 2]
-    hours = spread([Fraction(index) for index in range(7200)])
-    assert len(hours) == MOST_FRAMES
-    assert hours[0] == 0
-    assert hours[-1] == 7199
+@pytest.mark.parametrize(
+    ("count", "wanted"), [(1, [0]), (2, [0, 1]), (24, [0, 23]), (25, [0, 24]), (26, [0, 24, 25]), (60, [0, 24, 48, 59])]
+)
+def test_one_frame_a_second_and_the_last(count: int, wanted: list[int]) -> None:
+    assert spread(count) == wanted
+
+
+@pytest.mark.parametrize("count", [745, 746, 2880])
+def test_of_long_videos_frames_from_all_over_them(count: int) -> None:
+    chosen = spread(count)
+    assert len(chosen) == MOST_FRAMES
+    assert (chosen[0], chosen[-1]) == (0, count - 1)
+    gaps = np.diff(chosen)
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_a_video_that_is_too_long_is_not_judged_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "_LONGEST_S", 1.0)
+    assert pictures_of(coloured(tmp_path, "red"), "video/mp4")
+    with pytest.raises(UnreadableError, match="longer than 1 s"):
+        pictures_of(coloured(tmp_path, "red", "red"), "video/mp4")
