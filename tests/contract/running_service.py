@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import httpx2
 import uvicorn
 from fastapi import FastAPI
-from redis import Redis as RawRedis
+from redis_writes import written
 
 from deployments.contract.job import Output
 from deployments.contract.objects import ObjectStore
@@ -224,28 +224,17 @@ class Service:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
-        before, before_objects = self._snapshot()
-        yield
-        after, after_objects = self._snapshot()
-        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        assert (changed, after_objects) == (set(), before_objects)
+        before = self._objects()
+        with written(self.settings.redis_url, self.settings.redis.prefix) as keys:
+            yield
+        # When a key was last used changes whatever comes of the request; the others are forgotten by themselves.
+        changed = {key for key in keys if not key.startswith(("keys:used", "rate:", "report:"))}
+        assert not changed, f"written in Redis: {sorted(changed)}"
+        objects = self._objects()
+        assert objects == before, f"other objects: {sorted(objects ^ before)}"
 
-    def _snapshot(self) -> tuple[dict[bytes, bytes], set[str]]:
-        """Everything the service keeps: each Redis key with its value, and each object."""
-        redis = RawRedis.from_url(self.settings.redis_url)
-        try:
-            prefix = self.settings.redis.prefix
-            found: Any = redis.scan_iter(f"{prefix}*", count=10_000)
-            # When a key was last used changes whatever comes of the request; the others are forgotten by themselves.
-            passing = tuple(f"{prefix}{name}".encode() for name in ("keys:used", "rate:", "report:"))
-            keys = [key for key in found if not key.startswith(passing)]
-            pipe = redis.pipeline(transaction=False)
-            for key in keys:
-                pipe.dump(key)
-            values = dict(zip(keys, pipe.execute(), strict=True))
-        finally:
-            redis.close()
-        return values, set(self.worker.run(self.worker.objects.keys("")))
+    def _objects(self) -> set[str]:
+        return set(self.worker.run(self.worker.objects.keys("")))
 
 
 class Client(httpx2.Client):
