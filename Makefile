@@ -24,8 +24,8 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, se
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
 test: $(VENV)/.dev  ## Install and run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
-	$(BIN)/python -m pytest tests/contract tests/integration tests/chaos
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract
+	$(BIN)/python -m pytest tests/integration tests/chaos
 
 check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/ruff check .
