@@ -2,8 +2,9 @@
 
     python -m deployments.bundled.training.train flux3 --steps 20000
 
-Interrupted runs go on where they were; a new run with `--further` goes on from the checkpoint's own weights. One core
-is enough; two runs beside each other finish sooner than one on both.
+Interrupted runs go on where they were; a new run with `--further` goes on from the checkpoint's own weights, with
+`--further flux` from those of another one, whose networks must be the same. One core is enough; two runs beside each
+other finish sooner than one on both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from deployments.bundled.training.progress import follow
 from deployments.bundled.training.publish import publish
 from deployments.bundled.training.reading import Reading
 from deployments.bundled.training.students import STATES, STUDENTS
-from deployments.bundled.training.weights import published
+from deployments.bundled.training.weights import Published, published
 
 
 def main() -> None:
@@ -36,11 +37,11 @@ def main() -> None:
         network.to(arguments.device).train()
     plan = Plan(arguments.steps, batch=arguments.batch, seed=arguments.seed, rate=arguments.rate)
     reading = Reading(student.networks()["transformer"]).to(arguments.device)
-    everything = arguments.further and not arguments.gradually
+    everything = arguments.further is not None and not arguments.gradually
     course = PictureCourse(student, plan, _practice(MIXES[arguments.model], everything), reading)
     file = arguments.states / f"{arguments.model}.pt"
-    if arguments.further:
-        student.adopt(published)
+    if arguments.further is not None:
+        student.adopt(_published_in(arguments.further))
     if file.exists():
         course.resume(torch.load(file, weights_only=False))
     follow(course.run(lambda course: write_state(course.state(), file)), plan.steps, course.step)
@@ -56,6 +57,11 @@ def _practice(mix: Mapping[str, float], everything: bool) -> Practice:
     return batch
 
 
+def _published_in(one: str) -> Published:
+    """Whatever checkpoint is asked for, weights of `one`; if that is empty, of those that are asked for."""
+    return (lambda _, component: published(one, component)) if one else published
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=sorted(STUDENTS))
@@ -65,7 +71,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--further", action="store_true", help="begin with the checkpoint's weights, and all lessons")
+    parser.add_argument(
+        "--further",
+        nargs="?",
+        const="",
+        metavar="CHECKPOINT",
+        help="begin with published weights, and all lessons",
+    )
     parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
     parser.add_argument("--states", type=Path, default=STATES)
     return parser.parse_args()
