@@ -65,7 +65,9 @@ def test_the_ratio_that_the_prompt_chose_is_taken_over(client: Client, service: 
     assert (job["width"], job["height"]) == (1088, 1920)
 
 
-@pytest.mark.parametrize("named", ["x", str(uuid.uuid4()), "https://example.com/results/x/1/draft.safetensors"])
+@pytest.mark.parametrize(
+    "named", ["x", "3f0c1e9a-7d52-4c0b-9a53-8e1f6b2d4c70", "https://example.com/results/x/1/draft.safetensors"]
+)
 def test_an_unknown_draft(client: Client, service: Service, named: str) -> None:
     assert refused(client, service, named)[0] == "draft_unknown"
 
