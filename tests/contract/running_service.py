@@ -77,6 +77,11 @@ class Worker:
     def run(self, step: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(step)
 
+    async def reservations(self) -> list[str]:
+        """Ids of tasks whose record and objects will go."""
+        found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}expiring", 0, -1)
+        return found
+
     def close(self) -> None:
         self.run(self._redis.aclose())
         self._runner.close()
@@ -224,17 +229,20 @@ class Service:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
-        before = self._objects()
+        before = self._kept()
         with written(self.settings.redis_url, self.settings.redis.prefix) as keys:
             yield
-        # When a key was last used changes whatever comes of the request; the others are forgotten by themselves.
-        changed = {key for key in keys if not key.startswith(("keys:used", "rate:", "report:"))}
+        # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
+        # inputs were stored before the refusal, their reservation came and went.
+        passing = ("keys:used", "rate:", "report:", "expiring")
+        changed = {key for key in keys if not key.startswith(passing)}
         assert not changed, f"written in Redis: {sorted(changed)}"
-        objects = self._objects()
-        assert objects == before, f"other objects: {sorted(objects ^ before)}"
+        kept = self._kept()
+        assert kept == before, f"kept: {sorted(kept ^ before)}"
 
-    def _objects(self) -> set[str]:
-        return set(self.worker.run(self.worker.objects.keys("")))
+    def _kept(self) -> set[str]:
+        """All objects, and reservations of those that are to come."""
+        return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
 
 
 class Client(httpx2.Client):

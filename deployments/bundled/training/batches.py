@@ -221,7 +221,7 @@ BUILDERS: Final[Mapping[str, Callable[[list[Lesson], Grid, Random], Batch]]] = M
 
 MIXES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "flux3": {"tell": 0.26, "change": 0.26, "combine": 0.09, "lay out": 0.37, "anything": 0.02},
+        "flux3": {"tell": 0.34, "change": 0.26, "combine": 0.09, "lay out": 0.29, "anything": 0.02},
         "flux2": {"tell": 0.36, "change": 0.47, "combine": 0.14, "anything": 0.03},
         "flux1": {
             "tell": 0.27,
