@@ -40,10 +40,11 @@ def edit(question: Question, picture: Pixels) -> Grade:
 
 
 def boxes(question: Question, picture: Pixels) -> Grade:
-    """Every thing is what it should be and inside its box; what lies elsewhere doesn't matter."""
+    """Which things are what they should be and inside their boxes; what lies elsewhere doesn't matter."""
     verdict = judge(picture, question.grid, question.target)
-    right = all(thing.place and thing.shape and thing.colour for thing in verdict.things)
-    return Grade(right, _parts(verdict), {"rag": verdict.rag}, verdict.faults())
+    right = [thing.place and thing.shape and thing.colour for thing in verdict.things]
+    figures = {"things": sum(right) / len(right), "rag": verdict.rag}
+    return Grade(all(right), _parts(verdict), figures, verdict.faults())
 
 
 def fill(question: Question, picture: Pixels) -> Grade:
