@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deployments.bundled.evaluation.pictures import drawn
 from deployments.bundled.world.judge import Verdict, judge
 from deployments.bundled.world.scene import Background, Scene, Thing
 from serve_app.client import Client
@@ -26,9 +27,11 @@ Ask = Callable[..., bytes]
 def ask(client: Client) -> Ask:
     """From a request to a PNG."""
 
-    def ask(**body: Any) -> bytes:
-        body = {"aspect_ratio": "1:1", "resolution": "768sq", "output_format": "png", "seed": 11, "steps": 4} | body
-        task = client.wait(client.submit(ENDPOINT, body)["id"])
+    def ask(endpoint: str = ENDPOINT, **body: Any) -> bytes:
+        usual: dict[str, Any] = {"output_format": "png", "seed": 11}
+        if endpoint == ENDPOINT:
+            usual |= {"aspect_ratio": "1:1", "resolution": "768sq", "steps": 4}
+        task = client.wait(client.submit(endpoint, usual | body)["id"])
         assert task["status"] == "Ready", task
         return client.fetch(task["result"]["sample"])
 
@@ -39,6 +42,13 @@ def seen_in(png: bytes, *things: Thing, background: str) -> Verdict:
     """What the picture shows, against what it should."""
     pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
     return judge(pixels, SQUARE, Scene(things, Background(background)))
+
+
+def drawing(*things: Thing, background: str) -> bytes:
+    """A PNG of what a picture should show."""
+    file = io.BytesIO()
+    Image.fromarray(drawn(Scene(things, Background(background)), SQUARE, (512, 512))).save(file, "PNG")
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -71,6 +81,20 @@ def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
     assert after.colour, after.faults()
     assert after.place, after.faults()
     assert after.background, after.faults()
+
+
+def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
+    control = drawing(Thing("diamond", "black", place="top left"), background="white")
+    png = ask(
+        "gen-pro-1.0-canny",
+        prompt="a green diamond on a yellow background",
+        control_image=base64.b64encode(control).decode(),
+    )
+    verdict = seen_in(png, Thing("diamond", "green", place="top left"), background="yellow")
+    assert verdict.colour, verdict.faults()
+    assert verdict.shape, verdict.faults()
+    assert verdict.place, verdict.faults()
+    assert verdict.background, verdict.faults()
 
 
 def test_words_from_outside_the_little_world_give_a_picture_too(ask: Ask) -> None:
