@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from deployments.contract.clip import FPS
@@ -29,19 +28,16 @@ class StartClip:
         try:
             self._file.write_bytes(data)
             self.count = reader.probe(self._file).frames
-            self._sound = reader.sound(self._file)
+            heard = reader.sound(self._file)
         except BaseException:
             self.close()
             raise
+        self.sound: Sound | None = None if heard is None else heard.fitted(self.count / FPS)
+        """As long as the frames; None where there is no sound track."""
 
     @property
     def chunks(self) -> int:
         return -(-self.count // CHUNK)
-
-    @cached_property
-    def sound(self) -> Sound | None:
-        """As long as the frames; None where there is no sound track."""
-        return None if self._sound is None else self._sound.fitted(self.count / FPS)
 
     def last(self, count: int, size: tuple[int, int]) -> Frames:
         """The last `count` frames, or all where there are fewer, of width and height `size`. Raises FootageError."""
