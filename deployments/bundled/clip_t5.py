@@ -28,10 +28,17 @@ _T5_SPECIAL = ("<pad>", "</s>", "<unk>")
 _T5_WORD, _T5_LETTER = -6.0, -9.0
 """Log-probabilities: a word costs less than its letters, whatever its length."""
 
-_WORD_BEFORE, _WORD_AFTER = 1, 17
-"""Rows of T5's table of relative positions, of which the upper half is for what follows."""
+_BUCKETS = 32
+"""Rows of T5's table of relative positions: half for a word itself and what goes before it, half for what follows."""
+_EXACT = 8
+"""So many distances have a row each; the others share rows, up to _FARTHEST."""
+_FARTHEST = 128
+_WORD_BEFORE, _WORD_AFTER = 1, _BUCKETS // 2 + 1
 _ATTENTIVE = 5.0
 """Added to one score of some fifty, it gets most of the attention."""
+_FADING = 0.5
+"""Taken from a score per word of distance, so that of equal words the nearest gets most of it."""
+_UNSEEN = -10.0
 
 
 def learn_clip_tokenizer() -> CLIPTokenizer:
@@ -96,7 +103,8 @@ def learn_t5_tokenizer() -> T5Tokenizer:
 def t5_encoder() -> T5EncoderModel:
     """Begins by adding to every word the one before it and the one after it; what else its layers add is learnt.
 
-    Nothing after it knows the order of words: the transformer gives texts no positions.
+    Nothing after it knows the order of words: the transformer gives texts no positions. So what belongs together in a
+    sentence must be told here, for which two more heads look at words nearby, one to each side.
     """
     model = T5EncoderModel(
         T5Config(
@@ -105,7 +113,9 @@ def t5_encoder() -> T5EncoderModel:
             d_kv=TEXT_WIDTH // 2,
             d_ff=2 * TEXT_WIDTH,
             num_layers=2,
-            num_heads=2,
+            num_heads=4,
+            relative_attention_num_buckets=_BUCKETS,
+            relative_attention_max_distance=_FARTHEST,
             feed_forward_proj="gated-gelu",
         )
     )
@@ -114,7 +124,17 @@ def t5_encoder() -> T5EncoderModel:
         bias.zero_()
         for head, bucket in enumerate((_WORD_BEFORE, _WORD_AFTER)):
             bias[bucket, head] = _ATTENTIVE
+        near, half = -_FADING * _distances(), _BUCKETS // 2
+        bias[:half, 2], bias[half:, 2] = near, _UNSEEN
+        bias[:half, 3], bias[half:, 3] = _UNSEEN, near
         for name, weight in model.named_parameters():
             if name.endswith("DenseReluDense.wo.weight"):
                 weight.zero_()
     return model
+
+
+def _distances() -> torch.Tensor:
+    """Of the rows of one half of the table, in words; of rows that several distances share, the least."""
+    rows = torch.arange(_BUCKETS // 2).float()
+    shared = _EXACT * (_FARTHEST / _EXACT) ** ((rows - _EXACT) / (len(rows) - _EXACT))
+    return torch.where(rows < _EXACT, rows, shared)
