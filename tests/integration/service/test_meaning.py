@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
-from deployments.bundled.evaluation.pictures import drawn
+from deployments.bundled.evaluation.pictures import drawn, drawn_mask
 from deployments.bundled.world.judge import Verdict, judge
+from deployments.bundled.world.lessons import Mask
 from deployments.bundled.world.scene import Background, Scene, Thing
 from serve_app.client import Client
 
@@ -46,8 +48,12 @@ def seen_in(png: bytes, *things: Thing, background: str) -> Verdict:
 
 def drawing(*things: Thing, background: str) -> bytes:
     """A PNG of what a picture should show."""
+    return as_png(drawn(Scene(things, Background(background)), SQUARE, (512, 512)))
+
+
+def as_png(pixels: NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(drawn(Scene(things, Background(background)), SQUARE, (512, 512))).save(file, "PNG")
+    Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 
@@ -95,6 +101,20 @@ def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
     assert verdict.shape, verdict.faults()
     assert verdict.place, verdict.faults()
     assert verdict.background, verdict.faults()
+
+
+def test_what_was_asked_for_appears_under_the_mask_and_nowhere_else(ask: Ask) -> None:
+    kept, box = Thing("square", "red", place="left"), (300, 550, 700, 950)
+    png = ask(
+        "gen-pro-1.0-fill",
+        prompt="a blue circle",
+        image=base64.b64encode(drawing(kept, background="white")).decode(),
+        mask=base64.b64encode(as_png(drawn_mask(Mask(box), (512, 512)))).decode(),
+    )
+    verdict = seen_in(png, kept, Thing("circle", "blue", box=box), background="white")
+    assert verdict.colour, verdict.faults()
+    assert verdict.shape, verdict.faults()
+    assert verdict.place, verdict.faults()
 
 
 def test_words_from_outside_the_little_world_give_a_picture_too(ask: Ask) -> None:
