@@ -114,6 +114,7 @@ def t5_encoder() -> T5EncoderModel:
             d_ff=2 * TEXT_WIDTH,
             num_layers=2,
             num_heads=4,
+            dropout_rate=0.0,
             relative_attention_num_buckets=_BUCKETS,
             relative_attention_max_distance=_FARTHEST,
             feed_forward_proj="gated-gelu",

@@ -17,6 +17,7 @@ from deployments.bundled.clips.reading import Reading
 from deployments.bundled.clips.student import ClipStudent
 from deployments.bundled.training.attention import plain_attention
 from deployments.bundled.training.course import Course
+from deployments.bundled.training.precision import autocast
 
 PURE_NOISE = 0.5
 """How many clips start from noise alone: what a prompt means for the whole is decided there."""
@@ -64,7 +65,7 @@ class ClipCourse(Course):
         noise, hiss = torch.randn_like(batch.target), torch.randn_like(batch.tone)
         t = times(len(batch.target))
         x = torch.where(batch.given[:, None], batch.target, torch.lerp(batch.target, noise, t[:, None, None]))
-        with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
+        with autocast(torch.device("cpu")), warnings.catch_warnings():
             # Norms with weights of full precision take the longer way, which is what is wanted.
             warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
             video, sound = self._student.velocity(x, torch.lerp(batch.tone, hiss, t[:, None, None]), t, batch)

@@ -21,6 +21,8 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
+from deployments.bundled.training.muon import Muon
+
 WARMUP = 100
 DECAY = 0.5
 """The part of all steps over which the rate falls."""
@@ -122,10 +124,7 @@ def _optimizers(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer
     adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
     if not matrices:
         return [adamw]
-    muon = torch.optim.Muon(
-        matrices, lr=MUON_RATE, weight_decay=0.0, momentum=0.95, ns_steps=4, adjust_lr_fn="original"
-    )
-    return [adamw, muon]
+    return [adamw, Muon(matrices, MUON_RATE)]
 
 
 def _mixes(name: str) -> bool:

@@ -44,10 +44,10 @@ from tqdm import tqdm
 
 from deployments.bundled.analytic_vae import analytic_kl_vae, analytic_vae
 from deployments.bundled.folders import CHECKPOINTS, replace_weights
-from deployments.bundled.training.conv_muon import ConvMuon
 from deployments.bundled.training.course import write_state
 from deployments.bundled.training.decoder_pictures import practice
 from deployments.bundled.training.decoder_quality import held_out, latents, quality
+from deployments.bundled.training.muon import Muon
 
 STATE: Final = Path(".training/decoder.pt")
 STEPS: Final = 16_500
@@ -84,7 +84,7 @@ class Course:
         inside = {id(parameter) for parameter in filters}
         others = [parameter for parameter in self._decoder.parameters() if id(parameter) not in inside]
         self._optimizers: dict[float, torch.optim.Optimizer] = {
-            MUON_RATE: ConvMuon(filters, MUON_RATE),
+            MUON_RATE: Muon(filters, MUON_RATE),
             ADAMW_RATE: torch.optim.AdamW(others, ADAMW_RATE, betas=(0.9, 0.98), weight_decay=1e-4, fused=True),
         }
 

@@ -21,6 +21,7 @@ from deployments.bundled.training.course import write_state
 from deployments.bundled.training.flow import PictureCourse, Plan, Practice
 from deployments.bundled.training.memory import keep_freed_memory
 from deployments.bundled.training.progress import follow
+from deployments.bundled.training.prompt_reading import read_prompts
 from deployments.bundled.training.publish import publish
 from deployments.bundled.training.reading import Reading
 from deployments.bundled.training.students import STATES, STUDENTS
@@ -44,6 +45,8 @@ def main() -> None:
         student.adopt(_published_in(arguments.further))
     if file.exists():
         course.resume(torch.load(file, weights_only=False))
+    elif arguments.read_first:
+        read_prompts(student.networks()["text_encoder_2"], arguments.read_first, arguments.seed)
     follow(course.run(lambda course: write_state(course.state(), file)), plan.steps, course.step)
     publish(student)
 
@@ -79,6 +82,7 @@ def _arguments() -> argparse.Namespace:
         help="begin with published weights, and all lessons",
     )
     parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
+    parser.add_argument("--read-first", type=int, default=0, metavar="STEPS", help="of T5 alone, asked about prompts")
     parser.add_argument("--states", type=Path, default=STATES)
     return parser.parse_args()
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from deployments.bundled.analytic_vae import analytic_vae
 from deployments.bundled.folders import CHECKPOINTS
-from deployments.bundled.training.conv_muon import orthogonal
 from deployments.bundled.training.course import write_state
 from deployments.bundled.training.decoder import Course, picture_autoencoders, write_weights
 from deployments.bundled.training.decoder_pictures import practice
@@ -109,10 +108,3 @@ def ramp(width: int) -> Tensor:
 @pytest.mark.parametrize(("width", "measured"), [(1, 0.8), (2, 2.2), (4, 3.4)])
 def test_edge_width_is_from_10_to_90_percent(width: int, measured: float) -> None:
     assert edge_width(ramp(width), ramp(1)) == pytest.approx(measured, abs=0.01)
-
-
-def test_orthogonalized_filters_have_singular_values_of_about_1() -> None:
-    matrices = torch.randn(2, 8, 72, generator=torch.Generator().manual_seed(1))
-    values = torch.linalg.svdvals(orthogonal(matrices))
-    assert values.min() > 0.6
-    assert values.max() < 1.3

@@ -1,7 +1,8 @@
-"""Muon (Keller Jordan, 2024) for the filters of convolutions.
+"""Muon (Keller Jordan, 2024) for matrices, and for the filters of convolutions.
 
-Stock `torch.optim.Muon` takes matrices only. Here a filter (out, in, h, w) is the matrix (out, in h w), and those of
-one shape are orthogonalized together, which on small ones is most of what a step costs.
+Stock `torch.optim.Muon` takes matrices only, one by one, and in bfloat16, which many CPUs merely emulate: a third of
+a step. Here those of one shape are orthogonalized together, in single precision. A filter (out, in, h, w) is the
+matrix (out, in h w).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 """Of the Newton-Schulz iteration: takes singular values to about 1."""
 
 
-class ConvMuon(torch.optim.Optimizer):
-    def __init__(self, filters: Iterable[nn.Parameter], lr: float) -> None:
-        super().__init__(filters, {"lr": lr})
+class Muon(torch.optim.Optimizer):
+    def __init__(self, weights: Iterable[nn.Parameter], lr: float) -> None:
+        """Of two dimensions or more."""
+        super().__init__(weights, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -33,7 +35,7 @@ class ConvMuon(torch.optim.Optimizer):
                 updates = orthogonal(torch.stack([self._direction(parameter) for parameter in parameters]))
                 rate = group["lr"] * max(1.0, updates.shape[1] / updates.shape[2]) ** 0.5
                 for parameter, update in zip(parameters, updates, strict=True):
-                    parameter.add_(update.view(parameter.shape), alpha=-rate)
+                    parameter.add_(update.reshape(parameter.shape), alpha=-rate)
 
     def _direction(self, parameter: nn.Parameter) -> Tensor:
         assert parameter.grad is not None
@@ -45,7 +47,9 @@ class ConvMuon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(B, M, N) to the nearest whose singular values all are about 1; best where M <= N."""
+    """(B, M, N) to the nearest whose singular values all are about 1."""
+    if matrices.shape[1] > matrices.shape[2]:
+        return orthogonal(matrices.mT).mT
     x = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
     a, b, c = _QUINTIC
     for _ in range(_ITERATIONS):
