@@ -17,7 +17,7 @@ def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> 
     file = tmp_path / "adapters" / "outlined.safetensors"
     base = Flux3Student()
     before = [parameter.clone() for parameter in base.transformer.parameters()]
-    train(base, steps=2, file=file)
+    train(base, steps=1, file=file)
     tuned = read(file.read_bytes(), build_flux3.transformer())
     assert tuned.rank == RANK
     assert any(layer.up.abs().max() > 0 for layer in tuned.layers.values())
