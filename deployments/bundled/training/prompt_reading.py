@@ -69,8 +69,9 @@ class Questions(nn.Module):
         found = F.gelu(self.attention(self.questions.expand(len(text), -1, -1), text, text, need_weights=False)[0])
         things = self.thing(found[:, :-1]).split(_THING, dim=2)
         background = self.background(found[:, -1]).split(_BACKGROUND, dim=1)
-        pairs = [*zip(things, asked.things, strict=True), *zip(background, asked.background, strict=True)]
-        return torch.stack([_wrong(*pair) for pair in pairs]).sum()
+        wrong = [_wrong(*pair, _EMPTY) for pair in zip(things, asked.things, strict=True)]
+        wrong += [_wrong(*pair, 1.0) for pair in zip(background, asked.background, strict=True)]
+        return torch.stack(wrong).sum()
 
 
 def read_prompts(encoder: Any, steps: int, seed: int = 0) -> None:
@@ -141,9 +142,9 @@ def _of_background(background: Background) -> Tensor:
     return torch.tensor([palette.NAMES.index(background.colour), second, _KINDS.index(background.kind)])
 
 
-def _wrong(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Of scores (B, C) or (B, Q, C), the mean over what was asked; that nothing is there counts less."""
+def _wrong(scores: Tensor, wanted: Tensor, first: float) -> Tensor:
+    """Of scores (B, C) or (B, Q, C), the mean over what was asked; `first` is how much class 0 counts."""
     scores, wanted = scores.flatten(0, -2), wanted.to(scores.device).flatten()
-    weight = torch.where(wanted == 0, _EMPTY, 1.0) * (wanted != UNKNOWN)
+    weight = torch.where(wanted == 0, first, 1.0) * (wanted != UNKNOWN)
     wrong = F.cross_entropy(scores, wanted, reduction="none", ignore_index=UNKNOWN)
     return (wrong * weight).sum() / weight.sum().clamp_min(1)

@@ -16,6 +16,7 @@ from random import Random
 
 import torch
 
+from deployments.bundled import build_flux1
 from deployments.bundled.training.batches import ALL, MIXES, Batch, practice
 from deployments.bundled.training.course import write_state
 from deployments.bundled.training.flow import PictureCourse, Plan, Practice
@@ -82,9 +83,18 @@ def _arguments() -> argparse.Namespace:
         help="begin with published weights, and all lessons",
     )
     parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
-    parser.add_argument("--read-first", type=int, default=0, metavar="STEPS", help="of T5 alone, asked about prompts")
+    parser.add_argument(
+        "--read-first",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="a new course begins with so many of T5 alone, asked about prompts (Flux1 models)",
+    )
     parser.add_argument("--states", type=Path, default=STATES)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.read_first and arguments.model not in ("flux1", *build_flux1.KINDS):
+        parser.error(f"--read-first: {arguments.model} has no T5")
+    return arguments
 
 
 if __name__ == "__main__":

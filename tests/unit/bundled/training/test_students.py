@@ -121,7 +121,7 @@ def test_a_checkpoint_goes_on_alone_from_what_it_learnt_with_others(
 def test_nothing_is_left_out_at_random_while_learning(
     model: str, students: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Published T5 encoders drop a tenth of everything; a small one then learns next to nothing."""
+    """Published T5 encoders drop a tenth of everything; a small one then learns far more slowly."""
     monkeypatch.setattr(flux1, "WEAKEST", GUIDANCE)
     monkeypatch.setattr(flux1, "STRONGEST", GUIDANCE)
     monkeypatch.setattr(text, "FULLY_PADDED", 2.0)
