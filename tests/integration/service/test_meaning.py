@@ -89,6 +89,23 @@ def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
     assert after.background, after.faults()
 
 
+@pytest.mark.parametrize(
+    ("prompt", "thing", "background"),
+    [
+        ("change the background to a cyan background", Thing("circle", "red", "large", "left"), "cyan"),
+        ("move the circle to the right", Thing("circle", "red", "large", "right"), "white"),
+    ],
+)
+def test_kontext_keeps_what_an_edit_is_not_about(ask: Ask, prompt: str, thing: Thing, background: str) -> None:
+    picture = drawing(Thing("circle", "red", "large", "left"), background="white")
+    png = ask("gen-kontext-pro", prompt=prompt, input_image=base64.b64encode(picture).decode())
+    verdict = seen_in(png, thing, background=background)
+    assert verdict.colour, verdict.faults()
+    assert verdict.shape, verdict.faults()
+    assert verdict.place, verdict.faults()
+    assert verdict.background, verdict.faults()
+
+
 def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
     control = drawing(Thing("diamond", "black", place="top left"), background="white")
     png = ask(
