@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from benchmarks.processes import Role, cpu_by_role
 from benchmarks.service import CONFIG, PROJECT, Service, free_port
-from serve_app import catalog, settings
-from serve_app.client import Client
-from serve_app.ingress import create_app
+from serve_app.cli.client import Client
+from serve_app.config import catalog, settings
+from serve_app.http.ingress import create_app
 
 _START_S = 60.0
 

@@ -187,7 +187,7 @@ def _rounds(plan: Plan, families: Mapping[str, Family], console: Console) -> lis
 
 def _run(family: Family, cell: Cell, batch: int) -> Run:
     from deployments.engine.backend import JobError
-    from deployments.engine.step import step
+    from deployments.families.step import step
     from deployments.outputs import encode_picture
 
     commissions = [_commission(cell, seed) for seed in range(batch)]

@@ -23,15 +23,15 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.report import Report, Target
 from deployments import checkpoints
+from deployments.backends.clips import ClipBackend
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.clip_backend import ClipBackend
-from deployments.engine.clip_state import ClipState
 from deployments.engine.loop import Engine
+from deployments.families.clip_state import ClipState
 from deployments.families.clips import ClipFamily
-from serve_app import settings as service_settings
+from serve_app.config import settings as service_settings
 
 HD: Final = (1280, 704)
 FHD: Final = (1920, 1088)

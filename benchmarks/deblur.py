@@ -28,11 +28,11 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.report import Report, Target
-from deployments.bundled.world.drawing import draw
-from deployments.bundled.world.scene import random_scene
 from deployments.contract.model import ModelSpec
 from deployments.families.pictures import Pixels
 from deployments.restorers.deconvolution import Deconvolution
+from training.world.drawing import draw
+from training.world.scene import random_scene
 
 Floats = npt.NDArray[np.float32]
 

@@ -40,7 +40,7 @@ from benchmarks.processes import Role, spent
 from benchmarks.quantiles import quantile
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 CONCURRENCY = 16
 POLLED = 64

@@ -30,7 +30,7 @@ from benchmarks import machine
 from benchmarks.bare_pipeline import BarePipeline
 from benchmarks.report import Report, Target
 from benchmarks.service import CONFIG, ENDPOINT, MODEL, UNLIMITED, Service
-from serve_app import settings
+from serve_app.config import settings
 
 ROUNDS = 3
 PICTURES = 24

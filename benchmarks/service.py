@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 
 from benchmarks.processes import Role, cpu_by_role, memory_by_role, tree
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 PROJECT = Path(__file__).parents[1]
 CONFIG = PROJECT / "configs" / "local.yaml"

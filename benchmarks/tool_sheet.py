@@ -16,9 +16,9 @@ from typing import Any, Final
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from benchmarks.service import Service
-from deployments.bundled.evaluation.pictures import drawn
-from deployments.bundled.world.scene import Background, Scene, Thing
-from serve_app.client import Client
+from serve_app.cli.client import Client
+from training.evaluation.pictures import drawn
+from training.world.scene import Background, Scene, Thing
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "pictures" / "tools.png"
 _GRID: Final = (8, 8)

@@ -18,9 +18,9 @@ from transformers.utils import logging as transformers_logging
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
 from deployments.engine.backend import JobError
-from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
 from deployments.families.clips import ClipFamily
+from deployments.families.step import step
 
 logger = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from ray import serve
 
+from deployments.backends.simulated import ClockworkBackend, step_seconds
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import DIFFUSION, ModelSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
-from deployments.engine.clockwork_backend import ClockworkBackend, step_seconds
+from deployments.engine.device_priority import precedence
 from deployments.engine.loop import Engine
-from deployments.engine.precedence import precedence
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _simulated(spec: ModelSpec) -> Backend[Any] | None:
 
 
 def _restoring(spec: ModelSpec) -> Backend[Any]:
-    from deployments.engine.restorer_backend import RestorerBackend
+    from deployments.backends.restoration import RestorerBackend
     from deployments.restorers import base
 
     return RestorerBackend(base.made(spec), ObjectStore(spec.objects_url, spec.objects_options))
@@ -117,8 +117,8 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
     import torch
 
     from deployments import checkpoints
-    from deployments.engine.clip_backend import ClipBackend
-    from deployments.engine.diffusion_backend import DiffusionBackend
+    from deployments.backends.clips import ClipBackend
+    from deployments.backends.diffusion import DiffusionBackend
     from deployments.families.clips import ClipFamily
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.

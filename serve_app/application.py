@@ -13,16 +13,16 @@ from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
 from deployments.contract.thresholds import Thresholds
 from deployments.media_model import MediaModel
-from deployments.moderator import Moderator
-from deployments.prompt_rewriter import PromptRewriter
-from serve_app import catalog as catalogs
-from serve_app.catalog import Model, RewriterModel
-from serve_app.dispatcher import Dispatcher
-from serve_app.ingress import app_builder
-from serve_app.model_settings import ModelSettings, RewriterSettings
-from serve_app.moderation.config import ModerationCatalog, ModerationSettings
-from serve_app.settings import Settings
-from serve_app.webhook_sender import WebhookSender
+from deployments.moderation.deployment import Moderator
+from deployments.rewriting.deployment import PromptRewriter
+from serve_app.config import catalog as catalogs
+from serve_app.config.catalog import Model, RewriterModel
+from serve_app.config.models import ModelSettings, RewriterSettings
+from serve_app.config.settings import Settings
+from serve_app.dispatch.deployment import Dispatcher
+from serve_app.http.ingress import app_builder
+from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
+from serve_app.webhooks.deployment import WebhookSender
 
 APP_NAME = "gen"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from serve_app import redis_client
-from serve_app.embedded_redis import EmbeddedRedis
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 
 # Tests run beside each other and beside whole services; torch threads that spin while they wait would slow all down.
@@ -34,7 +34,7 @@ def prefix() -> str:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    client = redis_client.connect(redis_url)
+    client = connection.connect(redis_url)
     yield client
     await client.aclose()
 

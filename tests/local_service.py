@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import yaml
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 START_S = 120
 STOP_S = 60

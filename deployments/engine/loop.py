@@ -21,11 +21,11 @@ from deployments.contract.events import Done, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import Backend, JobError, OutOfMemory, S, Unavailable
 from deployments.engine.cost import CostTable, MemoryLimit
+from deployments.engine.device_priority import Alone, Precedence
 from deployments.engine.health import Health, Worker
 from deployments.engine.policy import BROKEN, TOO_LATE, hopeless, pick, preview_due, verdict
-from deployments.engine.precedence import Alone, Precedence
-from deployments.engine.roster import Roster, Run, Stage
-from deployments.engine.ticket import Ticket
+from deployments.engine.request_handle import Ticket
+from deployments.engine.request_table import Roster, Run, Stage
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ENHANCE_NOISE, Enlarge
 from deployments.engine.backend import JobError
-from deployments.engine.state import State
 from deployments.families.pictures import Pixels
+from deployments.families.state import State
 
 if TYPE_CHECKING:
     from deployments.families.clips import ClipFamily

@@ -10,11 +10,11 @@ from typing import Any, Protocol, Self, runtime_checkable
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
-from deployments.engine.clip_state import ClipState
 from deployments.families.base import Placement
 from deployments.families.clip_shape import ClipShape, Scale
+from deployments.families.clip_state import ClipState
 from deployments.families.pictures import Pixels
-from deployments.footage.sound import Sound
+from deployments.video.sound import Sound
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from torch import Tensor
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
-from deployments.engine.state import State, schedule
 from deployments.families.backdrop import Backdrop
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
@@ -37,6 +36,7 @@ from deployments.families.flux1_latents import TOKEN, Latents, from_grid, grid_i
 from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels, open_picture
 from deployments.families.preview import LinearPreview
+from deployments.families.state import State, schedule
 
 REDUX = "redux"
 """The folder of a checkpoint that holds what image prompts are read with."""

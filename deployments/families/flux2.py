@@ -29,12 +29,12 @@ from torch import Tensor
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
-from deployments.engine.state import State, schedule
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.enlarge import fitted
 from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.preview import LinearPreview
+from deployments.families.state import State, schedule
 
 TOKEN = 16
 """Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""

@@ -19,15 +19,15 @@ from torch import Tensor
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.engine.clip_state import ClipState, Stream, Words
 from deployments.families import ltx2_noise
 from deployments.families.base import CheckpointError, Placement
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
+from deployments.families.clip_state import ClipState, Stream, Words
 from deployments.families.clips import ClipInputs, Draft
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
 from deployments.families.pictures import Pixels
-from deployments.footage.sound import Sound
+from deployments.video.sound import Sound
 
 MAX_TEXT = 1024
 _SMALLEST_SIDE = 4

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.contract.clip import FPS
-from deployments.engine.clip_state import Stream
 from deployments.families.clip_shape import ClipShape
+from deployments.families.clip_state import Stream
 from deployments.families.pictures import Pixels
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704

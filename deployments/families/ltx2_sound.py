@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers.audio_utils import mel_filter_bank
 
 from deployments.contract.clip import FPS
-from deployments.engine.clip_state import Stream
 from deployments.families.clip_shape import ClipShape
-from deployments.footage.sound import Sound
+from deployments.families.clip_state import Stream
+from deployments.video.sound import Sound
 
 _WINDOW: Final = 1024
 """Samples of the spectrogram's window, as LTX-2 was trained with; the checkpoint doesn't say."""

@@ -19,8 +19,8 @@ from PIL import Image, ImageOps
 
 from deployments.contract.clip import FPS
 from deployments.families.pictures import Pixels, resize
-from deployments.footage import reader
-from deployments.footage.ffmpeg import FootageError
+from deployments.video import reader
+from deployments.video.ffmpeg import FootageError
 
 MOST_FRAMES: Final = 32
 FRAME_SIDE: Final = 512

@@ -21,7 +21,7 @@ from serve_app.cli import (
     up,
     webhooks,
 )
-from serve_app.client import ServiceError
+from serve_app.cli.client import ServiceError
 
 app = typer.Typer(
     help="Durable, self-hosted asynchronous media generation.",

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from serve_app.cli.client import Client
 from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
 from serve_app.cli.table import show
-from serve_app.client import Client
 
 app = typer.Typer(help="Tuned models (LoRA).", no_args_is_help=True)
 

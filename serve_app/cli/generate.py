@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from serve_app.cli.client import Client, ServiceError, extension
 from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
-from serve_app.client import Client, ServiceError, extension
 
 
 def generate(

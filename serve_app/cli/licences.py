@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from serve_app import catalog, settings
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.licences import LicenceStore
 from serve_app.cli.accounts import check_organization
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
+from serve_app.config import catalog, settings
 
 app = typer.Typer(help="Licences of models.", no_args_is_help=True)
 

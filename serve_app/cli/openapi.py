@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from serve_app import catalog, settings
 from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.config import catalog, settings
 
 
 def openapi(config: Config = DEFAULT_CONFIG) -> None:
     """Print the OpenAPI description of the service."""
-    from serve_app.ingress import create_app
+    from serve_app.http.ingress import create_app
 
     chosen = settings.load(config)
     app = create_app(chosen, catalog.load(chosen))

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from deployments.contract.moderation import CATEGORIES
-from serve_app import catalog, settings
 from serve_app.accounts.audit import AuditLog, Change
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, told
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, OrganizationStore
@@ -17,6 +16,7 @@ from serve_app.cli.accounts import name as checked
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
+from serve_app.config import catalog, settings
 
 app = typer.Typer(help="Organizations.", no_args_is_help=True)
 

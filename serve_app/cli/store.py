@@ -8,8 +8,9 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from serve_app import redis_client, settings
-from serve_app.embedded_redis import EmbeddedRedis, running_url
+from serve_app.config import settings
+from serve_app.local.embedded_redis import EmbeddedRedis, running_url
+from serve_app.redis_store import connection
 
 
 @asynccontextmanager
@@ -22,7 +23,7 @@ async def connected(config: Path) -> AsyncIterator[tuple[Redis, str]]:
         server = EmbeddedRedis(chosen.data_dir / "redis")
         server.start()
         url = server.url
-    redis = redis_client.connect(url)
+    redis = connection.connect(url)
     try:
         yield redis, chosen.redis.prefix
     finally:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from serve_app.cli.client import Client, ServiceError
 from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
 from serve_app.cli.table import show
-from serve_app.client import Client, ServiceError
 
 app = typer.Typer(help="Tasks.", no_args_is_help=True)
 

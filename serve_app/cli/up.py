@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from serve_app import settings
 from serve_app.cli import generate
+from serve_app.cli.client import Client, ServiceError
 from serve_app.cli.options import DEFAULT_CONFIG, Config
-from serve_app.client import Client, ServiceError
-from serve_app.embedded_redis import AlreadyRunning
+from serve_app.config import settings
+from serve_app.local.embedded_redis import AlreadyRunning
 
 _ENDPOINT = "gen-3-image-klein"
 
@@ -27,7 +27,7 @@ def up(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start."""
-    from serve_app.launcher import Launcher, PortInUse, Stopped
+    from serve_app.local.launcher import Launcher, PortInUse, Stopped
 
     chosen = settings.load(config)
     began = time.monotonic()

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from serve_app.cli.client import ServiceError
 from serve_app.cli.options import DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
-from serve_app.client import ServiceError
 from serve_app.webhooks.outbox import Attempt, Delivery, Outbox
 from serve_app.webhooks.sealing import new_key
 

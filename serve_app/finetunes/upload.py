@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from deployments.contract.objects import ObjectStore
-from serve_app.catalog import Catalog, Endpoint
+from serve_app.config.catalog import Catalog, Endpoint
+from serve_app.config.settings import Settings
 from serve_app.finetunes.registry import Finetune, FinetuneRegistry
-from serve_app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Uploads:
         override = self._settings.model(base.model).checkpoint
         revision = [] if override or not model.revision else [model.revision]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "deployments.check_adapter", override or model.checkpoint, str(file), *revision),
+            *(sys.executable, "-m", "deployments.adapters.check", override or model.checkpoint, str(file), *revision),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import httpx2
 import pybase64
 
-from serve_app.media.guard import UrlGuard, UrlRefused
+from serve_app.media.url_guard import UrlGuard, UrlRefused
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from serve_app.media.fetching import decode_base64, fetch, is_url
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.guard import UrlGuard
+from serve_app.media.url_guard import UrlGuard
 
 _TYPES: Final = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 """Pillow's formats to extensions. MPO is a JPEG that carries further frames, as phones write it."""

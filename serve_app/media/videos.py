@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deployments.footage.ffmpeg import FootageError
-from deployments.footage.reader import probe
+from deployments.video.ffmpeg import FootageError
+from deployments.video.reader import probe
 from serve_app.media.fetching import decode_base64, fetch, is_url
-from serve_app.media.guard import UrlGuard
+from serve_app.media.url_guard import UrlGuard
 
 _READERS: Final = ThreadPoolExecutor(2, thread_name_prefix="videos")
 """Decoding takes seconds: apart from all other work, of which it would take the threads and the processors."""

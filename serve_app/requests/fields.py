@@ -30,7 +30,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefa
 
 from deployments.contract.job import PictureFormat as PictureFormat
 from serve_app.media.geometry import MAX_AREA
-from serve_app.media.guard import UrlRefused, parse_url
+from serve_app.media.url_guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture
 from serve_app.requests.plan import Plan
 from serve_app.webhooks.signing import key_of

@@ -22,7 +22,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from serve_app.drafts import Draft
 from serve_app.media.clip_sizes import clip_area, clip_ratio, clip_size
 from serve_app.media.geometry import AUTO, RATIOS, Ratio
 from serve_app.requests import keyframes
@@ -40,6 +39,7 @@ from serve_app.requests.fields import (
 from serve_app.requests.keyframes import Keyframe, Keyframes
 from serve_app.requests.pictures import SentPicture
 from serve_app.requests.plan import ClipPlan, Plan
+from serve_app.submission.drafts import Draft
 
 MAX_SAFETY_TOLERANCE: Final = 4
 SHORTEST: Final = 5

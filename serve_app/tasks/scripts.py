@@ -1,4 +1,4 @@
-"""Loads the atomic steps: every `*.lua` beside this file, with what it shares with others in front."""
+"""The task store's scripts: every `*.lua` beside this file, with those in front of it that it calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-_FOLDER = Path(__file__).parent
+from serve_app.redis_store.scripts import PRELUDE, joined
 
-_ENDING = ("prelude", "money", "outbox", "ending")
-_SHARED: Final = MappingProxyType(
+_HERE: Final = Path(__file__).parent
+_ENDING: Final = ("money", "outbox", "ending")
+_CALLED: Final = MappingProxyType(
     {
-        "submit": ("prelude", "money"),
-        "sweep": ("prelude", "outbox"),
+        "submit": ("money",),
+        "sweep": ("outbox",),
         **dict.fromkeys(("complete", "cancel", "expire", "reap", "release"), _ENDING),
     }
 )
@@ -22,9 +23,9 @@ _SHARED: Final = MappingProxyType(
 @cache
 def source(name: str) -> str:
     """The text of the script `name` as Redis gets it."""
-    return parts(*_SHARED.get(name, ("prelude",)), name)
+    return joined(PRELUDE, *(_HERE / f"{part}.lua" for part in (*_CALLED.get(name, ()), name)))
 
 
-def parts(*names: str, folder: Path = _FOLDER) -> str:
-    """The texts of these files, one after the other."""
-    return "".join((folder / f"{name}.lua").read_text() for name in names)
+def outbox() -> str:
+    """What a script begins with that adds to the webhook outbox or takes from it."""
+    return joined(PRELUDE, _HERE / "outbox.lua")

@@ -49,11 +49,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
-from serve_app.tasks import scripts
+from serve_app.redis_store.pages import page
+from serve_app.redis_store.scripts import Scripts
 from serve_app.tasks.limits import IdempotencyMismatch, Limits, refusal
-from serve_app.tasks.pages import page
+from serve_app.tasks.scripts import source
 from serve_app.tasks.task import Accepted, Lease, NewTask, Status, Task, from_record
 
 _GIVEN_UP = "The task lost its worker too many times and was given up"
@@ -68,7 +68,7 @@ class TaskStore:
         self.redis = redis
         self.prefix = prefix
         self.limits = limits or Limits()
-        self._scripts: dict[str, AsyncScript] = {}
+        self._scripts = Scripts(redis, prefix, source)
 
     # Submission
 
@@ -278,10 +278,7 @@ class TaskStore:
         return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "lane"))
 
     async def _run(self, name: str, lane: str, args: Sequence[Any]) -> Any:
-        script = self._scripts.get(name)
-        if script is None:
-            script = self._scripts[name] = self.redis.register_script(scripts.source(name))
-        return await script(keys=[], args=[self.prefix, lane, *args])
+        return await self._scripts.run(name, [lane, *args])
 
     async def _get_many(self, ids: Sequence[str], index: str) -> list[Task | None]:
         pipe = self.redis.pipeline(transaction=False)

@@ -29,20 +29,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
-from serve_app.tasks import scripts
-from serve_app.tasks.pages import page
+from serve_app.redis_store.pages import page
+from serve_app.redis_store.scripts import Scripts, joined
+from serve_app.tasks.scripts import outbox
 from serve_app.webhooks.policy import Policy
 
-_FOLDER: Final = Path(__file__).parent
+_HERE: Final = Path(__file__).parent
 
 Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
 
@@ -95,7 +95,7 @@ class Outbox:
         self.redis = redis
         self.policy = policy or Policy()
         self._prefix = prefix
-        self._scripts: dict[str, AsyncScript] = {}
+        self._scripts = Scripts(redis, prefix, _source)
 
     @property
     def channel(self) -> str:
@@ -174,11 +174,11 @@ class Outbox:
         return [_delivery(task_id, *rows[2 * n : 2 * n + 2]) for n, task_id in enumerate(ids)]
 
     async def _run(self, name: str, *args: Any) -> Any:
-        script = self._scripts.get(name)
-        if script is None:
-            text = scripts.parts("prelude", "outbox") + scripts.parts("receivers", name, folder=_FOLDER)
-            script = self._scripts[name] = self.redis.register_script(text)
-        return await cast(Awaitable[Any], script(keys=[], args=[self._prefix, "", *args]))
+        return await self._scripts.run(name, ["", *args])
+
+
+def _source(name: str) -> str:
+    return outbox() + joined(_HERE / "receivers.lua", _HERE / f"{name}.lua")
 
 
 def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:

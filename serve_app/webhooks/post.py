@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx2
 
-from serve_app.media.guard import UrlRefused
+from serve_app.media.url_guard import UrlRefused
 
 KEPT_BYTES: Final = 1024
 """Of an answer's body."""

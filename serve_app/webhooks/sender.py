@@ -18,8 +18,8 @@ from random import Random
 import httpx2
 from redis.exceptions import RedisError
 
-from serve_app.media.guard import UrlGuard
-from serve_app.presentation import Presenter, encoded
+from serve_app.media.url_guard import UrlGuard
+from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.webhooks import signing

@@ -8,8 +8,9 @@ from pathlib import Path
 import ray
 from ray import serve
 
-from serve_app import application, settings
-from serve_app.embedded_redis import running_url
+from serve_app import application
+from serve_app.config import settings
+from serve_app.local.embedded_redis import running_url
 
 
 def main() -> None:

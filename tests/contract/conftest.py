@@ -12,8 +12,8 @@ from picture_web import PictureWeb, serving
 from running_service import Client, Service, StartService, Worker, running
 
 from serve_app.accounts.roles import Role
-from serve_app.model_settings import ModelSettings
-from serve_app.settings import TaskSettings
+from serve_app.config.models import ModelSettings
+from serve_app.config.settings import TaskSettings
 
 MANY = 1_000_000
 

@@ -21,17 +21,18 @@ from redis_writes import written
 
 from deployments.contract.job import Output
 from deployments.contract.objects import ObjectStore
-from serve_app import catalog, redis_client
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
+from serve_app.config import catalog
+from serve_app.config.settings import RedisSettings, Settings
+from serve_app.dispatch.jobs import job_of, result_of
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.ingress import create_app
-from serve_app.jobs import job_of, result_of
-from serve_app.media.guard import UrlGuard
-from serve_app.settings import RedisSettings, Settings
+from serve_app.http.ingress import create_app
+from serve_app.media.url_guard import UrlGuard
+from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 from serve_app.webhooks.sealing import new_key
@@ -64,7 +65,7 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._redis = redis_client.connect(settings.redis_url)
+        self._redis = connection.connect(settings.redis_url)
         prefix = settings.redis.prefix
         self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits())
         self.keys = KeyStore(self._redis, prefix)

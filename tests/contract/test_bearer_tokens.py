@@ -19,8 +19,8 @@ from running_service import ENDPOINT, Client, Service, refusal, running
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
-from serve_app.body_limit import KEYLESS_BYTES
-from serve_app.settings import AccountSettings, IssuerSettings
+from serve_app.config.settings import AccountSettings, IssuerSettings
+from serve_app.http.body_limit import KEYLESS_BYTES
 
 ISSUER = "https://login.test"
 ISSUER_AWAY = "https://away.test"

@@ -18,10 +18,10 @@ from running_service import HOOK, HOOK_HOST, Client, Service, Worker, problems, 
 from standardwebhooks import Webhook
 
 from serve_app.accounts.roles import Role
+from serve_app.config.settings import TaskSettings, WebhookSettings
 from serve_app.loops import Loops
-from serve_app.media.guard import UrlGuard, receiver_of
-from serve_app.presentation import Presenter
-from serve_app.settings import TaskSettings, WebhookSettings
+from serve_app.media.url_guard import UrlGuard, receiver_of
+from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State

@@ -15,8 +15,8 @@ import pytest
 from picture_web import encoded, picture
 from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems, refusal
 
-from serve_app.embedded_redis import EmbeddedRedis
-from serve_app.settings import ServiceSettings, TaskSettings
+from serve_app.config.settings import ServiceSettings, TaskSettings
+from serve_app.local.embedded_redis import EmbeddedRedis
 
 JSON = {"Content-Type": "application/json"}
 NOT_JSON = "json_invalid"

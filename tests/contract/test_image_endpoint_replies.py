@@ -12,10 +12,10 @@ from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
 from picture_web import encoded, picture
 from running_service import HOOK, Client, Service, StartService, Worker
 
-from serve_app import catalog
-from serve_app.deprecation import notices
-from serve_app.ingress import create_app
-from serve_app.settings import ServiceSettings, Settings
+from serve_app.config import catalog
+from serve_app.config.settings import ServiceSettings, Settings
+from serve_app.http.deprecation import notices
+from serve_app.http.ingress import create_app
 
 QUOTED = [*GEN_2, "gen-kontext-pro"]
 CANNY = "gen-pro-1.0-canny"

@@ -15,10 +15,10 @@ import pytest
 from redis import Redis as RawRedis
 from running_service import Client, Service, problems, refusal
 
-from serve_app import redis_client
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
 from serve_app.accounts.windows import day_number
+from serve_app.redis_store import connection
 
 MODEL, OTHER_MODEL = "flux-1-dev", "flux-tools"
 LICENCES = "/v1/admin/licences"
@@ -296,7 +296,7 @@ def counting_fails(service: Service, licensed: str) -> Iterator[None]:
     """The store is out of reach for reports, and for nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    broken = LicenceStore(redis_client.connect(f"redis://127.0.0.1:{port}", retries=0))
+    broken = LicenceStore(connection.connect(f"redis://127.0.0.1:{port}", retries=0))
     whole = service.app.state.services
     service.app.state.services = dataclasses.replace(whole, licences=broken)
     yield

@@ -8,7 +8,7 @@ import pytest
 from picture_web import picture
 from running_service import Service, StartService
 
-from serve_app.settings import ServiceSettings
+from serve_app.config.settings import ServiceSettings
 
 FORWARDED = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "media.example.com"}
 

@@ -8,7 +8,7 @@ import pytest
 from picture_web import encoded, picture
 from running_service import Client, Service, StartService, refusal
 
-from serve_app.settings import TaskSettings
+from serve_app.config.settings import TaskSettings
 
 LEFT = re.compile(r'"requests";r=(\d+);t=(\d+)')
 EVERY_S = 1000

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from serve_app.settings import TaskSettings
+from serve_app.config.settings import TaskSettings
 
 CHECKS = [
     not_a_server_error,

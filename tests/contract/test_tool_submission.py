@@ -11,7 +11,7 @@ from picture_web import picture
 from running_service import HOOK, Client, Service, StartService, Worker, problems, refusal
 from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS, TRY_ON_1, TRY_ON_2
 
-from serve_app.settings import ServiceSettings
+from serve_app.config.settings import ServiceSettings
 
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 

@@ -8,7 +8,7 @@ import pytest
 from running_service import Client, Service, StartService
 from video_requests import FILE, PICTURE, VIDEO, drafted, minimal, problem
 
-from serve_app.settings import TaskSettings
+from serve_app.config.settings import TaskSettings
 from serve_app.tasks.task import Status
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from footage_making import made
 from picture_web import encoded, picture
 from running_service import Client, Service, problems
+from video_making import made
 
 VIDEO = "gen-3-video"
 PICTURE = encoded(picture(96, 64))

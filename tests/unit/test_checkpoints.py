@@ -14,13 +14,13 @@ import torch
 from deployments import checkpoints
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
-from deployments.engine.state import State
-from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Family
 from deployments.families.clips import ClipFamily, ClipInputs
 from deployments.families.flux3 import Flux3
 from deployments.families.ltx2 import Ltx2
 from deployments.families.ltx2_noise import distilled
+from deployments.families.state import State
+from deployments.families.step import step
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,10 @@ from PIL import Image
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app import catalog, services
-from serve_app.ingress import create_app
-from serve_app.settings import RedisSettings, Settings
+from serve_app.config import catalog
+from serve_app.config.settings import RedisSettings, Settings
+from serve_app.http import services
+from serve_app.http.ingress import create_app
 from serve_app.tasks.task import Status
 from serve_app.webhooks.sealing import new_key
 

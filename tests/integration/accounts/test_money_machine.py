@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from priced_tasks import LANE, assert_books_balance, priced_task
 
-from serve_app import redis_client
 from serve_app.accounts.credits import Balance, Credits, TooLittle
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.windows import WINDOWS, Window, windows_of
+from serve_app.redis_store import connection
 from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
@@ -110,7 +110,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def __init__(self) -> None:
             super().__init__()
             self.loop = asyncio.new_event_loop()
-            self.redis = redis_client.connect(redis_url)
+            self.redis = connection.connect(redis_url)
             prefix = f"machine-{uuid.uuid4().hex}:"
             self.store = TaskStore(self.redis, prefix, LIMITS)
             self.credits = Credits(self.redis, prefix)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from priced_tasks import contents, priced_task
 from redis.asyncio import Redis
 
-import serve_app.tasks
+from serve_app.redis_store.scripts import PRELUDE
 from serve_app.tasks.limits import InsufficientCredits, Limits, TooFast
 from serve_app.tasks.store import TaskStore
 
@@ -118,7 +116,7 @@ return left
 async def test_a_whole_burst_passes_within_one_millisecond_at_any_pace(
     redis: Redis, prefix: str, requests_per_s: int
 ) -> None:
-    script = (Path(serve_app.tasks.__file__).parent / "prelude.lua").read_text() + ALL_AT_ONCE
+    script = PRELUDE.read_text() + ALL_AT_ONCE
     burst = 50
     left = await redis.eval(script, 0, prefix, "lane", str(1000 / requests_per_s), str(burst))  # type: ignore[misc]
     assert left == list(reversed(range(burst)))

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 import serve_app.tasks
 from serve_app.accounts.windows import day_number, windows_of
+from serve_app.redis_store.scripts import PRELUDE, joined
 
 SCRIPTS = Path(serve_app.tasks.__file__).parent
 WINDOWS_OF_EACH = """
@@ -23,7 +24,7 @@ DAY_MS = 86_400_000
 
 
 async def windows_in_lua(redis: Redis, times_ms: list[int]) -> list[list[list[Any]]]:
-    text = "".join((SCRIPTS / f"{part}.lua").read_text() for part in ("prelude", "money")) + WINDOWS_OF_EACH
+    text = joined(PRELUDE, SCRIPTS / "money.lua") + WINDOWS_OF_EACH
     return json.loads(await redis.eval(text, 0, "unused:", "lane", json.dumps(times_ms)))  # type: ignore[misc]
 
 

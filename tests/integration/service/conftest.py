@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from local_service import LocalService
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 
 @pytest.fixture(scope="session")

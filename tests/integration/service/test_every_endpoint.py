@@ -13,7 +13,7 @@ import torch
 from local_service import LocalService
 from PIL import Image, ImageDraw, ImageFilter
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 pytestmark = pytest.mark.slow
 

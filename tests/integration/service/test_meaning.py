@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from deployments.bundled.evaluation.pictures import drawn, drawn_mask
-from deployments.bundled.world.judge import Verdict, judge
-from deployments.bundled.world.lessons import Mask
-from deployments.bundled.world.scene import Background, Scene, Thing
-from serve_app.client import Client
+from serve_app.cli.client import Client
+from training.evaluation.pictures import drawn, drawn_mask
+from training.world.judge import Verdict, judge
+from training.world.lessons import Mask
+from training.world.scene import Background, Scene, Thing
 
 ENDPOINT = "gen-3-image-klein"
 SQUARE = (8, 8)

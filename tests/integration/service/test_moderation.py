@@ -16,7 +16,7 @@ from local_service import LocalService
 from PIL import Image
 
 from deployments.moderation.known_pictures import fingerprint
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 from local_service import LocalService
 from PIL import Image
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]

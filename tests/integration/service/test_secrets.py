@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from local_service import LocalService
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"the hook's own secret, 32 bytes!").decode()
 WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"

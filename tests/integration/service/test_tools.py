@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 pytestmark = pytest.mark.slow
 

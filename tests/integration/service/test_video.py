@@ -11,13 +11,13 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from footage_inspection import decoded, heard, inspect
 from local_service import LocalService
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from safetensors import safe_open
+from video_inspection import decoded, heard, inspect
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 pytestmark = pytest.mark.slow
 

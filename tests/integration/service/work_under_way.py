@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx2
 from local_service import LocalService
 
-from serve_app.client import Client
+from serve_app.cli.client import Client
 
 LANE = "flux3-klein"
 TASKS = 20

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 from task_making import LANE, new_task
 
-from serve_app import redis_client
+from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
@@ -28,7 +28,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def __init__(self) -> None:
             super().__init__()
             self.loop = asyncio.new_event_loop()
-            self.redis = redis_client.connect(redis_url)
+            self.redis = connection.connect(redis_url)
             self.store = TaskStore(self.redis, f"machine-{uuid.uuid4().hex}:", LIMITS)
             self.ids: list[str] = []
             self.seen: dict[str, Task] = {}

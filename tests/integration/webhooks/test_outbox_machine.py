@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from serve_app import redis_client
-from serve_app.media.guard import receiver_of
+from serve_app.media.url_guard import receiver_of
+from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
@@ -43,7 +43,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def __init__(self) -> None:
             super().__init__()
             self.loop = asyncio.new_event_loop()
-            self.redis = redis_client.connect(redis_url)
+            self.redis = connection.connect(redis_url)
             self.prefix = f"machine-{uuid.uuid4().hex}:"
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.outbox = Outbox(self.redis, self.prefix, POLICY)

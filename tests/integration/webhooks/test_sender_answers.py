@@ -12,8 +12,8 @@ from hook_receivers import Receiver, breaks_off, http
 from senders import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 from standardwebhooks import Webhook
 
-from serve_app.media.guard import UrlGuard
-from serve_app.presentation import encoded
+from serve_app.media.url_guard import UrlGuard
+from serve_app.tasks.presentation import encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State

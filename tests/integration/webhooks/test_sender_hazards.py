@@ -13,9 +13,9 @@ from hook_receivers import Receiver, http, receiving
 from redis.exceptions import ConnectionError
 from senders import KEY, QUICK_S, SEALER, kill, outcome_of, running, sender_of, started
 
-from serve_app import redis_client
-from serve_app.embedded_redis import EmbeddedRedis
-from serve_app.media.guard import receiver_of
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.media.url_guard import receiver_of
+from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
 from serve_app.webhooks.policy import Policy
@@ -277,7 +277,7 @@ async def own_redis(tmp_path: Path) -> AsyncIterator[EmbeddedRedis]:
 async def test_a_restart_of_redis_amid_deliveries_loses_none(
     own_redis: EmbeddedRedis, receiver: Receiver, other_receiver: Receiver, tmp_path: Path, prefix: str
 ) -> None:
-    redis = redis_client.connect(own_redis.url)
+    redis = connection.connect(own_redis.url)
     store = TaskStore(redis, prefix, LIMITS)
     outbox = Outbox(redis, prefix, Policy(claim_s=1, schedule_s=(QUICK_S,) * 5, per_receiver=4))
     receiver.reply = receiver.hang

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+from support.simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
+from deployments.engine.device_priority import Precedence
 from deployments.engine.loop import Engine
-from deployments.engine.precedence import Precedence
-from deployments.engine.ticket import Ticket
+from deployments.engine.request_handle import Ticket
 
 
 class Bench:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from engine_bench import Bench
-from simulated_backend import SimulatedBackend, make_job
+from support.simulated_backend import SimulatedBackend, make_job
 
 from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.backend import JobError, OutOfMemory

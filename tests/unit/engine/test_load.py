@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from simulated_backend import SimulatedBackend, VirtualClock, make_job
+from support.simulated_backend import SimulatedBackend, VirtualClock, make_job
 
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 from engine_bench import Bench
-from simulated_backend import SimulatedBackend, make_job
+from support.simulated_backend import SimulatedBackend, make_job
 
 from deployments.contract.events import Done, Event, Progress
 from deployments.engine.policy import TOO_LATE
-from deployments.engine.ticket import PROGRESS_INTERVAL
+from deployments.engine.request_handle import PROGRESS_INTERVAL
 
 NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batch: 0.0}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from simulated_backend import SimulatedState, make_job
+from support.simulated_backend import SimulatedState, make_job
 
 from deployments.contract.events import Failed
 from deployments.contract.job import GenerationJob
@@ -155,5 +155,5 @@ def test_scheduling_needs_no_torch() -> None:
     import deployments.engine
 
     folder = Path(deployments.engine.__path__[0])
-    for module in ("cost", "policy", "ticket", "roster", "health", "loop"):
+    for module in ("cost", "policy", "request_handle", "request_table", "health", "loop"):
         assert "import torch" not in (folder / f"{module}.py").read_text()

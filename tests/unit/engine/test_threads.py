@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+from support.simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.engine.loop import Engine
-from deployments.engine.ticket import Ticket
+from deployments.engine.request_handle import Ticket
 
 WAIT = 10.0
 """Seconds after which a threaded test gives up; none waits that long."""

@@ -12,11 +12,11 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
-from deployments.engine.state import State
-from deployments.engine.step import step
 from deployments.families.base import Commission, Placement
 from deployments.families.flux2 import Flux2
 from deployments.families.pictures import Pixels
+from deployments.families.state import State
+from deployments.families.step import step
 
 
 def placement(render_side: int | None = None) -> Placement:

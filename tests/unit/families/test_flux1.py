@@ -12,18 +12,18 @@ from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPip
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
-from deployments.bundled.folders import CHECKPOINTS
 from deployments.checkpoints import load
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.engine.state import State
-from deployments.engine.step import step
 from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.enlarge import fitted
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
 from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels
+from deployments.families.state import State
+from deployments.families.step import step
+from training.build.folders import CHECKPOINTS
 
 
 def placement(render_side: int | None = None) -> Placement:

@@ -12,15 +12,15 @@ import torch
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
-from deployments.bundled.folders import CHECKPOINTS
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.engine.state import State
-from deployments.engine.step import step
 from deployments.families.backdrop import Backdrop
 from deployments.families.base import Commission, Placement
 from deployments.families.flux1 import Flux1
 from deployments.families.pictures import Pixels
+from deployments.families.state import State
+from deployments.families.step import step
+from training.build.folders import CHECKPOINTS
 
 JOB = GenerationJob(
     id="job",

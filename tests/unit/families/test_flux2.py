@@ -23,12 +23,12 @@ from flux2_drawing import (
 )
 from PIL import Image
 
-from deployments.bundled.build_flux2 import FOLDER
 from deployments.engine.backend import JobError
-from deployments.engine.state import State
 from deployments.families.base import CheckpointError, Commission, family_of
 from deployments.families.enlarge import fitted
 from deployments.families.flux2 import Flux2
+from deployments.families.state import State
+from training.build.build_flux2 import FOLDER
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,12 @@ from flux2_drawing import (
 )
 from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 
-from deployments.bundled.analytic_vae import analytic_vae
-from deployments.bundled.build_flux2 import scheduler, transformer
-from deployments.bundled.one_layer_text import text_config
-from deployments.bundled.vocabulary import qwen
 from deployments.families.base import family_of
 from deployments.families.flux2 import Flux2
+from training.build.analytic_vae import analytic_vae
+from training.build.build_flux2 import scheduler, transformer
+from training.build.one_layer_text import text_config
+from training.build.vocabulary import qwen
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from PIL import Image
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.engine.state import State
-from deployments.engine.step import step
 from deployments.families.base import Commission, Placement
 from deployments.families.enlarge import fitted
 from deployments.families.flux3 import Flux3
 from deployments.families.pictures import Pixels
+from deployments.families.state import State
+from deployments.families.step import step
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deployments.bundled.folders import CHECKPOINTS
 from deployments.contract.clip import FPS
 from deployments.families import ltx2_pictures
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.pictures import Pixels
+from training.build.folders import CHECKPOINTS
 
 
 @pytest.fixture(scope="module")

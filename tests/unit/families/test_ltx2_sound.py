@@ -12,11 +12,11 @@ from diffusers.models.transformers.transformer_ltx2 import LTX2VideoTransformer3
 from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from torch import Tensor
 
-from deployments.bundled.folders import CHECKPOINTS
 from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_sound import ClipSound
-from deployments.footage.sound import Sound
+from deployments.video.sound import Sound
+from training.build.folders import CHECKPOINTS
 
 CPU = torch.device("cpu")
 RATE, BINS = 16_000, 64

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from deployments.bundled.world.drawing import draw
-from deployments.bundled.world.scene import random_scene
 from deployments.contract.model import MattingSpec
 from deployments.families.pictures import Pixels
 from deployments.matting.base import made
+from training.world.drawing import draw
+from training.world.scene import random_scene
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200

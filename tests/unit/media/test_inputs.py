@@ -13,8 +13,8 @@ from local_web import Answer, LocalWeb
 from PIL import Image
 
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.guard import UrlGuard
 from serve_app.media.inputs import BadImage, InputImage, InputLimits, decode_image, load_image, read_image
+from serve_app.media.url_guard import UrlGuard
 
 GUARD = UrlGuard(["127.0.0.0/8"])
 NOISE = Image.effect_noise((60, 40), 80)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from footage_making import made, remade
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_web import Answer, LocalWeb
+from video_making import made, remade
 
-from serve_app.media.guard import UrlGuard
+from serve_app.media.url_guard import UrlGuard
 from serve_app.media.videos import BadVideo, InputVideo, VideoLimits, load_video, read_video
 
 GUARD = UrlGuard(["127.0.0.0/8"])

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from deployments.bundled import build_rewriter
 from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
 from deployments.families.base import CheckpointError
 from deployments.moderation import judges
 from deployments.moderation.guard import MEANINGS, NEW_TOKENS, Guard, meanings, parsed
+from training.build import build_rewriter
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deployments.bundled.evaluation.pictures import drawn
-from deployments.bundled.world.scene import random_scene
 from deployments.contract.moderation import JudgeSpec
 from deployments.families.base import CheckpointError
 from deployments.families.pictures import Pixels
 from deployments.moderation.known_pictures import LEAST_QUALITY, MATCH, KnownPictures, fingerprint, main
+from training.evaluation.pictures import drawn
+from training.world.scene import random_scene
 
 HEX = "f8f8f0cee0f4a84f06370a22038f63f0b36e2ed596621e1d33e6b39c4e9c9b22"
 

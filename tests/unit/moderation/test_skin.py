@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from deployments.bundled.evaluation.pictures import drawn
-from deployments.bundled.world.scene import random_scene
 from deployments.contract.moderation import JudgeSpec
 from deployments.families.pictures import Pixels
 from deployments.moderation.skin import HIGHEST, SkinJudge
+from training.evaluation.pictures import drawn
+from training.world.scene import random_scene
 
 SIDE = 512
 TONES = [(255, 224, 196), (224, 172, 138), (198, 134, 106), (141, 85, 60), (110, 66, 48), (74, 46, 36)]

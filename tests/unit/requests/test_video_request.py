@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.drafts import Draft
 from serve_app.requests import REQUESTS, GenerationRequest
 from serve_app.requests.fields import MAX_SEED
 from serve_app.requests.plan import ClipPlan, Plan, Recipe
 from serve_app.requests.tuned import tuned
 from serve_app.requests.video import FORMS, ClipRequest, DraftEnhanceRequest, NewClipRequest, VideoRequest
+from serve_app.submission.drafts import Draft
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "t2v": {"prompt": "x"},

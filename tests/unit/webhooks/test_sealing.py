@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.settings import WebhookSettings
+from serve_app.config.settings import WebhookSettings
 from serve_app.webhooks.sealing import Sealer, Unreadable, new_key
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

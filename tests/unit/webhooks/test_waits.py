@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from serve_app.settings import WebhookSettings
+from serve_app.config.settings import WebhookSettings
 from serve_app.webhooks.policy import Policy
 
 DAY_S = 24 * 3600

@@ -1,0 +1,212 @@
+"""The engine's backend for clips: each is denoised step by step, then filmed part by part, alone.
+
+A part is a step to the engine, so that progress, cancelling and whoever shares the device come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from obstore.exceptions import BaseError
+
+from deployments.backends import latents
+from deployments.backends.clip_checkpoints import ClipCheckpoints
+from deployments.backends.clip_output import Filming, folder_for_a_clip
+from deployments.backends.inputs import Fetcher
+from deployments.backends.start_clip import StartClip
+from deployments.contract.clip import FPS, Clip
+from deployments.contract.events import Preview
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.model import Enlarge
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import JobError, Unavailable
+from deployments.families.clip_shape import lead_of
+from deployments.families.clip_state import ClipState
+from deployments.families.clips import ClipFamily, ClipInputs, Draft
+from deployments.families.enlarge import fitted
+from deployments.families.pictures import Pixels, open_picture
+from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
+from deployments.families.step import translated_out_of_memory
+from deployments.outputs import Outputs
+from deployments.video.ffmpeg import FootageError
+from deployments.video.sound import Sound
+from deployments.video.writer import SOUND_RATE, ClipWriter
+
+_GONE = "an input is no longer available"
+
+
+class ClipBackend:
+    """Implements engine.backend.Backend[ClipState]."""
+
+    def __init__(
+        self,
+        family: ClipFamily,
+        store: ObjectStore,
+        model: str,
+        *,
+        enlarge: Enlarge = "smooth",
+        threads: int | None = None,
+    ) -> None:
+        """`model` names the weights: what it began, only the same can go on with. `threads` encode a file."""
+        self._family = family
+        self._model = model
+        self._enlarge: Enlarge = enlarge
+        self._threads = threads
+        self._fetcher = Fetcher(store)
+        self._outputs = Outputs(store)
+        self._checkpoints = ClipCheckpoints(store, model)
+
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[ClipState | JobError]:
+        return [self._begun(job) for job in jobs]
+
+    def step(self, states: Sequence[ClipState]) -> None:
+        """One after the other. When one fails, those before it are a step further, and may be stepped again."""
+        for state in states:
+            if state.done_steps < state.total_steps:
+                with translated_out_of_memory():
+                    self._advance(state)
+
+    def finish(self, state: ClipState) -> Output:
+        """Nothing of the clip is being written anywhere when this returns: whoever gets the result may tidy up."""
+        job, filming = state.job, state.filming
+        assert filming is not None
+        self._checkpoints.settle()
+        try:
+            # First, as it may run out of memory and be asked for again; a file is finished once.
+            with translated_out_of_memory():
+                kept = self._kept_latents(state)
+            filming.finish()
+            output = self._outputs.store_clip(job, filming.file, kept)
+        except FootageError as error:
+            raise RuntimeError(str(error)) from error
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error
+        filming.close()
+        if state.start is not None:
+            state.start.close()
+        return output
+
+    def preview(self, state: ClipState) -> Preview | None:
+        pixels = self._family.still(state)
+        if pixels is None:
+            return None
+        small = fitted(pixels, *_small(state.job), "smooth")
+        return self._outputs.store_preview(state.job, small, state.done_steps, state.total_steps)
+
+    def _advance(self, state: ClipState) -> None:
+        if not state.denoised:
+            self._family.step(state)
+            self._checkpoints.keep(state)
+            return
+        try:
+            if state.filming is None:
+                state.filming = self._filming(state)
+            state.filming.advance()
+        except Exception as error:
+            # What decodes can't go on behind what it failed at: if the clip is tried again, it is filmed anew.
+            if state.filming is not None:
+                state.filming.close()
+                state.filming = None
+            if isinstance(error, FootageError):
+                raise RuntimeError(str(error)) from error
+            raise
+
+    def _begun(self, job: GenerationJob) -> ClipState | JobError:
+        try:
+            clip = _clip(job)
+            fetched = self._fetched(job)
+            start = None if clip.start is None else _started(fetched[clip.start])
+            inputs = self._inputs(job, clip, fetched, start)
+            with translated_out_of_memory():
+                state = self._family.encode(job, inputs)
+        except JobError as error:
+            return error
+        if start is not None:
+            state.start = start
+            state.chunks += start.chunks
+        self._checkpoints.resume(state)
+        return state
+
+    def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
+        """Raises JobError, Unavailable."""
+        fetched = self._fetcher.fetched(job.inputs)
+        present = {key: data for key, data in fetched.items() if data is not None}
+        if len(present) < len(fetched):
+            raise JobError(_GONE)
+        return present
+
+    def _inputs(
+        self, job: GenerationJob, clip: Clip, fetched: Mapping[str, bytes], start: StartClip | None
+    ) -> ClipInputs:
+        """Raises JobError."""
+        keyframes = tuple(np.array(open_picture(fetched[key])) for key in job.references)
+        draft = None if clip.enhance is None else self._draft(fetched[clip.enhance])
+        if start is None:
+            return ClipInputs(keyframes, draft=draft)
+        height, width = self._family.shape(job, lead=0).canvas.size
+        lead = start.last(lead_of(start.count, self._family.scale.time), (width, height))
+        heard = start.sound
+        if heard is not None:
+            before = round((start.count - len(lead)) / FPS * heard.rate)
+            heard = Sound(heard.samples[:, before:], heard.rate)
+        return ClipInputs(keyframes, lead, heard, draft)
+
+    def _draft(self, data: bytes) -> Draft:
+        try:
+            tensors, words = latents.unpacked(data)
+            draft = Draft(tensors["picture"], tensors["sound"])
+        except (latents.BrokenLatentsError, KeyError):
+            raise JobError("the draft can't be read: make it again") from None
+        if words.get("model") != self._model:
+            raise JobError("the draft was made by another model: make it again")
+        return draft
+
+    def _kept_latents(self, state: ClipState) -> bytes | None:
+        """What a draft can be enhanced from."""
+        if not _clip(state.job).draft:
+            return None
+        draft = self._family.draft(state)
+        return latents.packed({"picture": draft.picture, "sound": draft.sound}, {"model": self._model})
+
+    def _filming(self, state: ClipState) -> Filming:
+        """Begins the file."""
+        job, clip, start = state.job, _clip(state.job), state.start
+        size = (job.width, job.height)
+        parts, count = self._family.frames(state), clip.frames
+        height, width = state.shape.canvas.frame
+        rendered = (width, height)
+        if start is not None or self._enlarge == "sharp":
+            parts, rendered = (self._enlarged(part, size) for part in parts), size
+        sound = self._family.heard(state).resampled(SOUND_RATE) if clip.sound else None
+        if start is not None:
+            parts, count = chain(start.frames(size), parts), start.count + count
+            if sound is not None:
+                sound = (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
+        with folder_for_a_clip() as folder:
+            file = folder / "clip.mp4"
+            writer = ClipWriter(file, rendered=rendered, size=size, frames=count, sound=sound, threads=self._threads)
+            return Filming(parts, writer, file, folder)
+
+    def _enlarged(self, part: Pixels, size: tuple[int, int]) -> Pixels:
+        return np.stack([fitted(frame, *size, self._enlarge) for frame in part])
+
+
+def _clip(job: GenerationJob) -> Clip:
+    if job.clip is None:
+        raise JobError("this model makes videos, not pictures")
+    return job.clip
+
+
+def _started(data: bytes) -> StartClip:
+    try:
+        return StartClip(data)
+    except FootageError:
+        raise JobError("the video to go on from can't be read") from None
+
+
+def _small(job: GenerationJob) -> tuple[int, int]:
+    """Width and height of a preview."""
+    scale = min(1.0, PREVIEW_SIDE / max(job.width, job.height))
+    return max(1, round(job.width * scale)), max(1, round(job.height * scale))

@@ -1,0 +1,101 @@
+"""A backend that only takes time: for trying replica counts, load and faults on machines that hold no model.
+
+The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its pictures' size and number.
+Pictures come out in one colour that follows from the seed, videos small and black. Everything around it is as with a
+model: the engine, the replica, the object store.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+from obstore.exceptions import BaseError
+
+from deployments.contract.clip import Clip
+from deployments.contract.events import Preview
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import JobError, Unavailable
+from deployments.outputs import Outputs
+from deployments.video.sound import Sound
+from deployments.video.writer import SOUND_RATE, ClipWriter
+
+_CLIP: Final = (64, 36)
+_CHECKPOINT: Final = re.compile(r"simulated/(\d+)ms")
+
+
+@dataclass
+class ClockworkState:
+    job: GenerationJob
+    done_steps: int = 0
+
+    @property
+    def key(self) -> Hashable:
+        return None
+
+    @property
+    def total_steps(self) -> int:
+        return self.job.steps
+
+
+class ClockworkBackend:
+    """Implements engine.backend.Backend[ClockworkState]."""
+
+    def __init__(self, step_s: float, store: ObjectStore) -> None:
+        self._step_s = step_s
+        self._store = store
+        self._outputs = Outputs(store)
+
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[ClockworkState | JobError]:
+        return [self._begun(job) for job in jobs]
+
+    def step(self, states: Sequence[ClockworkState]) -> None:
+        time.sleep(self._step_s)
+        for state in states:
+            state.done_steps += 1
+
+    def finish(self, state: ClockworkState) -> Output:
+        job = state.job
+        shades = np.random.default_rng(job.seed).integers(0, 256, 3, dtype=np.uint8)
+        try:
+            if job.clip is not None:
+                return self._stored_clip(job, job.clip)
+            return self._outputs.store_picture(job, np.tile(shades, (job.height, job.width, 1)))
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error
+
+    def preview(self, state: ClockworkState) -> Preview | None:
+        return None
+
+    def _stored_clip(self, job: GenerationJob, clip: Clip) -> Output:
+        with TemporaryDirectory(prefix="clip-") as folder:
+            file = Path(folder) / "clip.mp4"
+            sound = Sound(np.zeros((2, 0), np.float32), SOUND_RATE) if clip.sound else None
+            writer = ClipWriter(file, rendered=(16, 16), size=_CLIP, frames=clip.frames, sound=sound, threads=1)
+            for _ in range(clip.frames):
+                writer.write(np.zeros((1, 16, 16, 3), np.uint8))
+            writer.close()
+            return self._outputs.store_clip(job, file, b"" if clip.draft else None)
+
+    def _begun(self, job: GenerationJob) -> ClockworkState | JobError:
+        try:
+            for key in job.inputs:
+                self._store.get_blocking(key)
+        except FileNotFoundError:
+            return JobError("an input is no longer available")
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error
+        return ClockworkState(job)
+
+
+def step_seconds(checkpoint: str) -> float | None:
+    """How long a step of this checkpoint takes if it is a simulated one, else None."""
+    found = _CHECKPOINT.fullmatch(checkpoint)
+    return None if found is None else int(found[1]) / 1000

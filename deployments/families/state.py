@@ -1,0 +1,67 @@
+"""One picture between two denoising steps, and the times of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deployments.adapters.batched import Applied
+from deployments.contract.job import GenerationJob
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """All that a picture needs for its next step: plain tensors, so it can wait, move or be dropped at any time.
+
+    `i` counts the steps done; `v` is the velocity of the last one, (1, N, C) float32. `x` and `i` change together,
+    after a step has fully succeeded.
+    """
+
+    job: GenerationJob
+    key: Hashable
+    """Names every shape and every shared tensor: states of equal key can take a step together."""
+    x: Tensor
+    """Latent tokens, (1, N, C) float32."""
+    t: Tensor
+    """Flow times, (S+1,) float32 on the CPU, falling from 1 to `t[S] = 0`."""
+    dt: Tensor
+    """Euler steps, (S,) float32 on the CPU, all negative."""
+    per: dict[str, Tensor]
+    """Conditions of this picture, (1, ...) each; concatenated over a batch."""
+    shared: dict[str, Tensor]
+    """Position tables, equal for all states of one key."""
+    grid: tuple[int, int]
+    """Tokens of `x` as (rows, columns)."""
+    frame: tuple[int, int]
+    """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
+    adapter: Applied | None = None
+    """The tuned model of this picture."""
+    i: int = 0
+    v: Tensor | None = None
+    joined: tuple[list[State], dict[str, Tensor]] | None = field(default=None, repr=False)
+    """On the first state of a batch: the others and the concatenated `per` of all, until membership changes."""
+
+    @property
+    def done_steps(self) -> int:
+        return self.i
+
+    @property
+    def total_steps(self) -> int:
+        return len(self.dt)
+
+
+def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tensor, Tensor]:
+    """Flow times (S+1,) in [0, 1] and Euler steps (S,), as the stock pipelines derive them from a flow-match scheduler.
+
+    `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler given is only read: stepping a
+    shared one would tie all pictures to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
+    round differently, and the models are called with the former.
+    """
+    own = type(scheduler).from_config(scheduler.config)
+    own.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps).tolist(), mu=mu, device="cpu")
+    return torch.cat([own.timesteps / 1000, torch.zeros(1)]), own.sigmas[1:] - own.sigmas[:-1]

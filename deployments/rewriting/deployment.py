@@ -1,0 +1,70 @@
+"""The deployment that holds the language model which rewrites prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from deployments.contract.rewriter import RewriterSpec
+
+if TYPE_CHECKING:
+    from deployments.rewriting.rewriter import Rewriter
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_S = 120.0
+"""A single prompt that takes longer than this counts as hung."""
+
+_FAULTS = 20
+"""So many prompts in a row that failed: the device is broken, not the prompts."""
+
+
+class PromptRewriter:
+    """Loads and writes in one thread of its own, one prompt after the other; the event loop stays free."""
+
+    async def __init__(self, spec: RewriterSpec) -> None:
+        self._busy_since: float | None = None
+        self._faults = 0
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rewriter")
+        began = time.monotonic()
+        self._rewriter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
+        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
+
+    async def rewrite(self, prompt: str, seed: int) -> str:
+        """The new prompt, the same one for the same seed. A call cancelled before its turn costs nothing."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, prompt, seed)
+
+    async def check_health(self) -> None:
+        """Raises when a new process would do better: a hung prompt, or nothing but errors."""
+        busy_since = self._busy_since
+        if busy_since is not None and time.monotonic() - busy_since > _LIMIT_S:
+            raise RuntimeError(f"a prompt has been in work for more than {_LIMIT_S} s")
+        if self._faults >= _FAULTS:
+            raise RuntimeError(f"{self._faults} prompts in a row failed")
+
+    def _write(self, prompt: str, seed: int) -> str:
+        self._busy_since = time.monotonic()
+        try:
+            rewritten = self._rewriter.rewrite(prompt, seed)
+        except Exception:
+            self._faults += 1
+            raise
+        finally:
+            self._busy_since = None
+        self._faults = 0
+        return rewritten
+
+
+def _load(spec: RewriterSpec) -> Rewriter:
+    """Runs in the thread that will write, since torch counts threads per thread that calls it."""
+    import torch
+
+    from deployments.rewriting.rewriter import Rewriter
+
+    # Workers without a CPU share get one thread from Ray; a model wants the machine.
+    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    return Rewriter(spec)

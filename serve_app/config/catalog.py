@@ -1,0 +1,248 @@
+"""The catalog: which endpoint there is, what it takes and costs, and which model serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import yaml
+from pydantic import Field, model_validator
+
+from deployments.contract.model import DIFFUSION
+from serve_app.config.models import Backend, MattingSettings, ModelSettings
+from serve_app.config.settings import Settings
+from serve_app.media.geometry import billed_megapixels
+from serve_app.moderation.settings import Category, Level, ModerationCatalog
+from serve_app.requests import REQUESTS, GenerationRequest
+from serve_app.requests.plan import Recipe
+from serve_app.requests.tuned import tuned
+from serve_app.section import Section
+
+T = TypeVar("T")
+Recipes: TypeAlias = Mapping[str, Recipe]
+"""By mode; the one of an endpoint without modes is under the empty name."""
+
+
+class Price(Section):
+    """Credits. `first` covers the first megapixel of output, `out` each further one, `input` each one of input.
+
+    `per_second` makes the price of output that of one second of it.
+    """
+
+    first: float = Field(ge=0)
+    out: float = Field(default=0, ge=0)
+    input: float = Field(default=0, ge=0)
+    per_second: bool = False
+
+    def millicredits(self, output_pixels: int, input_pixels: int, seconds: int = 1) -> int:
+        """`first + max(0, out_mp - 1) * out + in_mp * input`, megapixels (2^20 pixels) rounded up to whole ones.
+
+        The first two times `seconds`, where the price is one of a second.
+        """
+        out_mp, in_mp = billed_megapixels(output_pixels), billed_megapixels(input_pixels)
+        output = self.first + max(0, out_mp - 1) * self.out
+        return round(1000 * (output * (seconds if self.per_second else 1) + in_mp * self.input))
+
+
+class Safety(Section):
+    default: int = Field(default=2, ge=0)
+    approved: int = Field(ge=0)
+    """The highest tolerance that may be asked for."""
+    ceilings: dict[Category, Level] = {}
+    """By category, the highest tolerance that counts on this endpoint."""
+
+
+class Deprecated(Section):
+    since: date
+    sunset: date | None = None
+    """The day it stops answering; None while that is not decided."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Deprecated:
+        if self.sunset is not None and self.sunset < self.since:
+            raise ValueError("sunset must not be before since")
+        return self
+
+
+class Finetuned(Section):
+    """What `<name>-finetuned` has of its own; the rest is as on the base endpoint."""
+
+    request: str | None = None
+    deprecated: Deprecated | None = None
+    regions: tuple[str, ...] | None = None
+
+
+class Mode(Section):
+    """One of several ways of doing an endpoint's work; what it leaves out is as on the endpoint."""
+
+    model: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    guidance: float | None = None
+    price: Price | None = None
+
+
+class Endpoint(Section):
+    model: str
+    """The lane: the model deployment that does the work."""
+    request: str
+    price: Price
+    safety: Safety
+    quotes_price: bool = True
+    """Whether the submission reply carries numbers for `cost`, `input_mp` and `output_mp`."""
+    summary: str = ""
+    instruction: str = ""
+    """What every prompt begins with, for endpoints that do one thing."""
+    modes: dict[str, Mode] = {}
+    """By the names that requests have for them."""
+    deprecated: Deprecated | None = None
+    regions: tuple[str, ...] = ()
+    """Regions that serve it, by the names in `service.regions`; empty: all of them."""
+
+    finetuned: Finetuned | None = None
+    """Makes `<name>-finetuned`, which takes tuned models (LoRA) of this endpoint's model."""
+    tuned: bool = Field(default=False, exclude=True)
+    """Whether this is such an endpoint; never set in a file."""
+
+    @property
+    def request_type(self) -> type[GenerationRequest]:
+        form = REQUESTS[self.request]
+        return tuned(form) if self.tuned else form
+
+    @property
+    def highest_tolerance(self) -> int:
+        """Of safety, that requests of this form can name: more can't be approved."""
+        return self.request_type.highest_tolerance()
+
+    @property
+    def models(self) -> set[str]:
+        """All that its requests may need."""
+        return {self.model} | {mode.model for mode in self.modes.values() if mode.model is not None}
+
+    @property
+    def ways(self) -> dict[str, Mode]:
+        """Its modes, or the only way there is, under the empty name."""
+        return self.modes or {"": Mode()}
+
+    def price_of(self, mode: str) -> Price:
+        own = self.modes[mode].price if mode else None
+        return own or self.price
+
+    def tuned_variant(self) -> Endpoint | None:
+        if self.finetuned is None:
+            return None
+        own = self.finetuned
+        changes = {
+            "tuned": True,
+            "finetuned": None,
+            "request": own.request or self.request,
+            "deprecated": own.deprecated,
+            "regions": self.regions if own.regions is None else own.regions,
+            "summary": f"{self.summary} · with a tuned model",
+        }
+        return self.model_copy(update=changes)
+
+    @model_validator(mode="after")
+    def _known_request(self) -> Endpoint:
+        own = self.finetuned.request if self.finetuned else None
+        if self.request not in REQUESTS or (own is not None and own not in REQUESTS):
+            raise ValueError(f"request must be one of {sorted(REQUESTS)}")
+        if self.safety.approved > self.highest_tolerance:
+            raise ValueError(f"safety.approved must be at most {self.highest_tolerance}, which requests can name")
+        form = REQUESTS[self.request]
+        if set(form.modes) != set(self.modes):
+            raise ValueError(f"modes must be {sorted(form.modes)}, between which requests of this form choose")
+        if self.finetuned is not None and not form.tunable:
+            raise ValueError("finetuned: requests of this form take no tuned models")
+        return self
+
+
+class Model(Section):
+    backend: Backend = DIFFUSION
+    checkpoint: str = ""
+    """Hub id, folder, or `bundled/<name>`; for restorers a file. A profile may override it, and the backend."""
+    revision: str | None = None
+    steps: int | None = Field(default=None, ge=1)
+    """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
+    guidance: float | None = None
+    distilled: bool = False
+    """Of a video model: whether it was made for a few noise levels, which it then gets."""
+    matting: MattingSettings = MattingSettings()
+
+
+class RewriterModel(Section):
+    checkpoint: str
+    """A causal language model: hub id, folder, or `bundled/<name>`; a profile may override it."""
+    revision: str | None = None
+    instruction: str = ""
+    """What a model that knows chats is told to do with a prompt; any other continues it."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    temperature: float = Field(default=0.7, ge=0)
+
+
+class Catalog(Section):
+    endpoints: dict[str, Endpoint]
+    models: dict[str, Model]
+    rewriter: RewriterModel | None = None
+    moderation: ModerationCatalog | None = None
+    licensed_models: tuple[str, ...] = ()
+    """Models that organizations run on their own machines, and report the use of."""
+
+    @model_validator(mode="after")
+    def _models_exist(self) -> Catalog:
+        for name, endpoint in self.endpoints.items():
+            if unknown := endpoint.models - set(self.models):
+                raise ValueError(f"endpoints.{name}: there is no model {', '.join(sorted(unknown))}")
+            asks = "steps" in endpoint.request_type.model_fields
+            for mode in endpoint.ways.values():
+                recipe = self._recipe(endpoint, mode, ModelSettings())
+                if not asks and recipe.steps is None:
+                    raise ValueError(f"models.{recipe.model}.steps is missing, and requests to {name} don't say")
+        return self
+
+    @property
+    def served(self) -> dict[str, Endpoint]:
+        """All endpoints there are: those named, and their tuned variants."""
+        variants = {f"{name}-finetuned": endpoint.tuned_variant() for name, endpoint in self.endpoints.items()}
+        return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
+
+    def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:
+        """How each mode of the endpoint is done on this profile."""
+        return {
+            name: self._recipe(endpoint, mode, settings.model(mode.model or endpoint.model))
+            for name, mode in endpoint.ways.items()
+        }
+
+    def _recipe(self, endpoint: Endpoint, mode: Mode, chosen: ModelSettings) -> Recipe:
+        name = mode.model or endpoint.model
+        model = self.models[name]
+        in_one_pass = (chosen.backend or model.backend) != DIFFUSION
+        return Recipe(
+            model=name,
+            steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
+            guidance=_first(mode.guidance, chosen.guidance, model.guidance),
+            instruction="" if in_one_pass else endpoint.instruction,
+        )
+
+
+def load(settings: Settings) -> Catalog:
+    """Raises FileNotFoundError, or ValueError naming the key at fault."""
+    path: Path = settings.catalog
+    if not path.is_file():
+        raise FileNotFoundError(f"no such catalog: {path}")
+    catalog = Catalog.model_validate(yaml.safe_load(path.read_text()))
+    unknown = set(settings.models) - set(catalog.models)
+    if unknown:
+        raise ValueError(f"models {sorted(unknown)} are configured but not in the catalog")
+    if settings.service.region is not None:
+        for name, endpoint in catalog.served.items():
+            strange = set(endpoint.regions) - set(settings.service.regions)
+            if strange:
+                raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
+    return catalog
+
+
+def _first(*values: T | None) -> T | None:
+    """The first that says anything."""
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,253 @@
+"""All settings, from one YAML file; `configs/local.yaml` explains each with its default.
+
+Environment variables override the file: `GEN_SERVICE__PORT=9000` sets `service.port`. Unknown keys are refused, so a
+typing error never passes as a default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+from serve_app.accounts.bearer import Issuer
+from serve_app.config.models import ModelSettings, RewriterSettings
+from serve_app.moderation.settings import ModerationSettings
+from serve_app.section import Section
+from serve_app.tasks.limits import Limits
+from serve_app.webhooks.policy import Policy
+from serve_app.webhooks.sealing import Sealer
+
+
+class ServiceSettings(Section):
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=1, le=65535)
+    public_url: str | None = None
+    trusted_proxies: list[IPvAnyNetwork] = []
+    max_body_mb: int = Field(default=288, ge=1)
+    basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
+    ingress_replicas: int = Field(default=1, ge=1)
+    max_ongoing_requests: int = Field(default=2000, ge=1)
+    path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
+    region: str | None = None
+    regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}
+
+    @model_validator(mode="after")
+    def _region_has_an_address(self) -> ServiceSettings:
+        if self.region is not None and self.region not in self.regions:
+            raise ValueError(f"region {self.region!r} must be one of regions")
+        return self
+
+
+class RedisSettings(Section):
+    url: str | None = None
+    prefix: str = "gen:"
+
+
+class ObjectSettings(Section):
+    url: str | None = None
+    options: dict[str, Any] = {}
+
+
+class LinkSettings(Section):
+    image_life_s: int = Field(default=600, ge=10)
+    video_life_s: int = Field(default=3600, ge=10)
+
+
+class TaskSettings(Section):
+    max_ready: int = Field(default=10_000, ge=1)
+    max_active: int = Field(default=24, ge=1)
+    requests_per_s: float = Field(default=100.0, gt=0)
+    burst: int = Field(default=500, ge=1)
+    queue_s: float = Field(default=24 * 3600, gt=0)
+    run_s: float = Field(default=15 * 60, gt=0)
+    retention_s: float = Field(default=24 * 3600, gt=0)
+    lease_s: float = Field(default=10.0, ge=1)
+
+    def limits(self) -> Limits:
+        return Limits(**self.model_dump())
+
+
+class IssuerSettings(Section):
+    issuer: str
+    jwks_url: Annotated[str, Field(pattern="^https?://")]
+    audience: str
+    organization: str = "default"
+    project_claim: str = "project"
+    role_claim: str = "role"
+    skew_s: float = Field(default=30.0, ge=0, le=600)
+
+
+class AccountSettings(Section):
+    first_credits: float = Field(default=100_000.0, ge=0)
+    issuers: list[IssuerSettings] = []
+
+    @field_validator("issuers")
+    @classmethod
+    def _one_of_each(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
+        names = [each.issuer for each in issuers]
+        if len(set(names)) < len(names):
+            raise ValueError("each issuer may be named once")
+        return issuers
+
+    def trusted(self) -> list[Issuer]:
+        return [Issuer(**issuer.model_dump()) for issuer in self.issuers]
+
+
+class FinetuneSettings(Section):
+    max_mb: int = Field(default=1024, ge=1)
+    max_per_project: int = Field(default=100, ge=1)
+
+
+class NetworkSettings(Section):
+    allow: list[str] = []
+
+
+class WebhookSettings(Section):
+    keys: list[SecretStr] = []
+    signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
+    replicas: int = Field(default=1, ge=1)
+    schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
+    jitter: float = Field(default=0.1, ge=0, le=1)
+    timeout_s: float = Field(default=15.0, gt=0)
+    claim_s: float = Field(default=10.0, ge=1)
+    concurrency: int = Field(default=256, ge=1)
+    per_receiver: int = Field(default=8, ge=1)
+    trips_after: int = Field(default=10, ge=1)
+    shut_s: float = Field(default=30.0, gt=0)
+    most_shut_s: float = Field(default=600.0, gt=0)
+
+    @field_validator("keys")
+    @classmethod
+    def _usable(cls, keys: list[SecretStr]) -> list[SecretStr]:
+        if keys:
+            Sealer([key.get_secret_value() for key in keys])
+        return keys
+
+    def policy(self) -> Policy:
+        return Policy(**self.model_dump(exclude={"keys", "signature_headers", "replicas"}))
+
+
+class DispatcherSettings(Section):
+    replicas: int = Field(default=2, ge=1)
+    headroom: int = Field(default=4, ge=1)
+    start_s: float = Field(default=600.0, gt=0)
+    stall_s: float = Field(default=10.0, gt=1)
+    drain_s: float = Field(default=30.0, ge=0)
+    health_check_period_s: float = Field(default=2.0, gt=0)
+
+
+class RaySettings(Section):
+    address: str | None = None
+    num_cpus: int | None = Field(default=None, ge=1)
+    object_store_mb: int = Field(default=100, ge=80)
+
+
+class Settings(BaseSettings):
+    """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+    )
+
+    data_dir: Path = Path(".gen")
+    catalog: Path = Path("configs/catalog.yaml")
+    service: ServiceSettings = ServiceSettings()
+    redis: RedisSettings = RedisSettings()
+    objects: ObjectSettings = ObjectSettings()
+    links: LinkSettings = LinkSettings()
+    tasks: TaskSettings = TaskSettings()
+    accounts: AccountSettings = AccountSettings()
+    finetunes: FinetuneSettings = FinetuneSettings()
+    network: NetworkSettings = NetworkSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    dispatcher: DispatcherSettings = DispatcherSettings()
+    models: dict[str, ModelSettings] = {}
+    rewriter: RewriterSettings = RewriterSettings()
+    moderation: ModerationSettings = ModerationSettings()
+    ray: RaySettings = RaySettings()
+
+    @field_validator("data_dir", "catalog")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.expanduser().resolve()
+
+    @model_validator(mode="after")
+    def _lease_outlives_downscale(self) -> Settings:
+        for name, model in self.models.items():
+            scaling = model.autoscaling
+            fixed = scaling.min_replicas == scaling.max_replicas
+            if not fixed and scaling.downscale_delay_s < 3 * self.tasks.lease_s:
+                raise ValueError(
+                    f"models.{name}.autoscaling.downscale_delay_s must be at least three times tasks.lease_s: "
+                    "the demand of a dispatcher that died is back only after a lease"
+                )
+        return self
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects.url or (self.data_dir / "objects").as_uri()
+
+    @property
+    def redis_url(self) -> str:
+        if self.redis.url is None:
+            raise ValueError("redis.url is not set, and no embedded server was started")
+        return self.redis.url
+
+    @property
+    def webhook_keys(self) -> list[str]:
+        """What encrypts receivers' secrets."""
+        if not self.webhooks.keys:
+            raise ValueError("webhooks.keys is empty, and none was made")
+        return [key.get_secret_value() for key in self.webhooks.keys]
+
+    def model(self, name: str) -> ModelSettings:
+        """The settings of a model of the catalog; one that is not configured has the defaults."""
+        return self.models.get(name, ModelSettings())
+
+    def with_redis(self, url: str) -> Settings:
+        """The same settings on the server at `url`."""
+        return self.model_copy(update={"redis": self.redis.model_copy(update={"url": url})})
+
+    def with_webhook_key(self, key: str) -> Settings:
+        """The same settings with this key alone."""
+        return self.model_copy(update={"webhooks": self.webhooks.model_copy(update={"keys": [SecretStr(key)]})})
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings
+
+
+def load(path: Path) -> Settings:
+    """Reads the file, then the environment. Raises FileNotFoundError, or ValueError naming the key at fault."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no such config file: {path}")
+    try:
+        yaml.safe_load(path.read_text())
+    except yaml.YAMLError as problem:
+        raise ValueError(f"{path} is not valid YAML: {problem}") from None
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+
+    # As plain Settings again: the class above is local, and replicas must be able to unpickle what they get.
+    return Settings.model_construct(**dict(FromFile()))

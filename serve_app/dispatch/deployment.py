@@ -1,0 +1,118 @@
+"""The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
+
+Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: a living
+dispatcher prolongs its leases, and when one is dead the reaper of any other takes the tasks back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Thresholds
+from serve_app.config.settings import Settings
+from serve_app.dispatch.attempt import Means, Patience
+from serve_app.dispatch.lane import Lane
+from serve_app.dispatch.maintenance import Upkeep
+from serve_app.loops import Loops
+from serve_app.moderation.gate import Gate
+from serve_app.moderation.settings import ModerationSettings
+from serve_app.redis_store import connection
+from serve_app.tasks.store import TaskStore
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        settings: Settings,
+        models: dict[str, DeploymentHandle],
+        rewriter: DeploymentHandle | None = None,
+        moderator: DeploymentHandle | None = None,
+        thresholds: Thresholds | None = None,
+    ) -> None:
+        redis = connection.connect(settings.redis_url)
+        self._redis = redis
+        self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
+        owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
+        chosen = settings.dispatcher
+        patience = Patience(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
+        objects = ObjectStore(settings.objects_url, settings.objects.options)
+        rewrite = rewriter.rewrite.remote if rewriter else None
+        gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
+        self._lanes: dict[str, Lane] = {}
+        for name, handle in models.items():
+            model = settings.model(name)
+            means = Means(_caller(handle), replace(patience, run_s=model.run_s), rewrite, gate, objects)
+            self._lanes[name] = Lane(name, owner, self._store, means, chosen, model)
+        self._upkeep = Upkeep(self._store, objects, list(models))
+        self._drain_s = settings.dispatcher.drain_s
+        self._loops = Loops(
+            {
+                "listen": self._listen,
+                "sweep": self._upkeep.sweep,
+                "reap": self._upkeep.reap,
+                **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
+                **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
+            }
+        )
+
+    async def check_health(self) -> None:
+        self._loops.check()
+
+    async def __del__(self) -> None:
+        """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
+        await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
+        await self._loops.stop()
+        await self._redis.aclose()
+
+    async def _listen(self) -> None:
+        """Hears of new work and of work to stop. Lossy; the loops also look by themselves."""
+        store = self._store
+        lanes = {store.channel(f"wake:{lane.name}"): lane for lane in self._lanes.values()}
+        stop = store.channel("stop")
+        async with self._redis.pubsub() as pubsub:
+            await pubsub.subscribe(stop, *lanes)
+            async for message in pubsub.listen():
+                if message["type"] != "message":
+                    continue
+                if message["channel"] == stop:
+                    for lane in self._lanes.values():
+                        lane.stop(message["data"])
+                else:
+                    lanes[message["channel"]].wake.set()
+
+
+def _gate(
+    moderator: DeploymentHandle, thresholds: Thresholds, objects: ObjectStore, chosen: ModerationSettings
+) -> Gate:
+    return Gate(
+        judge_text=moderator.judge_text.remote,
+        judge_object=moderator.judge_object.remote,
+        thresholds=thresholds,
+        objects=objects,
+        call_s=chosen.call_s,
+        video_call_s=chosen.video_call_s,
+        wait_s=chosen.wait_s,
+        open_when_down=chosen.when_down == "pass",
+    )
+
+
+def _caller(handle: DeploymentHandle) -> Callable[[GenerationJob], Any]:
+    # Built once, for the many: every `.options()` costs.
+    streamed = handle.options(stream=True)
+
+    def call(job: GenerationJob) -> Any:
+        if job.adapter is None:
+            return streamed.generate.remote(job)
+        # Goes to a replica that holds the tuned model, if one with room does.
+        return streamed.options(multiplexed_model_id=job.adapter.id).generate.remote(job)
+
+    return call

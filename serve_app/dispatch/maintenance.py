@@ -1,0 +1,76 @@
+"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from redis.exceptions import RedisError
+
+from deployments.contract.objects import ObjectStore
+from serve_app.dispatch.jobs import CHECKPOINTS, checkpoint_of
+from serve_app.tasks.store import TaskStore
+
+logger = logging.getLogger(__name__)
+
+_REAP_EVERY_S = 0.5
+_SWEEP_EVERY_S = 10.0
+_SLOW_S = 0.5
+_GAP_S = 2.0
+
+
+class Upkeep:
+    def __init__(self, store: TaskStore, objects: ObjectStore, lanes: list[str]) -> None:
+        self._store = store
+        self._objects = objects
+        self._lanes = lanes
+
+    async def reap(self) -> None:
+        """Reaps and expires, but only after Redis was in reach for one lease length without a break.
+
+        While Redis was away nobody could prolong a lease or publish a result; reaping at once would do all the work
+        in flight a second time. The same holds after this process itself was stopped for a while.
+        """
+        steady_since = last_answer = time.monotonic()
+        while True:
+            await asyncio.sleep(_REAP_EVERY_S)
+            asked = time.monotonic()
+            try:
+                await self._store.ping()
+            except RedisError:
+                steady_since = time.monotonic()
+                continue
+            now = time.monotonic()
+            if now - asked > _SLOW_S or now - last_answer > _GAP_S:
+                steady_since = now
+            last_answer = now
+            if now - steady_since > self._store.limits.lease_s:
+                await self._round()
+
+    async def _round(self) -> None:
+        for lane in self._lanes:
+            if reaped := await self._store.reap(lane):
+                logger.warning("took back %d tasks of %s whose lease ran out", reaped, lane)
+            if expired := await self._store.expire(lane):
+                logger.warning("ended %d tasks of %s that were past their deadline", expired, lane)
+
+    async def sweep(self) -> None:
+        """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
+        while True:
+            await self._drop_checkpoints()
+            ids = await self._store.sweep()
+            while ids:
+                for task_id in ids:
+                    for place in ("inputs", "results", "unjudged"):
+                        await self._objects.delete_prefix(f"{place}/{task_id}")
+                ids = await self._store.sweep(ids)
+            await asyncio.sleep(_SWEEP_EVERY_S)
+
+    async def _drop_checkpoints(self) -> None:
+        """Those of videos that will not go on: whoever ended them was not there to delete them, or they came later."""
+        for key in await self._objects.keys(CHECKPOINTS.rstrip("/")):
+            task_id = key.removeprefix(CHECKPOINTS).removesuffix(".safetensors")
+            task = await self._store.get(task_id)
+            if key == checkpoint_of(task_id) and (task is None or task.status.terminal):
+                await self._objects.delete([key])

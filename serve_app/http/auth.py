@@ -1,0 +1,91 @@
+"""Who is asking, and whether they may: a key in `x-key`, or a token in `Authorization`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+
+from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
+from serve_app.accounts.callers import Caller
+from serve_app.accounts.roles import Permission
+from serve_app.http.origin import public_base
+from serve_app.http.services import Deps, Services
+
+_KEY = "x-key"
+_BEARER = "bearer "
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
+"""Where tools learn whose tokens are accepted (RFC 9728)."""
+
+# For the API's description; what they find is read from the headers below.
+_key_scheme = APIKeyHeader(
+    name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` makes one."
+)
+_token_scheme = HTTPBearer(
+    auto_error=False, bearerFormat="JWT", description="A token of an issuer that this service knows."
+)
+
+
+async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
+    """Who asks. Raises the HTTPException that others than those with the permission are to see."""
+    caller = await _caller(services, request)
+    if not caller.may(permission):
+        role = caller.role.value.replace("_", " ")
+        raise HTTPException(403, f"Not allowed: the role {role} has no permission to {permission.value}")
+    return caller
+
+
+def has_credentials(headers: Headers) -> bool:
+    return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
+
+
+async def _caller(services: Services, request: HTTPConnection) -> Caller:
+    secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
+    if secret:
+        caller = await services.callers.authenticate(secret)
+        if caller is None:
+            raise HTTPException(403, "Not authenticated - Invalid Authentication")
+        return caller
+    if authorization.lower().startswith(_BEARER):
+        return await _bearer(services, authorization[len(_BEARER) :].strip(), request)
+    raise HTTPException(403, "Not authenticated")
+
+
+async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
+    try:
+        return await services.tokens.authenticate(token)
+    except TokenRefused as reason:
+        # RFC 6750 section 3, RFC 9728 section 5.1.
+        metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
+        challenge = f'Bearer error="invalid_token", error_description="{reason}", resource_metadata="{metadata}"'
+        raise HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge}) from None
+    except IssuerOutOfReach:
+        raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
+
+
+def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
+    async def caller(
+        request: Request,
+        services: Deps,
+        key: Annotated[object, Security(_key_scheme)],
+        token: Annotated[object, Security(_token_scheme)],
+    ) -> Caller:
+        return await authenticated(services, request, permission)
+
+    return caller
+
+
+Generator = Annotated[Caller, Depends(_with(Permission.GENERATE))]
+TaskReader = Annotated[Caller, Depends(_with(Permission.READ_TASKS))]
+CreditReader = Annotated[Caller, Depends(_with(Permission.READ_CREDITS))]
+AccountReader = Annotated[Caller, Depends(_with(Permission.READ_ACCOUNTS))]
+MoneyReader = Annotated[Caller, Depends(_with(Permission.READ_MONEY))]
+KeyMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_OWN_KEYS))]
+ProjectMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_PROJECTS))]
+MemberMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_MEMBERS))]
+AuditReader = Annotated[Caller, Depends(_with(Permission.READ_AUDIT))]
+Operator = Annotated[Caller, Depends(_with(Permission.OPERATE))]

@@ -1,0 +1,95 @@
+"""Every error a client can see: `{"detail": "<string>"}`, and for 422 a list of `{type, loc, msg}`.
+
+No answer carries a stack trace, a path, or the value of what was sent: values may be secrets or pictures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from serve_app.redis_store.connection import UNREACHABLE
+
+logger = logging.getLogger(__name__)
+
+OUT_OF_REACH = "The task store is out of reach, nothing was charged; try again shortly"
+SHORTLY = {"Retry-After": "2"}
+
+_IN_MESSAGE = {"error", "reason"}
+"""Context that repeats what the message says."""
+
+
+class Invalid(Exception):
+    """A request that is well-formed but can't be done: one 422 entry."""
+
+    def __init__(self, loc: Sequence[str], message: str, kind: str = "value_error", **context: Any) -> None:
+        super().__init__(message)
+        self.entry: dict[str, Any] = {"type": kind, "loc": list(loc), "msg": message}
+        if context:
+            self.entry["ctx"] = context
+
+    def within(self, field: str) -> Invalid:
+        """The same of a request that is a field of another."""
+        inner = self.entry
+        return Invalid(["body", field, *inner["loc"][1:]], inner["msg"], inner["type"], **inner.get("ctx", {}))
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error of `app` one of the contract's."""
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(Invalid, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _internal)
+    for unreachable in UNREACHABLE:
+        app.add_exception_handler(unreachable, _unreachable)
+
+
+def unprocessable(entries: Sequence[Mapping[str, Any]]) -> JSONResponse:
+    return JSONResponse({"detail": list(entries)}, status_code=422)
+
+
+async def _validation(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, RequestValidationError)
+    return unprocessable([_entry(error) for error in problem.errors()])
+
+
+async def _invalid(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, Invalid)
+    return unprocessable([problem.entry])
+
+
+async def _http(request: Request, problem: Exception) -> JSONResponse:
+    assert isinstance(problem, HTTPException)
+    if problem.status_code == 400 and problem.__cause__ is not None:
+        # FastAPI's answer to a body it can't parse: not UTF-8, not JSON, or nested too deep.
+        entry = {"type": "json_invalid", "loc": ["body"], "msg": "The body is not valid JSON, or is nested too deeply"}
+        return unprocessable([entry])
+    return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
+
+
+async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
+    logger.warning("task store out of reach: %s", type(problem).__name__)
+    return JSONResponse({"detail": OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+
+
+async def _internal(request: Request, problem: Exception) -> JSONResponse:
+    logger.error("unhandled error on %s %s", request.method, request.url.path, exc_info=problem)
+    # The server drops the connection after such an error; a client that is not told trips over it on its next request.
+    return JSONResponse({"detail": "Internal Server Error"}, status_code=500, headers={"Connection": "close"})
+
+
+def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
+    entry = {"type": error["type"], "loc": [str(part) for part in error["loc"]], "msg": error["msg"]}
+    context = {
+        k: v for k, v in error.get("ctx", {}).items() if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
+    }
+    if context:
+        entry["ctx"] = context
+    return entry

@@ -1,0 +1,118 @@
+"""The HTTP face: a FastAPI app, and the Ray Serve deployment that runs it.
+
+It imports no model code and does no blocking work; everything it knows is in Redis and the object store, so any replica
+answers any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, HTTPException
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
+from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+from starlette.requests import HTTPConnection
+
+from serve_app.accounts.roles import Permission
+from serve_app.config.catalog import Catalog
+from serve_app.config.settings import Settings
+from serve_app.http import errors, services
+from serve_app.http.auth import authenticated
+from serve_app.http.body_limit import BodyLimit
+from serve_app.http.deprecation import DeprecationNotices, notices
+from serve_app.http.path_aliases import PathAliases
+from serve_app.http.routes import (
+    account,
+    admin,
+    deliveries,
+    finetunes,
+    generate,
+    health,
+    licences,
+    metadata,
+    results,
+    tasks,
+)
+from serve_app.redis_store.connection import UNREACHABLE
+
+DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
+once, fetch the result with `GET /v1/get_result`."""
+
+
+def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
+    """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with services.opened(settings, catalog) as app.state.services:
+            yield
+
+    app = FastAPI(
+        title="Media generation",
+        version="1",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
+        redirect_slashes=False,
+    )
+    errors.install(app)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.service.max_body_mb * 2**20,
+        check=_caller_check(app),
+        uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
+    )
+    deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
+    app.add_middleware(
+        DeprecationNotices, headers_of={path: notices(told.since, told.sunset) for path, told in deprecated.items()}
+    )
+    if settings.service.path_aliases:
+        app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
+    about_accounts = (account.router, licences.router, admin.router, metadata.router)
+    for router in (generate.router(catalog, settings), *about_work, *about_accounts, health.router):
+        app.include_router(router)
+    _add_docs(app)
+    return app
+
+
+def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+    """What a Ray Serve replica calls to make its own app."""
+
+    def build() -> FastAPI:
+        return create_app(settings, catalog)
+
+    return build
+
+
+def _caller_check(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[None]]:
+    async def check(request: HTTPConnection) -> None:
+        # Whoever may read the price of a request may send one as large.
+        pricing = request.url.path == account.PRICING
+        permission = Permission.READ_CREDITS if pricing else Permission.GENERATE
+        try:
+            await authenticated(app.state.services, request, permission)
+        except UNREACHABLE:
+            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
+
+    return check
+
+
+def _add_docs(app: FastAPI) -> None:
+    """`/docs` with its scripts served from here: it renders without internet."""
+    app.mount("/docs/static", StaticFiles(directory=SWAGGER_FILES), name="docs-static")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title=app.title,
+            swagger_js_url="/docs/static/swagger-ui-bundle.js",
+            swagger_css_url="/docs/static/swagger-ui.css",
+            swagger_favicon_url="/docs/static/favicon.png",
+        )

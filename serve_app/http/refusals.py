@@ -1,0 +1,77 @@
+"""How a submission that the task store refused is answered, and the headers that tell how many more there may be.
+
+Rate limit fields are those of draft-ietf-httpapi-ratelimit-headers: a policy of `q` requests per `w` seconds, and what
+is left of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime
+
+from fastapi import HTTPException
+
+from serve_app.accounts.credits import told
+from serve_app.http.errors import Invalid
+from serve_app.tasks.limits import (
+    IdempotencyMismatch,
+    InsufficientCredits,
+    Limits,
+    QueueFull,
+    Refused,
+    SpendingLimitReached,
+    TooFast,
+    TooManyActive,
+)
+
+_SOON = 5
+"""Seconds until another try is worth it, where nothing better is known."""
+
+
+def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
+    """The exception that the client is to see as an answer."""
+    match refusal:
+        case IdempotencyMismatch():
+            message = "This Idempotency-Key was used with another request body in the last 24 hours"
+            return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+        case InsufficientCredits():
+            return HTTPException(402, "Insufficient credits")
+        case SpendingLimitReached():
+            return HTTPException(402, _over_limit(refusal), {"Retry-After": _seconds(refusal.resets - time.time())})
+        case TooFast(wait_s=wait_s):
+            headers = {"Retry-After": _seconds(wait_s), **rate_limit(limits, left=0, wait_s=wait_s)}
+            return HTTPException(
+                429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
+            )
+        case TooManyActive(limit=limit):
+            return _later(f"Too many active tasks: this project may have {limit} at a time")
+        case QueueFull():
+            return _later(f"The queue of {endpoint} is full")
+        case _:
+            return refusal
+
+
+def rate_limit(limits: Limits, left: int, wait_s: float = 0.0) -> dict[str, str]:
+    """Headers for a key that may send `left` more requests right now; `wait_s` is until the next where none is left."""
+    until_more = wait_s or 1 / limits.requests_per_s
+    return {
+        "RateLimit-Policy": f'"requests";q={limits.burst};w={math.ceil(limits.burst / limits.requests_per_s)}',
+        "RateLimit": f'"requests";r={left};t={_seconds(until_more)}',
+    }
+
+
+def _over_limit(refusal: SpendingLimitReached) -> str:
+    resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"Spending limit reached: this project may spend {told(refusal.limit)} credits a {refusal.window} and has "
+        f"spent {told(refusal.spent)}, tasks on their way included; it resets at {resets}"
+    )
+
+
+def _later(message: str) -> HTTPException:
+    return HTTPException(429, message, {"Retry-After": str(_SOON)})
+
+
+def _seconds(wait_s: float) -> str:
+    return str(max(1, math.ceil(wait_s)))

@@ -1,0 +1,118 @@
+"""An organization's own money: what is left, what a request would cost, what was used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from serve_app.accounts.credits import Usage as UsageOfDay
+from serve_app.http.auth import CreditReader, MoneyReader
+from serve_app.http.errors import Invalid
+from serve_app.http.path_aliases import real
+from serve_app.http.regions import elsewhere
+from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps
+from serve_app.submission import prepare as orders
+
+router = APIRouter(prefix="/v1", tags=["account"])
+
+PRICING = "/v1/pricing"
+
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+
+
+class CreditsLeft(BaseModel):
+    credits: float = Field(description="What is left to spend, holds of tasks on their way taken off")
+
+
+class PricingRequest(BaseModel):
+    path: str = Field(max_length=200, description="As the request would go to: /v1/gen-…")
+    body: dict[str, Any] = Field(description="As the request would have it")
+
+
+class Pricing(BaseModel):
+    cost: float = Field(description="Credits")
+    input_mp: float
+    output_mp: float
+
+
+class Usage(BaseModel):
+    day: date = Field(description="UTC, when the tasks were ready")
+    project: str
+    endpoint: str
+    tasks: int
+    cost: float = Field(description="Credits")
+
+
+class UsageReport(BaseModel):
+    usage: list[Usage]
+
+
+@router.get("/credits", responses=errors(403, 503))
+async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
+    """What the key's organization has left."""
+    return CreditsLeft(credits=(await services.credits.balance(caller.organization)).balance / 1000)
+
+
+@router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 503))
+async def pricing(services: Deps, caller: CreditReader, request: PricingRequest) -> Pricing:
+    """What a request would cost, checked as if it were submitted. Nothing is kept."""
+    name = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
+    endpoint = services.catalog.served.get(name)
+    if endpoint is None:
+        raise HTTPException(404, "Not Found")
+    if message := elsewhere(name, endpoint, services.settings.service):
+        raise HTTPException(404, message)
+    try:
+        body = endpoint.request_type.model_validate(request.body)
+        recipes = services.catalog.recipes(endpoint, services.settings)
+        order = await orders.checked(services, caller, name, endpoint, recipes, body)
+    except ValidationError as problem:
+        raise RequestValidationError(
+            [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
+        ) from None
+    except Invalid as problem:
+        raise problem.within("body") from None
+    return Pricing(cost=order.price / 1000, input_mp=order.input_mp, output_mp=order.output_mp)
+
+
+@router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)
+async def usage(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    since: Annotated[date | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[date | None, Query(description="Last day, UTC; else today")] = None,
+    project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> Any:
+    """What was used, by day, project and endpoint."""
+    first, last = days_between(since, until, datetime.now(UTC).date())
+    found = await services.credits.usage(await scoped(services, caller, organization), first, last)
+    shown = [each for each in found if project in (None, each.project)]
+    if format == "csv":
+        name = f"usage-{first}-{last}.csv"
+        return Response(
+            _csv(shown), media_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )
+    return UsageReport(
+        usage=[
+            Usage(day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000)
+            for each in shown
+        ]
+    )
+
+
+def _csv(found: list[UsageOfDay]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(("day", "project", "endpoint", "tasks", "credits"))
+    rows.writerows((each.day, each.project, each.endpoint, each.tasks, f"{each.cost / 1000:.3f}") for each in found)
+    return text.getvalue()

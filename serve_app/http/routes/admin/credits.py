@@ -1,0 +1,99 @@
+"""Credits: the balance in full, grants, the ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel, Field
+
+from serve_app.accounts.credits import TooLittle, told
+from serve_app.http.auth import MoneyReader, Operator
+from serve_app.http.routes.admin.scope import Before, OrganizationId, PageLimit, scoped
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps
+
+router = APIRouter()
+
+
+class Balance(BaseModel):
+    """Credits. What was granted is what is left, held and spent."""
+
+    credits: float = Field(description="Left to spend")
+    held: float = Field(description="For tasks on their way")
+    spent: float
+    granted: float
+
+
+class Grant(BaseModel):
+    id: str = Field(min_length=1, max_length=100, description="A grant that is repeated under its id is made once")
+    credits: Annotated[float, Field(ge=-1e12, le=1e12)] = Field(description="Below 0 takes some back")
+    note: str = Field(default="", max_length=500)
+
+
+class Granted(BaseModel):
+    credits: float = Field(description="Left to spend")
+    repeated: bool = Field(description="Whether this grant was made before, and nothing was changed")
+
+
+class LedgerEntry(BaseModel):
+    id: str
+    at: float = Field(description="Epoch seconds")
+    kind: str = Field(description="grant, hold, settle or return")
+    credits: float = Field(description="The change of the balance")
+    balance: float = Field(description="After it")
+    about: dict[str, str] = Field(description="Of a task: task, project, endpoint; of a grant: grant, by, note")
+
+
+class LedgerPage(BaseModel):
+    entries: list[LedgerEntry]
+    next: str | None = Field(description="`before` of the next page; null on the last one")
+
+
+@router.get("/credits", responses=errors(403, 404, 503))
+async def balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> Balance:
+    now = await services.credits.balance(await scoped(services, caller, organization))
+    return Balance(credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000)
+
+
+@router.post("/credits/grants", responses=errors(403, 404, 409, 503))
+async def grant(services: Deps, caller: Operator, wanted: Grant, organization: OrganizationId = None) -> Granted:
+    """Gives credits to an organization."""
+    chosen = await scoped(services, caller, organization)
+    try:
+        left, made = await services.credits.grant(
+            chosen, wanted.id, round(wanted.credits * 1000), caller.id, wanted.note
+        )
+    except TooLittle as problem:
+        raise HTTPException(409, f"There are only {told(problem.balance)} credits to take back") from None
+    return Granted(credits=left / 1000, repeated=not made)
+
+
+@router.get("/ledger", responses=errors(403, 404, 503))
+async def ledger(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    limit: PageLimit = 100,
+    before: Before = None,
+) -> LedgerPage:
+    """Every change of the balance, newest first."""
+    entries, following = await services.credits.ledger(await scoped(services, caller, organization), limit, before)
+    return LedgerPage(
+        entries=[
+            LedgerEntry(
+                id=entry.id,
+                at=entry.at,
+                kind=entry.kind,
+                credits=entry.amount / 1000,
+                balance=entry.balance / 1000,
+                about={name: _in_credits(name, value) for name, value in entry.about.items()},
+            )
+            for entry in entries
+        ],
+        next=following,
+    )
+
+
+def _in_credits(name: str, value: str) -> str:
+    return told(int(value)) if name == "cost" else value

@@ -1,0 +1,57 @@
+"""Members: which role people have who come with a token instead of a key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, HTTPException, Path
+from pydantic import BaseModel
+
+from serve_app.accounts.roles import Role
+from serve_app.http.auth import AccountReader, MemberMaker
+from serve_app.http.routes.admin.scope import OrganizationId, scoped
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps
+
+router = APIRouter(prefix="/members")
+
+Person = Annotated[str, Path(max_length=200, description="As tokens name them: the claim `sub`")]
+MemberRole = Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]
+
+
+class MemberChange(BaseModel):
+    role: MemberRole
+
+
+class Member(BaseModel):
+    person: str
+    role: Role
+
+
+class MemberList(BaseModel):
+    members: list[Member]
+
+
+@router.get("", responses=errors(403, 404, 503))
+async def list_members(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> MemberList:
+    members = await services.organizations.members(await scoped(services, caller, organization))
+    return MemberList(members=[Member(person=person, role=role) for person, role in members.items()])
+
+
+@router.put("/{person:path}", responses=errors(403, 404, 503))
+async def set_member(
+    services: Deps, caller: MemberMaker, person: Person, change: MemberChange, organization: OrganizationId = None
+) -> Member:
+    """Makes someone a member, or gives a member another role."""
+    chosen = await scoped(services, caller, organization)
+    await services.organizations.put_member(chosen, person, change.role, caller.id)
+    return Member(person=person, role=change.role)
+
+
+@router.delete("/{person:path}", status_code=204, responses=errors(403, 404, 503))
+async def remove_member(
+    services: Deps, caller: MemberMaker, person: Person, organization: OrganizationId = None
+) -> None:
+    chosen = await scoped(services, caller, organization)
+    if not await services.organizations.remove_member(chosen, person, caller.id):
+        raise HTTPException(404, "There is no such member")

@@ -1,0 +1,137 @@
+"""Projects: their share of the queue, and what they may spend."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from serve_app.accounts.organizations import Name
+from serve_app.accounts.projects import Project as StoredProject
+from serve_app.accounts.roles import Permission
+from serve_app.accounts.windows import Window, midnight
+from serve_app.http.auth import AccountReader, ProjectMaker
+from serve_app.http.errors import Invalid
+from serve_app.http.routes.admin.scope import OrganizationId, project_within, scoped
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps
+
+router = APIRouter(prefix="/projects")
+
+ProjectPath = Annotated[str, Path(max_length=64)]
+Credits = Annotated[float, Field(ge=0, le=1e12)]
+
+_LIMITS = ("limit_day", "limit_week", "limit_month")
+_FOR_LIMITS = {"max_active", *_LIMITS}
+
+
+class NewProject(BaseModel):
+    id: Name
+
+
+class ProjectChanges(BaseModel):
+    """What is left out stays as it is; null means the default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight: Annotated[float, Field(gt=0, le=1000)] | None = Field(
+        default=None, description="Share of the queue against other projects; 1 by default"
+    )
+    statuses: Literal["full", "basic"] | None = Field(
+        default=None, description="basic shows Reasoning and Generating as Pending"
+    )
+    max_active: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Tasks that have not ended, at a time"
+    )
+    limit_day: Credits | None = Field(default=None, description="Credits, UTC days; null for no limit")
+    limit_week: Credits | None = Field(default=None, description="Credits, ISO weeks in UTC")
+    limit_month: Credits | None = Field(default=None, description="Credits, months in UTC")
+
+
+class Spending(BaseModel):
+    window: Window
+    spent: float = Field(description="Credits, holds of tasks on their way included")
+    limit: float | None = Field(description="Credits; null for no limit")
+    resets: datetime
+
+
+class Project(BaseModel):
+    id: str
+    organization: str
+    weight: float
+    statuses: Literal["full", "basic"]
+    max_active: int
+    spending: list[Spending] = Field(description="In the present day, week and month")
+
+
+class ProjectList(BaseModel):
+    projects: list[Project]
+
+
+@router.get("", responses=errors(403, 404, 503))
+async def list_projects(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> ProjectList:
+    projects = await services.projects.list(await scoped(services, caller, organization))
+    return ProjectList(projects=[await _shown(services, project) for project in projects])
+
+
+@router.post("", status_code=201, responses=errors(403, 404, 409, 503))
+async def create_project(
+    services: Deps, caller: ProjectMaker, new: NewProject, organization: OrganizationId = None
+) -> Project:
+    chosen = await scoped(services, caller, organization)
+    if not await services.projects.create(new.id, chosen, caller.id):
+        raise HTTPException(409, "There is a project of that id")
+    return await _shown(services, await project_within(services, caller, new.id))
+
+
+@router.get("/{project}", responses=errors(403, 404, 503))
+async def one_project(services: Deps, caller: AccountReader, project: ProjectPath) -> Project:
+    return await _shown(services, await project_within(services, caller, project))
+
+
+@router.patch("/{project}", responses=errors(403, 404, 503))
+async def change_project(
+    services: Deps, caller: AccountReader, project: ProjectPath, changes: ProjectChanges
+) -> Project:
+    """Limits hold from the next submission on; all else is seen everywhere within 10 s."""
+    wanted = changes.model_dump(exclude_unset=True)
+    if not wanted:
+        raise Invalid(["body"], f"name at least one of: {', '.join(ProjectChanges.model_fields)}")
+    for named, permission in (
+        (_FOR_LIMITS & set(wanted), Permission.SET_LIMITS),
+        (set(wanted) - _FOR_LIMITS, Permission.MANAGE_PROJECTS),
+    ):
+        if named and not caller.may(permission):
+            raise HTTPException(403, f"Not allowed: {', '.join(sorted(named))} takes the permission to {permission}")
+    stored = await project_within(services, caller, project)
+    await services.projects.change(stored, _in_millicredits(wanted), caller.id)
+    return await _shown(services, await project_within(services, caller, project))
+
+
+def _in_millicredits(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: round(value * 1000) if name in _LIMITS and value is not None else value for name, value in wanted.items()
+    }
+
+
+async def _shown(services: Deps, project: StoredProject) -> Project:
+    limits = {"day": project.limit_day, "week": project.limit_week, "month": project.limit_month}
+    spending = [
+        Spending(
+            window=each.window,
+            spent=each.spent / 1000,
+            limit=None if (limit := limits[each.window]) is None else limit / 1000,
+            resets=midnight(each.until),
+        )
+        for each in await services.credits.spending(project.id)
+    ]
+    return Project(
+        id=project.id,
+        organization=project.organization,
+        weight=project.weight,
+        statuses=project.statuses,
+        max_active=project.max_active or services.settings.tasks.max_active,
+        spending=spending,
+    )

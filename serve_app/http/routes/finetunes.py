@@ -1,0 +1,126 @@
+"""Tuned models: upload, list, look at, delete."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, HTTPException, Query, Request
+from pydantic import BaseModel
+
+from serve_app.accounts.callers import Caller
+from serve_app.finetunes.registry import Finetune
+from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
+from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.errors import Invalid
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps
+
+router = APIRouter(prefix="/v1", tags=["tuned models"])
+
+_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The safetensors file itself.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class FinetuneDetails(BaseModel):
+    finetune_id: str
+    name: str
+    base: str
+    status: str
+    rank: int
+    layers: int
+    size: int
+    created: float
+
+
+class FinetuneList(BaseModel):
+    finetunes: list[FinetuneDetails]
+
+
+class OneFinetune(BaseModel):
+    finetune_details: FinetuneDetails
+
+
+class Deleted(BaseModel):
+    status: str
+    message: str
+    deleted_finetune_id: str
+    timestamp: float
+
+
+@router.post("/finetunes", responses=errors(403, 413, 429, 503), openapi_extra=_FILE)
+async def upload(
+    request: Request,
+    services: Deps,
+    caller: Generator,
+    name: Annotated[str, Query(min_length=1, max_length=128, description="What to call it")],
+    base: Annotated[str, Query(max_length=128, description="The endpoint it was made for, e.g. gen-3-image-klein")],
+) -> FinetuneDetails:
+    """Uploads a tuned model (LoRA). It is checked against its base: every matrix must belong to a layer and fit."""
+    endpoint = services.catalog.endpoints.get(base)
+    if endpoint is None or endpoint.finetuned is None:
+        known = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
+        raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(known)}")
+    try:
+        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project.id, endpoint=base)
+    except Refused as reason:
+        raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
+    except TooMany as reason:
+        raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
+    except CheckFailed:
+        raise HTTPException(503, "The file could not be checked now; try again later", {"Retry-After": "30"}) from None
+    return _details(finetune)
+
+
+@router.get("/my_finetunes", responses=errors(403, 503))
+async def my_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
+    """The tuned models of the key's project, newest first."""
+    return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project.id)])
+
+
+@router.get("/finetune_details", responses=errors(403, 404, 503))
+async def finetune_details(
+    services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
+) -> OneFinetune:
+    """One tuned model of the key's project."""
+    return OneFinetune(finetune_details=_details(await _owned(services, caller, finetune_id)))
+
+
+@router.post("/delete_finetune", responses=errors(403, 404, 503))
+async def delete_finetune(
+    services: Deps, caller: Generator, finetune_id: Annotated[str, Body(embed=True, max_length=128)]
+) -> Deleted:
+    """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
+    finetune = await _owned(services, caller, finetune_id)
+    await services.uploads.remove(finetune)
+    return Deleted(
+        status="success",
+        message=f"Deleted {finetune.name}",
+        deleted_finetune_id=finetune.id,
+        timestamp=round(time.time(), 3),
+    )
+
+
+async def _owned(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
+    finetune = await services.finetunes.get(finetune_id, caller.project.id)
+    if finetune is None:
+        raise HTTPException(404, "Finetune not found or access denied")
+    return finetune
+
+
+def _details(finetune: Finetune) -> FinetuneDetails:
+    return FinetuneDetails(
+        finetune_id=finetune.id,
+        name=finetune.name,
+        base=finetune.endpoint,
+        status=finetune.status,
+        rank=finetune.rank,
+        layers=finetune.layers,
+        size=finetune.size,
+        created=finetune.created,
+    )

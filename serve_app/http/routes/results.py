@@ -1,0 +1,128 @@
+"""Polling, and the result files themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import mimetypes
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
+
+from serve_app.http.origin import public_base
+from serve_app.http.routes.schemas import TaskResult, errors
+from serve_app.http.services import Deps, Services
+from serve_app.tasks import presentation
+from serve_app.tasks.presentation import Vocabulary
+from serve_app.tasks.task import Task
+
+router = APIRouter(tags=["results"])
+
+_RECHECK_S = 2.0
+"""The completion channel may lose messages, so a waiting poll also looks by itself."""
+_OPEN = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "Range",
+    "Access-Control-Expose-Headers": "Content-Length, Content-Range, ETag",
+}
+
+
+@router.get(
+    "/v1/get_result",
+    response_model=TaskResult,
+    responses=errors(503)
+    | {404: {"model": TaskResult, "description": "No such task"}, 304: {"description": "Unchanged"}},
+)
+async def get_result(
+    request: Request,
+    services: Deps,
+    task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
+    wait: Annotated[
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
+    ] = 0,
+) -> Response:
+    """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
+    task = await _ended_or_waited(services, task_id, wait)
+    if task is None:
+        return JSONResponse(presentation.not_found(task_id), status_code=404)
+
+    vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
+    base = public_base(request, services.settings.service)
+    content = presentation.encoded(await services.presenter.body(task, base, vocabulary))
+    headers = {"ETag": _etag(content), "Cache-Control": "private, no-cache"}
+    if services.settings.service.basic_status_clients:
+        headers["Vary"] = "User-Agent"
+    if not task.status.terminal:
+        headers["Retry-After"] = "1"
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+@router.api_route(
+    "/v1/results/{key:path}",
+    methods=["GET", "HEAD"],
+    response_class=FileResponse,
+    responses=errors(403, 404),
+    include_in_schema=False,
+)
+async def get_file(services: Deps, key: str, se: str = "", sig: str = "") -> Response:
+    """A result file of the local object store, by a signed link. Ranges are served."""
+    if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
+        raise HTTPException(403, "This link is not valid or has expired; poll again for a fresh one", _OPEN)
+    path = services.objects.root / key
+    if not path.is_file():
+        raise HTTPException(404, "This result is no longer kept", _OPEN)
+    media_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
+    headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
+    return _ResultFile(path, media_type=media_type, headers=headers)
+
+
+class _ResultFile(FileResponse):
+    """Answers ranges it can't serve as the contract and RFC 9110 have it, where its base answers in plain text."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []  # as if none was asked for: the whole file
+        except RangeNotSatisfiable:
+            headers = _OPEN | {"Content-Range": f"bytes */{file_size}"}
+            raise HTTPException(416, f"No such range: the file has {file_size} bytes", headers) from None
+
+
+@router.options("/v1/results/{key:path}", include_in_schema=False)
+async def preflight(key: str) -> Response:
+    return Response(status_code=204, headers=_OPEN)
+
+
+async def _ended_or_waited(services: Services, task_id: str, wait: float) -> Task | None:
+    task = await services.tasks.get(task_id)
+    if task is None or task.status.terminal or wait <= 0:
+        return task
+    give_up = time.monotonic() + wait
+    with services.completions.expect(task_id) as ended:
+        while True:
+            task = await services.tasks.get(task_id)
+            left = give_up - time.monotonic()
+            if task is None or task.status.terminal or left <= 0:
+                return task
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), min(left, _RECHECK_S))
+
+
+async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
+    if any(client in user_agent for client in services.settings.service.basic_status_clients):
+        return "basic"
+    return (await services.projects.get(task.project)).statuses
+
+
+def _etag(content: bytes) -> str:
+    """Changes with whatever a client can see, a link that was signed anew included."""
+    return f'"{hashlib.sha256(content).hexdigest()[:24]}"'

@@ -1,0 +1,115 @@
+"""What the routes work with: one of each, opened with the app and closed with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from redis.asyncio import Redis
+
+from deployments.contract.objects import ObjectStore
+from serve_app.accounts import jwks as issuer_keys
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.bearer import BearerTokens
+from serve_app.accounts.callers import Callers
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.licences import LicenceStore
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import ProjectStore
+from serve_app.config.catalog import Catalog
+from serve_app.config.settings import Settings
+from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.finetunes.upload import Uploads
+from serve_app.media.links import LinkSigner, shared_secret
+from serve_app.media.url_guard import UrlGuard
+from serve_app.redis_store import connection
+from serve_app.tasks.completions import Completions
+from serve_app.tasks.presentation import Presenter
+from serve_app.tasks.store import TaskStore
+from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.sealing import Sealer
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    settings: Settings
+    catalog: Catalog
+    redis: Redis
+    tasks: TaskStore
+    completions: Completions
+    callers: Callers
+    tokens: BearerTokens
+    keys: KeyStore
+    projects: ProjectStore
+    organizations: OrganizationStore
+    credits: Credits
+    licences: LicenceStore
+    audit: AuditLog
+    objects: ObjectStore
+    links: LinkSigner
+    presenter: Presenter
+    outbox: Outbox
+    sealer: Sealer
+    guard: UrlGuard
+    finetunes: FinetuneRegistry
+    uploads: Uploads
+
+
+@asynccontextmanager
+async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
+    sealer = Sealer(settings.webhook_keys)
+    redis, prefix = connection.connect(settings.redis_url), settings.redis.prefix
+    tasks = TaskStore(redis, prefix, settings.tasks.limits())
+    completions = Completions(redis, tasks.channel("done"))
+    objects = ObjectStore(settings.objects_url, settings.objects.options)
+    links = LinkSigner(await shared_secret(redis, prefix))
+    finetunes = FinetuneRegistry(redis, prefix)
+    projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
+    services = Services(
+        settings=settings,
+        catalog=catalog,
+        redis=redis,
+        tasks=tasks,
+        completions=completions,
+        callers=Callers(redis, prefix),
+        tokens=BearerTokens(settings.accounts.trusted(), issuer_keys.fetch, projects, organizations),
+        keys=KeyStore(redis, prefix),
+        projects=projects,
+        organizations=organizations,
+        credits=Credits(redis, prefix),
+        licences=LicenceStore(redis, prefix),
+        audit=AuditLog(redis, prefix),
+        objects=objects,
+        links=links,
+        presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
+        outbox=Outbox(redis, prefix, settings.webhooks.policy()),
+        sealer=sealer,
+        guard=UrlGuard(settings.network.allow),
+        finetunes=finetunes,
+        uploads=Uploads(finetunes, objects, settings, catalog),
+    )
+    try:
+        await services.keys.claim_projects()
+        await _give_first_credits(services)
+        yield services
+    finally:
+        await completions.close()
+        await redis.aclose()
+
+
+async def _give_first_credits(services: Services) -> None:
+    """Once in the life of a store, whoever comes first."""
+    amount = round(services.settings.accounts.first_credits * 1000)
+    await services.credits.grant(DEFAULT_ORGANIZATION, "first", amount, by="settings", note="accounts.first_credits")
+
+
+# Asynchronous, though it awaits nothing: FastAPI would send a plain function to a thread, at every request.
+async def _services(request: Request) -> Services:
+    return request.app.state.services
+
+
+Deps = Annotated[Services, Depends(_services)]

@@ -1,0 +1,177 @@
+"""Runs the whole service from one process: embedded Redis, a Ray cluster of its own, the application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from serve_app.accounts.callers import Callers
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import Settings
+from serve_app.local import ray_flags
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store import connection
+from serve_app.webhooks.sealing import new_key
+
+logger = logging.getLogger(__name__)
+
+_WATCH_EVERY_S = 0.1
+
+
+class PortInUse(RuntimeError):
+    """Something else listens where the service should."""
+
+
+class Stopped(Exception):
+    """A signal asked the service to stop."""
+
+
+class Launcher:
+    """Use as a context manager: whatever was started is stopped, in order, also when starting fails halfway."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.base_url = f"http://{settings.service.host}:{settings.service.port}"
+        self._server: EmbeddedRedis | None = None
+        self._started = ExitStack()
+
+    def __enter__(self) -> Launcher:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def serve(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Watches over the embedded server until a signal comes. Must run in the main thread."""
+        while not until():
+            if self._server and self._server.revive():
+                logger.warning("the embedded Redis server had died and was started again")
+            time.sleep(_WATCH_EVERY_S)
+
+    @property
+    def key_file(self) -> Path:
+        return self.settings.data_dir / "key"
+
+    @property
+    def operator_key_file(self) -> Path:
+        return self.settings.data_dir / "operator-key"
+
+    def _start(self) -> None:
+        settings = self.settings
+        _check_port(settings.service.host, settings.service.port)
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.redis.url is None:
+            self._server = EmbeddedRedis(settings.data_dir / "redis")
+            self._started.callback(self._server.stop)
+            self._server.start()
+            self.settings = settings = settings.with_redis(self._server.url)
+        if not settings.webhooks.keys:
+            self.settings = settings = settings.with_webhook_key(_webhook_key(settings.data_dir / "webhook-key"))
+        _ensure_key(settings, self.key_file, Role.DEVELOPER)
+        _ensure_key(settings, self.operator_key_file, Role.OPERATOR)
+        self._start_ray()
+
+    def _start_ray(self) -> None:
+        # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
+        folder = tempfile.TemporaryDirectory(prefix="gen-serve-")
+        self._started.enter_context(folder)
+        ray_flags.apply(Path(folder.name))
+
+        import ray  # after the switches are set: Ray reads them when it is imported
+        from ray import serve
+        from ray.serve.config import HTTPOptions
+
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        settings = self.settings
+        own = settings.ray.address is None
+        ray.init(
+            address=settings.ray.address or "local",
+            num_cpus=settings.ray.num_cpus if own else None,
+            object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
+            include_dashboard=False if own else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        self._started.callback(ray.shutdown)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)  # Ray installs its own
+        serve.start(http_options=HTTPOptions(host=settings.service.host, port=settings.service.port))
+        self._started.callback(serve.shutdown)
+
+        from serve_app import application
+
+        serve.run(application.build(settings), name=application.APP_NAME, route_prefix="/")
+
+    def _close(self) -> None:
+        # A second Ctrl-C must not leave processes behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        # Ray talks about its own going down as if something were wrong.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            self._started.close()
+
+
+def _ensure_key(settings: Settings, path: Path, role: Role) -> None:
+    """Makes a local key at first start, and makes it valid again on a new or emptied Redis."""
+    secret = path.read_text().strip() if path.exists() else None
+    made = asyncio.run(_valid_key(settings, secret, role))
+    if made != secret:
+        _write_secret(path, made)
+
+
+def _webhook_key(path: Path) -> str:
+    """Made at first start. Without it, secrets of receivers that were stored before can't be read."""
+    if not path.exists():
+        _write_secret(path, new_key())
+    return path.read_text().strip()
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(secret + "\n")
+
+
+async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
+    redis = connection.connect(settings.redis_url)
+    try:
+        keys = KeyStore(redis, settings.redis.prefix)
+        if secret and await Callers(redis, settings.redis.prefix).authenticate(secret):
+            return secret
+        if secret and await keys.is_revoked(secret):
+            secret = None
+        return (await keys.create("local", secret=secret, role=role))[1]
+    finally:
+        await redis.aclose()
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            raise PortInUse(f"{host}:{port} is in use; choose another with service.port or GEN_SERVICE__PORT") from None
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped

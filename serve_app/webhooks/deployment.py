@@ -1,0 +1,46 @@
+"""The deployment that delivers webhooks; `webhooks/sender.py` says how."""
+
+from __future__ import annotations
+
+from deployments.contract.objects import ObjectStore
+from serve_app.config.settings import Settings
+from serve_app.loops import Loops
+from serve_app.media.links import LinkSigner, shared_secret
+from serve_app.media.url_guard import UrlGuard
+from serve_app.redis_store import connection
+from serve_app.tasks.presentation import Presenter
+from serve_app.tasks.store import TaskStore
+from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.sealing import Sealer
+from serve_app.webhooks.sender import Sender
+
+
+class WebhookSender:
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+        prefix = settings.redis.prefix
+        self._redis = connection.connect(settings.redis_url)
+        presenter = Presenter(
+            ObjectStore(settings.objects_url, settings.objects.options),
+            LinkSigner(await shared_secret(self._redis, prefix)),
+            settings.links.image_life_s,
+            settings.links.video_life_s,
+        )
+        self._sender = Sender(
+            Outbox(self._redis, prefix, settings.webhooks.policy()),
+            TaskStore(self._redis, prefix, settings.tasks.limits()),
+            presenter,
+            Sealer(settings.webhook_keys),
+            UrlGuard(settings.network.allow),
+            settings.webhooks.signature_headers,
+        )
+        sender = self._sender
+        self._loops = Loops({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
+
+    async def check_health(self) -> None:
+        self._loops.check()
+
+    async def __del__(self) -> None:
+        """Before shutdown: claim no more, finish what is on its way."""
+        await self._sender.drain()
+        await self._loops.stop()
+        await self._redis.aclose()

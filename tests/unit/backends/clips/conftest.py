@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import video_making
+from clip_jobs import (
+    HEIGHT,
+    START_FRAMES,
+    WIDTH,
+    a_picture,
+    filmed,
+    png,
+)
+
+from deployments import checkpoints
+from deployments.contract.clip import FPS
+from deployments.contract.objects import ObjectStore
+from deployments.families.clips import ClipFamily
+
+
+@pytest.fixture(scope="session")
+def family() -> ClipFamily:
+    loaded = checkpoints.load("bundled/ltx2", device="cpu")
+    assert isinstance(loaded, ClipFamily)
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def start() -> bytes:
+    length = START_FRAMES / FPS
+    return video_making.made(
+        f"testsrc2=size={WIDTH}x{HEIGHT}:rate={FPS}:duration={length}", sound=f"sine=frequency=440:duration={length}"
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path, start: bytes) -> ObjectStore:
+    store = ObjectStore((tmp_path / "objects").as_uri())
+    store.put_blocking("inputs/start", start, "video/mp4")
+    store.put_blocking("inputs/picture", png(a_picture()), "image/png")
+    store.put_blocking("inputs/text", b"hello", "image/png")
+    return store
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where clips are filmed. Whatever becomes of a clip: nothing stays there, and no ffmpeg runs on."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert not filmed()

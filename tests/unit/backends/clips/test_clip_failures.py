@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import video_inspection
+from clip_jobs import (
+    FRAMES,
+    JOB,
+    a_backend,
+    a_job,
+    an_engine,
+    events_of,
+    filmed,
+    made,
+)
+
+from deployments.backends import latents
+from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
+from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Backend, OutOfMemory
+from deployments.engine.loop import Engine
+from deployments.engine.request_handle import Ticket
+from deployments.families import ltx2_pictures
+from deployments.families.clip_state import ClipState
+from deployments.families.clips import ClipFamily, Draft
+from deployments.video.ffmpeg import command
+
+pytestmark = pytest.mark.usefixtures("temporary")
+
+
+GONE = "an input is no longer available"
+REMAKE = "make it again"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"references": ("inputs/gone",), "clip": {"times": (0.0,)}}, GONE),
+        ({"references": ("inputs/text",), "clip": {"times": (0.0,)}}, "an input picture cannot be read"),
+        ({"clip": {"start": "inputs/gone"}}, GONE),
+        ({"clip": {"start": "inputs/text"}}, "the video to go on from can't be read"),
+        ({"clip": {"start": "inputs/picture"}}, "the video to go on from can't be read"),
+        ({"clip": {"enhance": "inputs/gone"}}, GONE),
+        ({"clip": {"enhance": "inputs/text"}}, REMAKE),
+        ({"clip": {"enhance": "inputs/nameless"}}, REMAKE),
+        ({"clip": {"enhance": "inputs/foreign"}}, "the draft was made by another model: make it again"),
+        ({"clip": {"enhance": "inputs/short"}}, "the draft was made by another model: make it again"),
+    ],
+)
+def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
+    family: ClipFamily, store: ObjectStore, fields: dict[str, Any], text: str
+) -> None:
+    picture, sound = torch.zeros(1, 96, 3, 2, 3), torch.zeros(1, 1, 9, 16)
+    for key, tensors, model in (
+        ("inputs/nameless", {"picture": picture}, "m"),
+        ("inputs/foreign", {"picture": picture, "sound": sound}, "another"),
+        ("inputs/short", {"picture": picture[:, :, :2], "sound": sound}, "m"),
+    ):
+        store.put_blocking(key, latents.packed(tensors, {"model": model}), latents.CONTENT_TYPE)
+    failed = events_of(a_backend(family, store), a_job(**fields))[-1]
+    assert isinstance(failed, Failed), failed
+    assert text in failed.reason
+
+
+def test_a_job_for_a_picture_fails(family: ClipFamily, store: ObjectStore) -> None:
+    failed = events_of(a_backend(family, store), replace(JOB, clip=None, output_format="png"))[-1]
+    assert failed == Failed("this model makes videos, not pictures")
+
+
+def test_a_job_beside_one_that_cannot_be_done_is_done(family: ClipFamily, store: ObjectStore) -> None:
+    engine, good, bad = an_engine(a_backend(family, store)), list[Event](), list[Event]()
+    engine.submit(a_job(id="bad", clip={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
+    engine.submit(JOB, good.append)
+    engine.run_until_idle()
+    assert isinstance(bad[-1], Failed)
+    assert isinstance(good[-1], Done)
+
+
+def test_a_store_out_of_reach_is_no_fault_of_the_job(
+    family: ClipFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object) -> None:
+        raise PermissionError("/srv/objects")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "get_blocking", down)
+        last = events_of(a_backend(family, store), a_job(clip={"start": "inputs/start"}))[-1]
+    assert isinstance(last, Interrupted)
+    assert not last.blame
+    monkeypatch.setattr(store, "put_file_blocking", down)
+    last = events_of(a_backend(family, store), JOB)[-1]
+    assert isinstance(last, Interrupted)
+    assert not last.blame
+
+
+def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectStore, temporary: Path) -> None:
+    engine, events = an_engine(a_backend(family, store)), list[Event]()
+    engine.submit(a_job(clip={"start": "inputs/start"}), events.append)
+    engine.step_once()
+    assert store.root is not None
+    (store.root / "inputs" / "start").unlink()
+    assert len(list(temporary.iterdir())) == 1
+    engine.run_until_idle()
+    assert isinstance(events[-1], Done)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that clips are filmed in several steps."""
+    monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", 1)
+
+
+def while_filming(backend: Backend[ClipState], job: GenerationJob) -> tuple[Engine[ClipState], Ticket, list[Event]]:
+    engine, events = an_engine(backend), list[Event]()
+    ticket = engine.submit(job, events.append)
+    while not filmed():
+        assert engine.step_once()
+    return engine, ticket, events
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("clip", [{}, {"start": "inputs/start"}])
+def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
+    family: ClipFamily, store: ObjectStore, temporary: Path, clip: dict[str, Any]
+) -> None:
+    engine, ticket, events = while_filming(a_backend(family, store), a_job(clip=clip))
+    assert list(temporary.iterdir())
+    engine.cancel(ticket)
+    assert not filmed()
+    assert not list(temporary.iterdir())
+    engine.run_until_idle()
+    assert engine.running == 0
+    assert isinstance(events[-1], Progress)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_engine_that_is_stopped_or_dropped_while_it_films_leaves_nothing(
+    family: ClipFamily, store: ObjectStore, temporary: Path
+) -> None:
+    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    assert engine.stop()
+    assert not filmed()
+    assert not list(temporary.iterdir())
+    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    del engine, _
+    assert not filmed()
+    assert not list(temporary.iterdir())
+
+
+def test_a_clip_that_cannot_be_written_leaves_nothing(
+    family: ClipFamily, store: ObjectStore, temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H.264 has no odd sizes."""
+    caplog.set_level(logging.CRITICAL)  # what pytest keeps of logs has tracebacks, and they the clip
+    for clip in ({}, {"start": "inputs/start"}):
+        assert isinstance(events_of(a_backend(family, store), a_job(width=95, clip=clip))[-1], Interrupted)
+        assert not list(temporary.iterdir())
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
+    family: ClipFamily, store: ObjectStore, temporary: Path
+) -> None:
+    engine, _, events = while_filming(a_backend(family, store), JOB)
+    for process in filmed():
+        process.kill()
+    engine.run_until_idle()
+    last = events[-1]
+    assert isinstance(last, Interrupted)
+    assert last.blame
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_clip_that_ran_out_of_memory_while_it_was_filmed_is_filmed_anew(
+    family: ClipFamily, store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = a_backend(family, store)
+    [state] = backend.encode([JOB])
+    assert isinstance(state, ClipState)
+    while not state.filming or state.filming.done < 1:
+        backend.step([state])
+    parts = state.chunks
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("too much")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ltx2_pictures.ClipPictures, "_decode", exhausted)
+        with pytest.raises(OutOfMemory):
+            backend.step([state])
+    assert not list(temporary.iterdir())
+    assert state.done_steps == state.steps
+    for _ in range(parts):
+        backend.step([state])
+    data = store.get_blocking(backend.finish(state).key)
+    assert video_inspection.inspect(data).frames == FRAMES
+    assert np.array_equal(
+        video_inspection.decoded(data),
+        video_inspection.decoded(store.get_blocking(made(a_backend(family, store), JOB).key)),
+    )
+
+
+def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
+    family: ClipFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, failures = type(family).draft, iter([torch.OutOfMemoryError("too much")])
+
+    def draft(*arguments: Any) -> Draft:
+        for failure in failures:
+            raise failure
+        return whole(*arguments)
+
+    monkeypatch.setattr(type(family), "draft", draft)
+    output = made(a_backend(family, store), a_job(clip={"draft": True}))
+    assert output.draft is not None
+    assert video_inspection.inspect(store.get_blocking(output.key)).frames == FRAMES
+
+
+def test_ffmpeg_is_there() -> None:
+    """Else looking for its children in this file would find none for another reason."""
+    with subprocess.Popen(command("-f", "s16le", "-i", "pipe:0", "-f", "null", "-"), stdin=subprocess.PIPE) as process:
+        assert filmed()
+        process.kill()

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+import torch
+from support.simulated_backend import make_job
+from torch import Tensor
+
+from deployments.backends import latents
+from deployments.backends.clip_checkpoints import ClipCheckpoints
+from deployments.contract.clip import Clip
+from deployments.contract.objects import ObjectStore
+from deployments.families.clip_shape import Scale, shape_of
+from deployments.families.clip_state import ClipState, Stream, Words
+
+KEY = "checkpoints/job"
+STEPS = 4
+
+
+def a_stream(tokens: int, channels: int) -> Stream:
+    x = torch.randn(1, tokens, channels)
+    return Stream(x, torch.zeros(1, tokens, 1), x.clone(), torch.zeros(1, 1, tokens, 2))
+
+
+def a_state(tokens: int = 6) -> ClipState:
+    """Before its first step."""
+    return ClipState(
+        job=make_job("job", steps=STEPS, clip=Clip(frames=9, checkpoint=KEY)),
+        shape=shape_of(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
+        picture=a_stream(tokens, 8),
+        sound=a_stream(5, 3),
+        words=Words(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
+        sigmas=torch.linspace(1, 0, STEPS + 1),
+        chunks=2,
+    )
+
+
+def step(state: ClipState) -> None:
+    state.picture.x, state.sound.x, state.i = state.picture.x + 1, state.sound.x - 1, state.i + 1
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObjectStore("memory:///")
+
+
+def resumed(store: ObjectStore, model: str = "m", **options: Any) -> tuple[ClipState, tuple[Tensor, Tensor]]:
+    """A state that just began and may go on, and what it began with."""
+    state = a_state(**options)
+    began = state.picture.x, state.sound.x
+    ClipCheckpoints(store, model).resume(state)
+    return state, began
+
+
+@pytest.mark.parametrize("steps", range(1, STEPS + 1))
+def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: int) -> None:
+    lost, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    for _ in range(steps):
+        step(lost)
+        checkpoints.keep(lost)
+        checkpoints.settle()
+    state, _ = resumed(store)
+    assert state.i == steps
+    assert torch.equal(state.picture.x, lost.picture.x)
+    assert torch.equal(state.sound.x, lost.sound.x)
+
+
+def test_without_a_checkpoint_a_clip_begins(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    state, began = resumed(store)
+    assert state.i == 0
+    assert state.picture.x is began[0]
+    assert not caplog.records
+
+
+def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
+    like = a_state()
+    words = {name: word for name, word in (("model", model), ("steps", steps)) if word is not None}
+    return latents.packed({"picture": like.picture.x, "sound": like.sound.x} | tensors, words)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not latents",
+        kept()[:-5],
+        kept(model="another"),
+        kept(model=None),
+        kept(steps=None),
+        kept(steps="two"),
+        kept(steps="0"),
+        kept(steps="-1"),
+        kept(steps=str(STEPS + 1)),
+        kept(picture=torch.zeros(1, 7, 8)),
+        kept(sound=torch.zeros(1, 5, 4)),
+        latents.packed({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
+    ],
+)
+def test_a_checkpoint_that_is_of_no_use_is_passed_over(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    store.put_blocking(KEY, data, latents.CONTENT_TYPE)
+    state, began = resumed(store)
+    assert state.i == 0
+    assert state.picture.x is began[0]
+    assert state.sound.x is began[1]
+    assert "job begins anew" in caplog.text
+
+
+def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
+    store.put_blocking(KEY, kept(), latents.CONTENT_TYPE)
+    assert resumed(store)[0].i == 2
+    assert resumed(store, tokens=7)[0].i == 0
+
+
+def down(*_: object) -> None:
+    raise PermissionError("/srv/objects")
+
+
+def test_a_store_out_of_reach_costs_checkpoints_alone(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "put_blocking", down)
+    monkeypatch.setattr(store, "get_blocking", down)
+    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    with caplog.at_level(logging.WARNING):
+        checkpoints.resume(state)
+        for _ in range(2):
+            step(state)
+            checkpoints.keep(state)
+            checkpoints.settle()
+    assert state.i == 2
+    assert "could not be kept" in caplog.text
+
+
+def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    put = store.put_blocking
+
+    def slow(*arguments: Any) -> None:
+        began.set()
+        go_on.wait()
+        put(*arguments)
+
+    monkeypatch.setattr(store, "put_blocking", slow)
+    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    step(state)
+    first = state.picture.x
+    checkpoints.keep(state)
+    began.wait()
+    for _ in range(2):
+        step(state)
+        checkpoints.keep(state)
+    go_on.set()
+    checkpoints.settle()
+    again, _ = resumed(store)
+    assert again.i == 1
+    assert torch.equal(again.picture.x, first)
+    checkpoints.keep(state)
+    checkpoints.settle()
+    assert resumed(store)[0].i == 3
+
+
+def test_nothing_is_under_way_when_nothing_was_kept(store: ObjectStore) -> None:
+    ClipCheckpoints(store, "m").settle()

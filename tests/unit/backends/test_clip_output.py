@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import video_inspection
+
+from deployments.backends.clip_output import Filming, folder_for_a_clip
+from deployments.families.pictures import Pixels
+from deployments.video.ffmpeg import FootageError
+from deployments.video.writer import ClipWriter
+
+SIZE = (64, 48)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def parts(*lengths: int) -> Iterator[Pixels]:
+    for length in lengths:
+        yield np.full((length, SIZE[1], SIZE[0], 3), 90, np.uint8)
+
+
+def begun(frames: Iterator[Pixels], count: int) -> Filming:
+    with folder_for_a_clip() as folder:
+        file = folder / "clip.mp4"
+        return Filming(frames, ClipWriter(file, rendered=SIZE, size=SIZE, frames=count, sound=None), file, folder)
+
+
+def assert_nothing_is_left(temporary: Path) -> None:
+    assert list(temporary.iterdir()) == []
+    assert [child for child in psutil.Process().children() if "ffmpeg" in child.name()] == []
+
+
+def test_a_clip_is_filmed_part_by_part(temporary: Path) -> None:
+    filming = begun(parts(3, 2, 4), 9)
+    for done in range(3):
+        assert filming.done == done
+        filming.advance()
+    with pytest.raises(StopIteration):
+        filming.advance()
+    filming.finish()
+    assert video_inspection.inspect(filming.file.read_bytes()).frames == 9
+    filming.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_what_nobody_holds_is_gone(temporary: Path) -> None:
+    filming = begun(parts(3, 2), 5)
+    filming.advance()
+    assert any("ffmpeg" in child.name() for child in psutil.Process().children())
+    del filming
+    assert_nothing_is_left(temporary)
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_filming_can_be_given_up_at_any_time_and_twice(temporary: Path, done: int) -> None:
+    filming = begun(parts(3, 2), 5)
+    for _ in range(done):
+        filming.advance()
+    filming.close()
+    filming.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_a_clip_with_missing_parts_is_no_clip(temporary: Path) -> None:
+    filming = begun(parts(3), 5)
+    filming.advance()
+    with pytest.raises(FootageError, match="3 frames instead of 5"):
+        filming.finish()
+    filming.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
+    def broken() -> Iterator[Pixels]:
+        yield from parts(3)
+        raise MemoryError
+
+    filming = begun(broken(), 5)
+    filming.advance()
+    with pytest.raises(MemoryError):
+        filming.advance()
+    assert filming.done == 1
+    filming.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_a_folder_that_nobody_came_to_own_is_gone(temporary: Path) -> None:
+    with pytest.raises(ValueError, match="no clip"):
+        begun(parts(1), 0)
+    assert_nothing_is_left(temporary)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from deployments import checkpoints
+from deployments.backends.diffusion import DiffusionBackend
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import MattingSpec
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
+from deployments.families.base import Family
+from deployments.families.state import State
+
+JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu"))
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    store = ObjectStore("memory:///")
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64), "teal").save(buffer, "PNG")
+    store.put_blocking("inputs/a", buffer.getvalue(), "image/png")
+    store.put_blocking("inputs/text", b"hello", "image/png")
+    return store
+
+
+def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
+    backend: Backend[State] = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, references=("inputs/a",))])
+    assert isinstance(state, State)
+    assert backend.preview(state) is None
+    backend.step([state])
+    preview = backend.preview(state)
+    assert preview is not None
+    assert (preview.key, preview.step, preview.steps) == ("results/job/1/preview-1.jpeg", 1, 2)
+    backend.step([state])
+    output = backend.finish(state)
+    assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.size == (70, 50)
+
+
+def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
+    gone = replace(JOB, references=("inputs/a", "inputs/gone"))
+    broken = replace(JOB, references=("inputs/text",))
+    results = DiffusionBackend(family, store).encode([gone, JOB, broken])
+    assert [type(result) for result in results] == [JobError, State, JobError]
+    assert str(results[0]) == "an input picture is no longer available"
+    assert str(results[2]) == "an input picture cannot be read"
+
+
+def test_no_jobs_give_no_states(family: Family, store: ObjectStore) -> None:
+    assert DiffusionBackend(family, store).encode([]) == []
+
+
+def exhausted(*_: object) -> None:
+    raise torch.OutOfMemoryError("too much")
+
+
+def test_running_out_of_memory_is_left_to_the_engine(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+    monkeypatch.setattr(family, "finish", exhausted)
+    monkeypatch.setattr(family, "encode", exhausted)
+    with pytest.raises(OutOfMemory):
+        backend.finish(state)
+    with pytest.raises(OutOfMemory):
+        backend.encode([JOB, JOB])
+
+
+def test_a_store_out_of_reach_is_no_fault_of_the_job(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+
+    def down(*_: object) -> None:
+        raise PermissionError("/srv/objects")
+
+    monkeypatch.setattr(store, "put_blocking", down)
+    monkeypatch.setattr(store, "get_blocking", down)
+    with pytest.raises(Unavailable):
+        backend.finish(state)
+    with pytest.raises(Unavailable):
+        backend.encode([replace(JOB, references=("inputs/x/0.png",))])
+
+
+def finished(backend: DiffusionBackend) -> State:
+    [state] = backend.encode([replace(JOB, steps=1, transparent=True)])
+    assert isinstance(state, State)
+    backend.step([state])
+    return state
+
+
+def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
+    backend = DiffusionBackend(family, store)
+    output = backend.finish(finished(backend))
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.mode == "RGBA"
+
+
+def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
+    family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/matter.onnx"))
+    state = finished(backend)
+    with pytest.raises(JobError, match="the background can't be removed here"):
+        backend.finish(state)
+    assert "/nowhere/matter.onnx" in caplog.text

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+from support.simulated_backend import Listener, make_job
+
+from deployments.backends.restoration import RestorerBackend
+from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
+from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import JobError
+from deployments.engine.loop import Engine
+from deployments.families.pictures import Pixels
+
+JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/picture",))
+
+
+class Negative:
+    """Turns the whole picture into its negative, and refuses black ones."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def restore(self, picture: Pixels, mask: Pixels | None) -> Pixels:
+        self.calls += 1
+        if not picture.any():
+            raise JobError("black")
+        return 255 - picture
+
+
+def put(store: ObjectStore, key: str, pixels: npt.NDArray[np.uint8]) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    store.put_blocking(key, buffer.getvalue(), "image/png")
+
+
+def picture() -> Pixels:
+    return np.random.default_rng(0).integers(0, 90, (48, 64, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    store = ObjectStore("memory:///")
+    put(store, "inputs/picture", picture())
+    put(store, "inputs/black", np.zeros((48, 64, 3), np.uint8))
+    mask = np.zeros((48, 64), np.uint8)
+    mask[10:20, 10:30] = 255
+    put(store, "inputs/mask", mask)
+    put(store, "inputs/small", mask[:24, :32])
+    store.put_blocking("inputs/text", b"hello", "image/png")
+    return store
+
+
+def results(store: ObjectStore, *jobs: GenerationJob, restorer: Negative | None = None) -> list[list[Event]]:
+    engine = Engine(RestorerBackend(restorer or Negative(), store), max_running=8, max_batch=8)
+    heard = [Listener() for _ in jobs]
+    for job, listener in zip(jobs, heard, strict=True):
+        engine.submit(job, listener)
+    engine.run_until_idle()
+    return [listener.events for listener in heard]
+
+
+def made(store: ObjectStore, job: GenerationJob) -> Pixels:
+    [events] = results(store, job)
+    done = events[-1]
+    assert isinstance(done, Done), done
+    with Image.open(io.BytesIO(store.get_blocking(done.output.key))) as opened:
+        return np.array(opened)
+
+
+def test_the_first_reference_is_restored_in_one_step(store: ObjectStore) -> None:
+    assert np.array_equal(made(store, JOB), 255 - picture())
+    [events] = results(store, JOB)
+    assert [event for event in events if isinstance(event, Progress)][-1].fraction == 1.0
+
+
+def test_only_masked_pixels_differ(store: ObjectStore) -> None:
+    drawn = made(store, replace(JOB, mask="inputs/mask"))
+    same = (drawn == picture()).all(-1)
+    assert same[:10].all()
+    assert same[20:].all()
+    assert same[:, :10].all()
+    assert same[:, 30:].all()
+    assert not same[10:20, 10:30].any()
+
+
+def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
+    assert made(store, replace(JOB, width=96, height=72)).shape == (72, 96, 3)
+    assert made(store, replace(JOB, width=96, height=72, mask="inputs/mask")).shape == (72, 96, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"references": ()}, "this model needs a picture"),
+        ({"references": ("inputs/gone",)}, "an input picture is no longer available"),
+        ({"mask": "inputs/gone"}, "an input picture is no longer available"),
+        ({"references": ("inputs/text",)}, "an input picture cannot be read"),
+        ({"mask": "inputs/text"}, "an input picture cannot be read"),
+        ({"mask": "inputs/small"}, "the mask must have the size of the picture"),
+        ({"references": ("inputs/black",)}, "black"),
+    ],
+)
+def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[str, object], text: str) -> None:
+    bad = replace(JOB, id="bad", output_prefix="results/bad/1", **fields)
+    [failed, done] = results(store, bad, JOB)
+    assert failed[-1] == Failed(text)
+    assert isinstance(done[-1], Done)
+
+
+def test_a_picture_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
+    backend, restorer = None, Negative()
+    backend = RestorerBackend(restorer, store)
+    states = backend.encode([JOB, replace(JOB, id="b", references=("inputs/black",))])
+    good = [state for state in states if not isinstance(state, JobError)]
+    for _ in range(2):
+        with pytest.raises(JobError):
+            backend.step(good)
+    assert restorer.calls == 3
+    assert [state.done_steps for state in good] == [0, 0]
+
+
+def test_a_store_out_of_reach_is_no_fault_of_the_job(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> None:
+        raise PermissionError("/srv/objects")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "get_blocking", down)
+        [events] = results(store, JOB)
+    assert isinstance(events[-1], Interrupted)
+    assert not events[-1].blame
+    monkeypatch.setattr(store, "put_blocking", down)
+    [events] = results(store, JOB)
+    assert isinstance(events[-1], Interrupted)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.simulated_backend import Listener, make_job
+from video_inspection import inspect
+
+from deployments.backends.simulated import ClockworkBackend, step_seconds
+from deployments.contract.clip import Clip
+from deployments.contract.events import Done, Failed, Interrupted
+from deployments.contract.objects import ObjectStore
+from deployments.engine.loop import Engine
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore((tmp_path / "objects").as_uri())
+
+
+@pytest.fixture
+def engine(store: ObjectStore) -> Engine:
+    return Engine(ClockworkBackend(0.0, store), max_running=8, max_batch=8)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "seconds"),
+    [("simulated/25ms", 0.025), ("simulated/0ms", 0.0), ("simulated/25", None), ("bundled/flux3", None)],
+)
+def test_the_checkpoint_says_how_long_a_step_takes(checkpoint: str, seconds: float | None) -> None:
+    assert step_seconds(checkpoint) == seconds
+
+
+def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:
+    colours = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        heard = Listener()
+        engine.submit(make_job(name, size=48, seed=seed), heard)
+        engine.run_until_idle()
+        done = heard.events[-1]
+        assert isinstance(done, Done)
+        pixels = np.asarray(Image.open(io.BytesIO(store.get_blocking(done.output.key))))
+        assert pixels.shape == (48, 48, 3)
+        assert (pixels == pixels[0, 0]).all()
+        colours.append(tuple(pixels[0, 0]))
+    assert colours[0] == colours[1] != colours[2]
+
+
+@pytest.mark.parametrize(("sound", "draft"), [(True, False), (False, True)])
+def test_videos_are_as_long_as_asked_for(engine: Engine, store: ObjectStore, sound: bool, draft: bool) -> None:
+    clip = Clip(frames=30, checkpoint="checkpoints/a", sound=sound, draft=draft)
+    heard = Listener()
+    engine.submit(replace(make_job("a"), clip=clip, output_format="mp4"), heard)
+    engine.run_until_idle()
+    done = heard.events[-1]
+    assert isinstance(done, Done)
+    made = inspect(store.get_blocking(done.output.key))
+    assert (made.frames, made.sound_codec is not None) == (30, sound)
+    assert (done.output.draft is not None) == draft
+
+
+def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:
+    heard = Listener()
+    engine.submit(make_job("edit", references=("inputs/gone.png",)), heard)
+    engine.run_until_idle()
+    assert isinstance(heard.events[-1], Failed)
+
+
+def test_a_store_out_of_reach_is_no_fault_of_the_job(engine: Engine, store: ObjectStore) -> None:
+    assert store.root is not None
+    store.root.rmdir()
+    store.root.write_bytes(b"")
+    heard = Listener()
+    engine.submit(make_job("picture"), heard)
+    engine.run_until_idle()
+    last = heard.events[-1]
+    assert isinstance(last, Interrupted)
+    assert not last.blame

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from serve_app.config import catalog, settings
+from serve_app.config.models import ModelSettings
+from serve_app.config.settings import ServiceSettings, Settings
+from serve_app.media.clip_sizes import clip_area
+from serve_app.requests.plan import Recipe
+
+PROFILES = ("local", "single-gpu", "cluster")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository)
+    chosen = settings.load(Path(f"configs/{profile}.yaml"))
+    assert catalog.load(chosen).endpoints["gen-3-image-klein"].model in chosen.models
+
+
+def test_the_local_profile_explains_every_setting(repository: Path) -> None:
+    """A setting that is not in it has no place where a user could read of it."""
+    written = yaml.safe_load((repository / "configs/local.yaml").read_text())
+
+    def missing(model: object, values: object, path: str) -> list[str]:
+        fields = getattr(type(model), "model_fields", None)
+        if fields is None or not isinstance(values, dict):
+            return []
+        found = [f"{path}{name}" for name in fields if name not in values]
+        return found + [m for n in fields if n in values for m in missing(getattr(model, n), values[n], f"{path}{n}.")]
+
+    local = Settings(**written)
+    assert missing(local, written, "") == []
+    assert missing(local.models["flux3-klein"], written["models"]["flux3-klein"], "models.") == []
+
+
+def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEN_SERVICE__PORT", "9000")
+    loaded = settings.load(repository / "configs/local.yaml")
+    assert loaded.service.port == 9000
+    assert loaded.service.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ("servise: {port: 1}", "servise"),
+        ("service: {prot: 1}", "prot"),
+        ("service: {port: 99999}", "port"),
+        ("tasks: {lease_s: 0}", "lease_s"),
+        ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
+        ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
+        ("a: [", "YAML"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=key):
+        settings.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
+        settings.load(tmp_path / "nowhere.yaml")
+
+
+def test_a_catalog_that_names_no_model_is_refused() -> None:
+    endpoint = {
+        "model": "nowhere",
+        "request": "image-klein",
+        "price": {"first": 1},
+        "safety": {"approved": 2},
+    }
+    with pytest.raises(ValidationError, match="nowhere"):
+        catalog.Catalog.model_validate({"models": {}, "endpoints": {"gen-x": endpoint}})
+
+
+@pytest.mark.parametrize(
+    ("output_mp", "input_mp", "credits"), [(1, 0, 0.9), (0.2, 0, 0.9), (4, 0, 1.44), (16, 0, 3.6), (1.01, 2.5, 1.38)]
+)
+def test_prices_follow_the_formula(repository: Path, output_mp: float, input_mp: float, credits: float) -> None:
+    chosen = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
+    price = chosen.endpoints["gen-3-image-klein"].price
+    assert price.millicredits(int(output_mp * 2**20), int(input_mp * 2**20)) == round(credits * 1000)
+
+
+@pytest.mark.parametrize(
+    ("mode", "resolution", "credits"),
+    [("full", "hd", 40), ("full", "fhd", 80), ("draft", "hd", 10), ("draft", "fhd", 10), ("enhance", "fhd", 60)],
+)
+def test_five_seconds_of_video_are_priced_by_resolution(
+    repository: Path, mode: str, resolution: str, credits: float
+) -> None:
+    price = catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).endpoints["gen-3-video"].price_of(mode)
+    area = clip_area(resolution, draft=mode == "draft")
+    assert price.millicredits(area, 0, 5) == credits * 1000
+    assert price.millicredits(area, 0, 10) == 2 * credits * 1000
+
+
+def test_only_output_is_priced_by_the_second() -> None:
+    price = catalog.Price(first=2, out=1, input=0.5, per_second=True)
+    assert price.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (4 * 3 + 1.5)
+    flat = catalog.Price(first=2, out=1, input=0.5)
+    assert flat.millicredits(2 * 2**20, 3 * 2**20, 4) == 1000 * (3 + 1.5)
+
+
+def test_requests_that_take_no_tuned_models_have_no_such_endpoint() -> None:
+    modes = {"full": {}, "draft": {}, "enhance": {}}
+    assert catalog_of(request="video", modes=modes).endpoints["gen-x"].highest_tolerance == 4
+    with pytest.raises(ValidationError, match="tuned"):
+        catalog_of(request="video", modes=modes, finetuned={})
+
+
+def test_requests_without_steps_need_a_model_that_knows() -> None:
+    endpoint = {"model": "m", "request": "kontext", "price": {"first": 1}, "safety": {"approved": 2}}
+    models = {"m": {"checkpoint": "x"}}
+    with pytest.raises(ValidationError, match=r"models\.m\.steps"):
+        catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": endpoint}})
+
+
+def test_a_profile_overrides_steps_and_guidance(repository: Path) -> None:
+    path = repository / "configs/catalog.yaml"
+    plain = Settings(catalog=path)
+    chosen = Settings(catalog=path, models={"flux2-max": ModelSettings(steps=3, guidance=1.5)})
+    known = catalog.load(plain)
+    endpoint = known.endpoints["gen-2-max"]
+    assert known.recipes(endpoint, plain) == {"": Recipe("flux2-max", steps=28, guidance=4.0)}
+    assert known.recipes(endpoint, chosen) == {"": Recipe("flux2-max", steps=3, guidance=1.5)}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_model_has_an_entry_in_every_profile(repository: Path, profile: str) -> None:
+    written = settings.load(repository / f"configs/{profile}.yaml")
+    known = catalog.load(Settings(catalog=repository / "configs/catalog.yaml"))
+    assert set(written.models) == set(known.models)
+
+
+def test_an_end_before_its_announcement_is_refused() -> None:
+    with pytest.raises(ValidationError, match="sunset"):
+        catalog.Deprecated.model_validate({"since": "2026-01-01", "sunset": "2025-01-01"})
+
+
+@pytest.mark.parametrize("alias", ["Flux", "a/b", "a-b", ""])
+def test_aliases_are_single_words(alias: str) -> None:
+    with pytest.raises(ValidationError):
+        ServiceSettings(path_aliases=[alias])
+
+
+def catalog_of(**endpoint: Any) -> catalog.Catalog:
+    """One endpoint on a model that takes 4 steps, beside an algorithm without any."""
+    models = {"m": {"checkpoint": "x", "steps": 4}, "small": {"backend": "telea"}}
+    own = {"model": "m", "request": "kontext", "price": {"first": 2}, "safety": {"approved": 2}}
+    return catalog.Catalog.model_validate({"models": models, "endpoints": {"gen-x": own | endpoint}})
+
+
+def test_modes_have_models_steps_and_prices_of_their_own() -> None:
+    modes = {"fast": {"model": "small", "price": {"first": 1}}, "high": {"steps": 40, "guidance": 3.5}}
+    known = catalog_of(request="outpainting", instruction="Extend.", modes=modes)
+    endpoint = known.endpoints["gen-x"]
+    assert known.recipes(endpoint, Settings()) == {
+        "fast": Recipe("small", steps=1),  # reads no prompts
+        "high": Recipe("m", steps=40, guidance=3.5, instruction="Extend."),
+    }
+    assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
+
+
+@pytest.mark.parametrize("modes", [{}, {"fast": {}}, {"fast": {}, "high": {}, "slow": {}}])
+def test_modes_are_those_that_requests_name(modes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="modes must be"):
+        catalog_of(request="outpainting", modes=modes)
+    with pytest.raises(ValidationError, match="modes must be"):
+        catalog_of(request="kontext", modes={"fast": {}})
+
+
+def test_a_mode_needs_a_model_that_there_is() -> None:
+    with pytest.raises(ValidationError, match="there is no model big"):
+        catalog_of(request="outpainting", modes={"fast": {}, "high": {"model": "big"}})
+
+
+def test_backends_are_known_by_name() -> None:
+    with pytest.raises(ValidationError, match="must be one of diffusion, telea"):
+        ModelSettings(backend="magic")
+    with pytest.raises(ValidationError, match="must be one of grabcut"):
+        ModelSettings.model_validate({"matting": {"backend": "magic"}})
+
+
+def test_no_more_is_approved_than_requests_can_name() -> None:
+    with pytest.raises(ValidationError, match=r"safety\.approved must be at most 6"):
+        catalog_of(safety={"approved": 7})

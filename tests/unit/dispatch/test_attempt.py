@@ -1,0 +1,89 @@
+"""From what submission wrote down to the job that the model gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from deployments.contract.events import Done, Event, Started
+from deployments.contract.job import GenerationJob, Output
+from serve_app.dispatch.attempt import Flight, Means, Patience, carry_out
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease
+
+WRITTEN: dict[str, Any] = {
+    "prompt": "x",
+    "width": 64,
+    "height": 80,
+    "area": 5120,
+    "steps": 3,
+    "seed": 2**64 - 1,
+    "price": 1,
+    "output_format": "png",
+    "references": ["inputs/t/0.png"],
+}
+
+
+class _Store:
+    def __init__(self) -> None:
+        self.limits_s: list[float | None] = []
+
+    async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
+        self.limits_s.append(run_s)
+        return True
+
+    async def complete(self, *_: Any, **__: Any) -> bool:
+        return True
+
+
+class _Stream:
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[Event]:
+        yield Started()
+        yield Done(Output("key", "image/png", 64, 80, 1))
+
+    def cancel(self) -> None:
+        pass
+
+
+async def _job(**fields: Any) -> GenerationJob:
+    seen: list[GenerationJob] = []
+
+    def call(job: GenerationJob) -> _Stream:
+        seen.append(job)
+        return _Stream()
+
+    lease = Lease("t", 1, isolated=False, created=0.0, job=json.dumps(WRITTEN | fields))
+    await carry_out(Flight("lane", lease), Means(call, Patience(1, 1)), cast(TaskStore, _Store()), lambda: None)
+    return seen[0]
+
+
+async def test_what_only_some_families_use_is_none_where_it_is_not_written() -> None:
+    job = await _job()
+    assert (job.references, job.seed, job.layout) == (("inputs/t/0.png",), 2**64 - 1, ())
+    assert (job.guidance, job.guidance_interval, job.mask, job.control, job.canny, job.image_prompt) == (None,) * 6
+    assert job.transparent is False
+
+
+async def test_all_that_is_written_reaches_the_model() -> None:
+    fields: dict[str, Any] = {"guidance": 2.5, "guidance_interval": 2, "mask": "m", "control": "c", "image_prompt": "i"}
+    job = await _job(**fields, canny=[50, 200], transparent=True)
+    assert {name: getattr(job, name) for name in fields} == fields
+    assert (job.canny, job.transparent) == ((50, 200), True)
+
+
+async def test_only_structured_prompts_have_a_layout() -> None:
+    prompt = 'x [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "d"}]'
+    assert [row.name for row in (await _job(prompt=prompt, structured=True)).layout] == ["a_1"]
+    assert (await _job(prompt=prompt, structured=False)).layout == ()
+    assert (await _job(prompt='x [{"subject": "a cat"}]', structured=False)).layout == ()
+
+
+async def test_a_model_may_have_longer_than_others() -> None:
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=json.dumps(WRITTEN))
+    means = Means(lambda job: _Stream(), Patience(1, 1, run_s=1800))
+    await carry_out(Flight("lane", lease), means, cast(TaskStore, store), lambda: None)
+    assert set(store.limits_s) == {1800}

@@ -1,0 +1,92 @@
+"""From what submission wrote down to a job, and from its output to a result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from deployments.contract.clip import Clip
+from deployments.contract.job import GenerationJob, Output
+from serve_app.dispatch.jobs import checkpoint_of, job_of, result_of
+from serve_app.requests.video import FORMS
+from serve_app.tasks.task import Lease
+
+LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
+
+
+def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs: Any) -> GenerationJob:
+    """As it comes from the task store."""
+    plan = FORMS[mode].model_validate({"mode": mode, "prompt": "a wave", "seed": 3, **body}).plan(sizes)
+    spec = json.loads(json.dumps({**asdict(plan), "steps": 8, "references": [], **inputs}))
+    return job_of(spec, LEASE, spec["prompt"], "unjudged/")
+
+
+def test_a_clip_from_text() -> None:
+    job = _job("t2v", {"duration": 6, "generate_audio": False}, [])
+    assert job.clip == Clip(frames=144, checkpoint="checkpoints/t.safetensors", sound=False)
+    assert (job.output_format, job.output_prefix, job.seed, job.isolated) == ("mp4", "unjudged/t/2", 3, True)
+    assert (job.width, job.height) == (1280, 704)
+
+
+def test_a_clip_from_pictures() -> None:
+    body = {"keyframes": [[0, "a"], [2.5, "b"]]}
+    job = _job("i2v", body, [(64, 64)] * 2, references=["inputs/t/0.png", "inputs/t/1.png"])
+    assert job.clip is not None
+    assert (job.references, job.clip.times) == (("inputs/t/0.png", "inputs/t/1.png"), (0.0, 2.5))
+    assert job.clip.start is None
+
+
+def test_a_clip_that_goes_on() -> None:
+    job = _job("v2v", {"start_video": "a", "draft": True}, [(64, 64)], start_video="inputs/t/0.mp4")
+    assert job.clip is not None
+    assert (job.clip.start, job.clip.draft, job.references) == ("inputs/t/0.mp4", True, ())
+    assert (job.width, job.height) == (480, 480)
+
+
+def test_all_attempts_share_a_checkpoint() -> None:
+    spec = json.loads(json.dumps({**asdict(FORMS["t2v"].model_validate({"mode": "t2v", "prompt": "x"}).plan([]))}))
+    spec |= {"steps": 1, "references": []}
+    jobs = [job_of(spec, Lease("t", n, False, 0.0, ""), "x", "results/") for n in (1, 2)]
+    assert len({job.output_prefix for job in jobs}) == 2
+    assert {job.clip.checkpoint for job in jobs if job.clip} == {checkpoint_of("t")}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "body", "size"),
+    [
+        ("a wave", {}, (1280, 704)),
+        ("a wave, phone wallpaper", {}, (704, 1280)),
+        ("a square wave, 1:1", {"resolution": "fhd"}, (1472, 1472)),
+        ("a wave, 3:2", {}, (1088, 832)),
+        ("a wave, 9:16", {"draft": True}, (352, 640)),
+        ("a wave, ultrawide", {"draft": True, "resolution": "fhd"}, (1088, 480)),
+    ],
+)
+def test_the_prompt_chooses_among_the_ratios_of_videos(
+    prompt: str, body: dict[str, Any], size: tuple[int, int]
+) -> None:
+    job = _job("t2v", {"prompt": prompt, **body}, [])
+    assert (job.width, job.height) == size
+
+
+def test_a_picture_has_no_clip() -> None:
+    spec = {"prompt": "x", "width": 64, "height": 80, "steps": 1, "seed": 0, "output_format": "png", "references": []}
+    job = job_of(spec, LEASE, "x", "results/")
+    assert job.clip is None
+    assert "draft" not in result_of(job, Output("k", "image/png", 64, 80, 1), 0.0)
+
+
+def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
+    job = _job("t2v", {"draft": True, "generate_audio": False, "aspect_ratio": "16:9", "duration": 7}, [])
+    output = Output("unjudged/t/2/clip.mp4", "video/mp4", 640, 352, 1, draft="unjudged/t/2/draft.safetensors")
+    result = result_of(job, output, 10.0)
+    assert (result["key"], result["prompt"], result["seed"], result["start_time"]) == (output.key, "a wave", 3, 10.0)
+    kept = {"key": output.draft, "frames": 168, "width": 640, "height": 352, "sound": False}
+    assert result["draft"] == kept
+
+
+def test_what_is_no_draft_keeps_nothing() -> None:
+    assert "draft" not in result_of(_job("t2v", {}, []), Output("k", "video/mp4", 1280, 704, 1), 0.0)

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+import httpx2
+import pytest
+from local_web import Answer, LocalWeb
+
+from serve_app.media.url_guard import Resolver, UrlGuard, UrlRefused, is_public, parse_url
+
+LOOPBACK = "127.0.0.0/8"
+
+
+def _resolver(*answers: Sequence[str]) -> Resolver:
+    """Gives one answer per call, the last one for ever."""
+    left = list(answers)
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return resolve
+
+
+INSIDE = [
+    "127.0.0.1",
+    "localhost",
+    "LOCALHOST.",
+    "127.1",
+    "0x7f000001",
+    "2130706433",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "198.18.0.1",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:a9fe:a9fe]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::1]",
+    "[2002:7f00:1::]",
+    "[2001::1]",
+    "[fe80::1]",
+    "[fc00::1]",
+    "[fec0::1]",
+    "[ff02::1]",
+    "[2001:db8::1]",
+]
+
+
+@pytest.mark.parametrize("host", INSIDE)
+async def test_inside_addresses_are_refused_in_every_notation(host: str, web: LocalWeb) -> None:
+    guard = UrlGuard()
+    with pytest.raises(UrlRefused) as refused:
+        await guard.check(web.url(host=host))
+    assert "127" not in str(refused.value)
+    async with guard.client(timeout=2) as client:
+        with pytest.raises(UrlRefused):
+            await client.get(web.url(host=host))
+    assert not web.asked
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::"])
+def test_public_addresses(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+async def test_public_hosts_pass() -> None:
+    await UrlGuard(resolve=_resolver(["8.8.8.8", "2606:4700::1111"])).check("https://example.test/x?y#z")
+
+
+async def test_one_inside_address_among_public_ones_is_enough() -> None:
+    with pytest.raises(UrlRefused, match="public internet"):
+        await UrlGuard(resolve=_resolver(["8.8.8.8", "10.0.0.1"])).check("http://mixed.test/")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://example.test/", "http://"),
+        ("file:///etc/passwd", "http://"),
+        ("gopher://example.test/", "http://"),
+        ("example.test", "http://"),
+        ("", "http://"),
+        ("http://", "host"),
+        ("http:///path", "host"),
+        ("http://user@example.test/", "credentials"),
+        ("http://user:word@example.test/", "credentials"),
+        ("http://example.test:65536/", "valid URL"),
+        ("http://example.test:0/", "valid URL"),
+        ("http://0177.0.0.1/", "valid URL"),
+        ("http://[::1/", "valid URL"),
+        ("http://exa\x00mple.test/", "valid URL"),
+    ],
+)
+async def test_bad_urls(url: str, reason: str) -> None:
+    with pytest.raises(UrlRefused, match=reason):
+        parse_url(url)
+    with pytest.raises(UrlRefused, match=reason):
+        await UrlGuard().check(url)
+
+
+@pytest.mark.parametrize("url", ["ftp://example.test/", "http://user:word@127.0.0.1/"])
+async def test_the_client_refuses_bad_urls_too(url: str) -> None:
+    async with UrlGuard([LOOPBACK]).client() as client:
+        with pytest.raises(UrlRefused):
+            await client.get(url)
+
+
+async def test_unknown_hosts() -> None:
+    async def unknown(host: str, port: int) -> Sequence[str]:
+        raise OSError("no such host")
+
+    for guard in (UrlGuard(resolve=unknown), UrlGuard(resolve=_resolver([]))):
+        with pytest.raises(UrlRefused, match="resolved"):
+            await guard.check("http://nowhere.test/")
+    with pytest.raises(UrlRefused):
+        await UrlGuard().check(f"http://{'a' * 64}.test/")
+
+
+async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(host: str, port: int) -> Sequence[str]:
+        await asyncio.sleep(60)
+        return []
+
+    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.05)
+    guard = UrlGuard(resolve=hang)
+    with pytest.raises(UrlRefused, match="in time"):
+        await guard.check("http://slow.test/")
+    async with guard.client(timeout=0.05) as client:
+        with pytest.raises(httpx2.ConnectTimeout):
+            await client.get("http://slow.test/")
+
+
+async def test_rebinding_between_check_and_connection_gains_nothing(web: LocalWeb) -> None:
+    guard = UrlGuard(resolve=_resolver(["8.8.8.8"], ["127.0.0.1"]))
+    await guard.check(web.url(host="rebind.test"))
+    async with guard.client(timeout=2) as client:
+        with pytest.raises(UrlRefused, match="public internet"):
+            await client.get(web.url(host="rebind.test"))
+    assert not web.asked
+
+
+@pytest.mark.parametrize(
+    ("allow", "host"),
+    [
+        (LOOPBACK, "127.0.0.1"),
+        (LOOPBACK, "localhost"),
+        (LOOPBACK, "[::ffff:127.0.0.1]"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("LocalHost", "localhost."),
+    ],
+)
+async def test_the_allow_list_opens_hosts_and_networks(allow: str, host: str, web: LocalWeb) -> None:
+    guard = UrlGuard([allow, "::1/128"], resolve=_resolver(["127.0.0.1"]))
+    await guard.check(web.url(host=host))
+    async with guard.client(timeout=2) as client:
+        assert (await client.get(web.url(host=host))).text == "ok"
+
+
+async def test_the_allow_list_opens_nothing_else() -> None:
+    guard = UrlGuard(["127.0.0.2", "inside.test"], resolve=_resolver(["127.0.0.1"]))
+    await guard.check("http://inside.test/")
+    for url in ("http://127.0.0.1/", "http://sub.inside.test/", "http://inside.test.example/"):
+        with pytest.raises(UrlRefused):
+            await guard.check(url)
+
+
+async def test_the_client_follows_no_redirect_and_reads_no_proxy(
+    web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    web.answers["/"] = Answer(status=302, headers={"location": web.url("/next")})
+    async with UrlGuard([LOOPBACK]).client(timeout=2, headers={"user-agent": "test"}) as client:
+        assert (await client.get(web.url())).status_code == 302
+    assert web.asked == ["/"]
+
+
+async def test_the_next_address_is_tried_when_one_does_not_answer(web: LocalWeb) -> None:
+    async with UrlGuard([LOOPBACK], resolve=_resolver(["127.0.0.2", "127.0.0.1"])).client(timeout=2) as client:
+        assert (await client.get(web.url(host="two.test"))).text == "ok"
+
+
+async def test_a_dead_host_is_an_ordinary_connection_error() -> None:
+    async with UrlGuard([LOOPBACK]).client(timeout=2) as client:
+        with pytest.raises(httpx2.ConnectError):
+            await client.get("http://127.0.0.1:1/")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+from imageio_ffmpeg import get_ffmpeg_exe
+
+from deployments.contract.moderation import JudgeSpec, ModeratorSpec
+from deployments.contract.objects import ObjectStore
+from deployments.families.base import CheckpointError
+from deployments.moderation import deployment as moderator
+from deployments.moderation.deployment import Moderator
+from deployments.moderation.frames import UnreadableError
+from deployments.moderation.known_pictures import fingerprint
+
+
+def patches(seed: int) -> npt.NDArray[np.uint8]:
+    """A picture of much detail."""
+    picture = np.full((240, 320, 3), 80, np.uint8)
+    random = np.random.default_rng(seed)
+    for _ in range(60):
+        corners = random.integers((0, 0), (320, 240), (2, 2))
+        colour = tuple(int(level) for level in random.integers(0, 256, 3))
+        cv2.rectangle(picture, tuple(map(int, corners[0])), tuple(map(int, corners[1])), colour, -1)
+    return picture
+
+
+def png(picture: npt.NDArray[np.uint8]) -> bytes:
+    return cv2.imencode(".png", picture[..., ::-1])[1].tobytes()
+
+
+async def started(spec: ModeratorSpec) -> Moderator:
+    made = Moderator.__new__(Moderator)
+    await Moderator.__init__(made, spec)  # the way Ray Serve calls it
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore((tmp_path / "objects").as_uri())
+
+
+@pytest.fixture
+async def deployment(tmp_path: Path, store: ObjectStore) -> AsyncIterator[Moderator]:
+    """Knows one forbidden picture, and two lists of words, of which one is its own."""
+    (tmp_path / "known.txt").write_text(f"{fingerprint(patches(1)).text} violence\n")
+    spec = ModeratorSpec(
+        text=(JudgeSpec("lexicon"),),
+        pictures=(JudgeSpec("known-pictures", str(tmp_path / "known.txt")), JudgeSpec("skin")),
+        objects_url=(tmp_path / "objects").as_uri(),
+        threads=1,
+    )
+    made = await started(spec)
+    yield made
+    made._thread.shutdown()
+
+
+async def test_texts_are_judged(deployment: Moderator) -> None:
+    harmful, harmless = await asyncio.gather(
+        deployment.judge_text("a very bloody murder scene"), deployment.judge_text("a red circle on a white ground")
+    )
+    assert harmful["violence"] >= 0.65
+    assert max(harmless.values(), default=0.0) == 0
+
+
+async def test_stored_pictures_are_judged(deployment: Moderator, store: ObjectStore) -> None:
+    for seed in (1, 2):
+        await store.put(f"inputs/{seed}.png", png(patches(seed)), "image/png")
+    known, other = await asyncio.gather(*(deployment.judge_object(f"inputs/{seed}.png") for seed in (1, 2)))
+    assert known["violence"] == 1
+    assert other.get("violence", 0) == 0
+
+
+async def test_a_clip_is_as_bad_as_its_worst_frame(deployment: Moderator, store: ObjectStore, tmp_path: Path) -> None:
+    for index, seed in enumerate((2, 1, 3)):
+        (tmp_path / f"frame-{index}.png").write_bytes(png(patches(seed)))
+    source = ["-framerate", "1", "-i", str(tmp_path / "frame-%d.png")]
+    command = [get_ffmpeg_exe(), "-v", "error", *source, "-pix_fmt", "yuv420p", "-crf", "12"]
+    await asyncio.to_thread(subprocess.run, [*command, str(tmp_path / "clip.mp4")], check=True)
+    await store.put("results/clip.mp4", (tmp_path / "clip.mp4").read_bytes(), "video/mp4")
+    assert (await deployment.judge_object("results/clip.mp4"))["violence"] == 1
+
+
+async def test_what_can_not_be_judged_has_not_passed(deployment: Moderator, store: ObjectStore) -> None:
+    with pytest.raises(FileNotFoundError):
+        await deployment.judge_object("inputs/gone.png")
+    await store.put("inputs/broken.png", png(patches(1))[:-200], "image/png")
+    with pytest.raises(UnreadableError):
+        await deployment.judge_object("inputs/broken.png")
+    await deployment.check_health()
+
+
+async def test_a_judge_that_hangs_is_unhealthy(deployment: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment._texts.busy_since = time.monotonic() - 1
+    await deployment.check_health()
+    monkeypatch.setattr(moderator, "_LIMIT_S", 0.5)
+    with pytest.raises(RuntimeError, match="in work"):
+        await deployment.check_health()
+
+
+async def test_without_judges_nothing_is_found(store: ObjectStore, tmp_path: Path) -> None:
+    made = await started(ModeratorSpec((), (), (tmp_path / "objects").as_uri()))
+    assert await made.judge_text("a very bloody murder scene") == {}
+    made._thread.shutdown()
+
+
+async def test_a_judge_that_can_not_be_loaded_is_told(tmp_path: Path) -> None:
+    missing = JudgeSpec("known-pictures", str(tmp_path / "missing.txt"))
+    with pytest.raises(CheckpointError, match=r"missing\.txt"):
+        await started(ModeratorSpec((), (missing,), (tmp_path / "objects").as_uri()))

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deployments.contract.rewriter import RewriterSpec
+from deployments.families.base import CheckpointError
+from deployments.rewriting.rewriter import LONGEST, Rewriter, clean_answer, split_table, whole_phrases
+from training.build import build_rewriter
+
+PROMPT = "a red circle on a blue background"
+TABLE = '\n[{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}] '
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def bundled(**settings: Any) -> Rewriter:
+    return Rewriter(RewriterSpec("bundled/rewriter", device="cpu", **settings))
+
+
+@pytest.fixture(scope="module")
+def rewriter() -> Rewriter:
+    return bundled()
+
+
+@pytest.fixture(scope="module")
+def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that knows chats, but nothing to say: its weights are random."""
+    folder = tmp_path_factory.mktemp("chat")
+    words = build_rewriter.tokenizer()
+    words.chat_template = TEMPLATE
+    words.save_pretrained(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        build_rewriter.model().save_pretrained(folder)
+    return folder
+
+
+def test_a_prompt_is_continued(rewriter: Rewriter) -> None:
+    rewritten = rewriter.rewrite(PROMPT, seed=1)
+    assert rewritten.startswith(f"{PROMPT}, ")
+    assert len(rewritten) > len(PROMPT) + 10
+
+
+def test_a_seed_decides_the_result(rewriter: Rewriter) -> None:
+    results = {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)}
+    assert len(set(results.values())) > 1
+    assert {seed: rewriter.rewrite(PROMPT, seed) for seed in range(6)} == results
+
+
+def test_other_random_numbers_have_no_part_in_it_and_are_left_alone(rewriter: Rewriter) -> None:
+    expected = rewriter.rewrite(PROMPT, seed=2)
+    torch.manual_seed(5)
+    following = torch.rand(3)
+    torch.manual_seed(5)
+    assert rewriter.rewrite(PROMPT, seed=2) == expected
+    assert torch.equal(torch.rand(3), following)
+
+
+def test_without_temperature_all_seeds_agree() -> None:
+    cold = bundled(temperature=0.0)
+    assert len({cold.rewrite(PROMPT, seed) for seed in range(4)}) == 1
+
+
+def test_the_table_stays_at_the_end_as_it_is(rewriter: Rewriter) -> None:
+    rewritten = rewriter.rewrite(PROMPT + TABLE, seed=1)
+    assert rewritten == rewriter.rewrite(PROMPT, seed=1) + TABLE
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", TABLE.strip()])
+def test_nothing_to_rewrite(rewriter: Rewriter, prompt: str) -> None:
+    assert rewriter.rewrite(prompt, seed=1) == prompt
+
+
+def test_an_empty_continuation_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = bundled()
+    monkeypatch.setattr(silent, "_pick", lambda *_: silent._tokenizer.eos_token_id)
+    assert silent.rewrite(PROMPT + TABLE, seed=1) == PROMPT + TABLE
+
+
+@pytest.mark.parametrize("written", ["", "\nAnother line.", " ,.", "  "])
+def test_a_continuation_that_says_nothing_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    odd = bundled()
+    monkeypatch.setattr(odd, "_generate", lambda *_: written)
+    assert odd.rewrite(PROMPT, seed=1) == PROMPT
+
+
+def test_numbers_that_are_none_leave_the_prompt() -> None:
+    broken = bundled()
+    with torch.no_grad():
+        broken._model.get_input_embeddings().weight.fill_(float("nan"))
+    assert broken.rewrite(PROMPT, seed=1) == PROMPT
+
+
+def test_half_a_character_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = bundled()
+    first_byte = odd._tokenizer("日")["input_ids"][0]
+    tokens = iter([first_byte, odd._tokenizer.eos_token_id])
+    monkeypatch.setattr(odd, "_pick", lambda *_: next(tokens))
+    assert odd.rewrite(PROMPT, seed=1) == PROMPT
+
+
+def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
+    whole, short = bundled(), bundled(max_new_tokens=7)
+    full, cut = whole.rewrite(PROMPT, seed=3), short.rewrite(PROMPT, seed=3)
+    assert PROMPT != cut != full
+    assert full.startswith(f"{cut},")
+
+
+@pytest.mark.parametrize("length", [LONGEST - 5, LONGEST, LONGEST + 100])
+def test_a_prompt_without_room_for_more_stays(rewriter: Rewriter, length: int) -> None:
+    prompt = ("a cat and a dog " * LONGEST)[:length]
+    assert rewriter.rewrite(prompt, seed=1) == prompt
+
+
+def test_a_prompt_longer_than_the_model_can_read_is_continued(rewriter: Rewriter) -> None:
+    prompt = "a cat and a dog, " * 100 + "a fox in the snow"
+    rewritten = rewriter.rewrite(prompt, seed=1)
+    assert prompt in rewritten
+    assert len(prompt) <= len(rewritten) <= LONGEST
+
+
+def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
+    asked: list[str] = []
+
+    def answer(tokens: list[int], _seed: int) -> str:
+        asked.append(chat._tokenizer.decode(tokens))
+        return '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
+
+    monkeypatch.setattr(chat, "_generate", answer)
+    assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
+    assert asked == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
+
+
+def test_a_chat_that_babbles_still_gives_a_prompt(chat_folder: Path) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better.", max_new_tokens=12))
+    results = [chat.rewrite(PROMPT + TABLE, seed) for seed in range(4)]
+    assert results == [chat.rewrite(PROMPT + TABLE, seed) for seed in range(4)]
+    assert all(text.endswith(TABLE) and text.removesuffix(TABLE) for text in results)
+
+
+def test_a_chat_too_long_for_the_model_leaves_the_prompt(chat_folder: Path) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better. " * 50))
+    assert chat.rewrite(PROMPT, seed=1) == PROMPT
+
+
+def test_a_table_in_the_answer_is_left_out(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
+    monkeypatch.setattr(chat, "_generate", lambda *_: "A crimson disc." + TABLE)
+    assert chat.rewrite(PROMPT, seed=1) == "A crimson disc."
+
+
+def test_without_an_instruction_a_chat_model_continues(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Rewriter(RewriterSpec(str(chat_folder), device="cpu"))
+    monkeypatch.setattr(plain, "_generate", lambda *_: ", soft light")
+    assert plain.rewrite(PROMPT, seed=1) == f"{PROMPT}, soft light"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words", "table"),
+    [
+        ("a cat", "a cat", ""),
+        ("a clock showing [3]", "a clock showing [3]", ""),
+        ("a [{ b", "a [{ b", ""),
+        ('a [{b}] [{"id": 1}]', "a [{b}]", ' [{"id": 1}]'),
+        ('a cat\n[ {"id": 1}, {"id": 2} ]\n', "a cat", '\n[ {"id": 1}, {"id": 2} ]\n'),
+        ('[{"id": 1}] and more', '[{"id": 1}] and more', ""),
+    ],
+)
+def test_tables_are_found(prompt: str, words: str, table: str) -> None:
+    assert split_table(prompt) == (words, table)
+
+
+def test_a_hostile_prompt_costs_little() -> None:
+    prompt = "[{" * 100_000 + "]"
+    assert split_table(prompt) == (prompt, "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "cleaned"),
+    [
+        ("  A cat. \n", "A cat."),
+        ('"A cat."', "A cat."),
+        ("“A cat.”", "A cat."),
+        ('"OPEN" says the sign, not "CLOSED"', '"OPEN" says the sign, not "CLOSED"'),
+        ("<think>Hm.</think>A cat.", "A cat."),
+        ("Hm, they want a cat.</think> A cat.", "A cat."),
+        ("<think>Hm, they want", ""),
+        ('"', '"'),
+        ("", ""),
+    ],
+)
+def test_answers_are_cleaned(answer: str, cleaned: str) -> None:
+    assert clean_answer(answer) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [(", soft light, fine gr", ", soft light"), ("A cat. It sle", "A cat."), (", soft", ""), ("soft", ""), ("", "")],
+)
+def test_cut_texts_lose_their_last_phrase(text: str, whole: str) -> None:
+    assert whole_phrases(text) == whole
+
+
+@pytest.mark.parametrize("name", ["bundled/nothing", "bundled/flux3"])
+def test_what_is_no_language_model_is_refused(name: str) -> None:
+    with pytest.raises(CheckpointError):
+        Rewriter(RewriterSpec(name, device="cpu"))
+
+
+def test_a_model_too_small_for_the_limit_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="no room"):
+        bundled(max_new_tokens=build_rewriter.CONTEXT)
+
+
+def test_precision_follows_the_device() -> None:
+    assert bundled()._model.dtype == torch.float32
+    assert bundled(dtype="bfloat16")._model.dtype == torch.bfloat16
+
+
+def test_it_works_in_any_thread(rewriter: Rewriter) -> None:
+    results: list[str] = []
+    thread = threading.Thread(target=lambda: results.append(rewriter.rewrite(PROMPT, 1)))
+    thread.start()
+    thread.join()
+    assert results == [rewriter.rewrite(PROMPT, 1)]

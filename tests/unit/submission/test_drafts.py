@@ -1,0 +1,135 @@
+"""How a draft is named, and who may go on from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from deployments.contract.objects import ObjectStore
+from serve_app.submission.drafts import Draft, DraftProblem, find, task_named
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status, Task
+
+ID = "0b54cf7e-93a5-4a5e-8f36-1d6b9f0d2c11"
+KEY = f"results/{ID}/2/draft.safetensors"
+RESULT: dict[str, Any] = {
+    "key": f"results/{ID}/2/clip.mp4",
+    "prompt": "waves",
+    "seed": 7,
+    "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "sound": False},
+}
+JOB: dict[str, Any] = {
+    "references": ["inputs/a/0.png", "inputs/a/1.png"],
+    "start_video": None,
+    "clip": {"draft": True, "times": [0, 2.5]},
+}
+TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
+
+
+class _Tasks:
+    """Knows one task."""
+
+    def __init__(self, **changes: Any) -> None:
+        fields = {name: getattr(TASK, name) for name in TASK.__dataclass_fields__}
+        self._task = Task(**{**fields, **changes})
+
+    async def get(self, task_id: str) -> Task | None:
+        return self._task if task_id == ID else None
+
+
+async def _found(tmp_path: Path, named: str = ID, kept: bool = True, **changes: Any) -> Draft:
+    objects = ObjectStore(tmp_path.as_uri())
+    if kept:
+        await objects.put(KEY, b"latents", "application/octet-stream")
+    return await find(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", named)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ID,
+        ID.upper(),
+        f"  {ID}\n",
+        f"http://127.0.0.1:8000/v1/results/{KEY}?se=1&sig=x",
+        f"https://media.example.com/v1/results/{KEY}",
+        f"https://bucket.s3.amazonaws.com/{KEY}?X-Amz-Signature=x&X-Amz-Expires=3600",
+        f"https://s3.example.com/bucket/gen/{KEY}?X-Amz-Signature=x",
+        f"https://s3.example.com/bucket/{KEY.replace('/', '%2F')}",
+        f"HTTPS://example.com/{KEY}#fragment",
+    ],
+)
+def test_ids_and_links_name_the_task(named: str) -> None:
+    assert task_named(named) == ID
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "",
+        "draft",
+        ID[:-1],
+        f"{ID}0",
+        KEY,
+        f"ftp://example.com/{KEY}",
+        f"https://example.com/{ID}",
+        f"https://example.com/v1/get_result?id={ID}",
+        f"https://example.com/?key={KEY}",
+        f"https://example.com/#{KEY}",
+        f"https://example.com/{KEY}.png",
+        f"https://example.com/other{KEY}",
+        f"https://example.com/results/{ID}/draft.safetensors",
+        f"https://example.com/results/{ID}/x/draft.safetensors",
+        f"https://example.com/results/{ID}/2/clip.mp4",
+        f"https://example.com/results/../{ID}/2/draft.safetensors",
+        "https://[/",
+    ],
+)
+def test_what_names_no_task(named: str) -> None:
+    assert task_named(named) is None
+
+
+async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
+    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, sound=False)
+    expected = replace(expected, references=("inputs/a/0.png", "inputs/a/1.png"), times=(0, 2.5))
+    assert await _found(tmp_path) == expected
+    assert await _found(tmp_path, named=f"https://example.com/{KEY.replace('/2/', '/1/')}") == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"project": "theirs"}, "draft_unknown"),
+        ({"project": "theirs", "status": Status.ERROR, "result": None}, "draft_unknown"),
+        ({"endpoint": "gen-2-max", "job": {}}, "not_a_draft"),
+        ({"endpoint": "gen-4-video"}, "not_a_draft"),
+        ({"job": {"clip": {"draft": False}}}, "not_a_draft"),
+        ({"job": {"clip": None}}, "not_a_draft"),
+        ({"status": Status.PENDING, "result": None}, "draft_not_ready"),
+        ({"status": Status.GENERATING, "result": None}, "draft_not_ready"),
+        ({"status": Status.ERROR, "result": None}, "draft_failed"),
+        ({"status": Status.CONTENT_MODERATED, "result": None}, "draft_failed"),
+        ({"result": {"key": "clip.mp4", "prompt": "waves", "seed": 7}}, "draft_failed"),
+    ],
+)
+async def test_what_is_no_draft_to_go_on_from(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
+    with pytest.raises(DraftProblem) as refused:
+        await _found(tmp_path, **changes)
+    assert refused.value.kind == kind
+
+
+@pytest.mark.parametrize("named", ["nonsense", ID.replace("0", "1")])
+async def test_an_unknown_task_is_told_as_a_foreign_one(tmp_path: Path, named: str) -> None:
+    with pytest.raises(DraftProblem) as unknown:
+        await _found(tmp_path, named=named)
+    with pytest.raises(DraftProblem) as foreign:
+        await _found(tmp_path, project="theirs")
+    assert (str(unknown.value), unknown.value.kind) == (str(foreign.value), foreign.value.kind)
+
+
+async def test_latents_that_are_gone(tmp_path: Path) -> None:
+    with pytest.raises(DraftProblem, match="no longer kept") as refused:
+        await _found(tmp_path, kept=False)
+    assert refused.value.kind == "draft_expired"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.build.build_ltx2 import FOLDER
+from training.clips import lessons
+from training.clips.course import ClipCourse, Plan, times
+from training.clips.publish import publish, stored
+from training.clips.student import ClipStudent
+from training.trainer.course import write_state
+
+
+@pytest.fixture(autouse=True)
+def small_lessons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(lessons, "LENGTHS", {9: 1})
+    monkeypatch.setattr(lessons, "TOKENS", 80)
+    kept = torch.get_rng_state()
+    yield
+    torch.set_rng_state(kept)
+
+
+def course(steps: int = 4) -> ClipCourse:
+    torch.manual_seed(1)
+    return ClipCourse(ClipStudent(), Plan(steps, batches=1))
+
+
+def test_an_interrupted_course_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = list(course().run(lambda _: None))
+    broken = course()
+    losses = broken.run(lambda _: None)
+    first = [next(losses), next(losses)]
+    losses.close()
+    write_state(broken.state(), tmp_path / "ltx2.pt")
+    again = course()
+    again.resume(torch.load(tmp_path / "ltx2.pt", weights_only=False))
+    assert first + list(again.run(lambda _: None)) == pytest.approx(whole, rel=1e-3)
+
+
+def test_everything_learns_but_what_is_never_used() -> None:
+    learning = course(steps=3)
+    before = {name: value.clone() for name, value in flat(learning).items()}
+    list(learning.run(lambda _: None))
+    still = {name for name, value in flat(learning).items() if torch.equal(value, before[name])}
+    assert all("vision_tower" in name or "multi_modal_projector" in name or "connector." in name for name in still)
+    assert all(part in learning.parts for part in ("frames", "tone", "told", "placed"))
+
+
+def flat(learning: ClipCourse) -> dict[str, torch.Tensor]:
+    networks = learning.state()["networks"]
+    return {f"{part}.{name}": value for part, network in networks.items() for name, value in network.items()}
+
+
+def test_what_is_learnt_is_what_is_published(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "ltx2")
+    learning = course(steps=1)
+    list(learning.run(lambda made: write_state(made.state(), tmp_path / "state.pt")))
+    student, step = stored(tmp_path / "state.pt")
+    publish(student, tmp_path)
+    again = ClipStudent()
+    again.adopt(tmp_path / "ltx2")
+    assert step == 1
+    for name, network in student.networks().items():
+        for key, value in again.networks()[name].state_dict().items():
+            assert torch.equal(value, network.state_dict()[key].half().float()), key
+
+
+def test_half_of_all_times_are_pure_noise() -> None:
+    torch.manual_seed(0)
+    drawn = times(4000)
+    assert drawn.min() >= 0
+    assert 0.45 < (drawn == 1).float().mean() < 0.55

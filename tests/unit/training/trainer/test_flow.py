@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training.trainer.batches import Batch
+from training.trainer.course import write_state
+from training.trainer.flow import PictureCourse, Plan
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Linear(48, 48, bias=False)
+        self.proj = nn.Linear(48, 48)
+
+
+class Small:
+    """Two layers, one of which learns with each optimizer."""
+
+    shift = 3.0
+
+    def __init__(self) -> None:
+        torch.manual_seed(7)
+        self.transformer = Transformer()
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"transformer": self.transformer}
+
+    def checkpoints(self) -> dict[str, dict[str, nn.Module]]:
+        return {}
+
+    def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
+        assert bool((t_next <= t).all())
+        return self.transformer.proj(x + self.transformer.blocks(x))
+
+
+def practice(size: int, random: Random, done: float = 0.0) -> Batch:
+    target = torch.tensor([[[random.random()] * 48]] * size)
+    return Batch(("",) * size, (1, 1), target, torch.ones_like(target))
+
+
+def weights(small: Small) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in small.transformer.parameters()])
+
+
+def test_an_interrupted_course_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    whole, plan = Small(), Plan(steps=12, batch=4)
+    list(PictureCourse(whole, plan, practice).run(lambda course: None))
+
+    broken = Small()
+    course = PictureCourse(broken, plan, practice)
+    for _ in itertools.islice(course.run(lambda course: None), 5):
+        pass
+    write_state(course.state(), tmp_path / "small.pt")
+
+    resumed = Small()
+    again = PictureCourse(resumed, plan, practice)
+    again.resume(torch.load(tmp_path / "small.pt", weights_only=False))
+    assert again.step == 5
+    list(again.run(lambda course: None))
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_it_learns() -> None:
+    losses = list(PictureCourse(Small(), Plan(steps=300, batch=16), practice).run(lambda course: None))
+    assert sum(losses[-50:]) < 0.8 * sum(losses[:50])
+
+
+def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "states" / "small.pt"
+    write_state({"step": 1}, file)
+
+    def fail(*arguments: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_state({"step": 2}, file)
+    assert torch.load(file, weights_only=False) == {"step": 1}
+
+
+def test_attention_is_the_stock_one_again_after_training() -> None:
+    stock = F.scaled_dot_product_attention
+    list(PictureCourse(Small(), Plan(steps=1, batch=2), practice).run(lambda course: None))
+    assert F.scaled_dot_product_attention is stock

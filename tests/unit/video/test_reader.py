@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import gc
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from video_making import made, remade
+
+from deployments.video import reader
+from deployments.video.ffmpeg import FootageError
+from deployments.video.reader import Footage, Frames, frames, last_frames, probe, sound
+from deployments.video.sound import Sound
+from deployments.video.writer import ClipWriter
+
+SIZE = (48, 32)
+TURNED = ("-display_rotation", "90")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    before = set(psutil.Process().children())
+    yield
+    assert set(psutil.Process().children()) == before
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[[bytes], Path]:
+    def _stored(data: bytes) -> Path:
+        file = tmp_path / "given video.mp4"
+        file.write_bytes(data)
+        return file
+
+    return _stored
+
+
+def all_of(file: Path, size: tuple[int, int] = SIZE, **more: int) -> Frames:
+    return np.concatenate(list(frames(file, size, **more)))
+
+
+def colour(picture: np.ndarray) -> list[int]:
+    return [round(float(value)) for value in picture.reshape(-1, 3).mean(0)]
+
+
+def pitch(samples: np.ndarray, rate: int) -> float:
+    return float(np.fft.rfftfreq(len(samples), 1 / rate)[np.abs(np.fft.rfft(samples)).argmax()])
+
+
+SOURCES: dict[str, Callable[[], tuple[bytes, Footage]]] = {
+    "slow": lambda: (made("testsrc=s=64x64:d=2:r=10"), Footage(64, 64, 48, False)),
+    "fast": lambda: (made("testsrc=s=64x64:d=2:r=60"), Footage(64, 64, 48, False)),
+    "television": lambda: (made("testsrc=s=64x64:d=2:r=30000/1001"), Footage(64, 64, 48, False)),
+    "one frame": lambda: (made("testsrc=s=64x64:d=0.04:r=24"), Footage(64, 64, 1, False)),
+    "uneven": lambda: (
+        made("testsrc=s=64x64:d=3:r=30,select='not(mod(n,7))+gt(n,60)'", "-fps_mode", "vfr"),
+        Footage(64, 64, 72, False),
+    ),
+    "turned": lambda: (remade(made("testsrc=s=96x64:d=1:r=24"), reading=TURNED), Footage(64, 96, 24, False)),
+    "odd": lambda: (made("testsrc=s=97x65:d=1:r=24", "-pix_fmt", "yuv444p"), Footage(97, 65, 24, False)),
+    "wide pixels": lambda: (made("testsrc=s=64x64:d=1:r=24,setsar=2"), Footage(128, 64, 24, False)),
+    "with sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=1"), Footage(64, 64, 24, True)),
+    "longer sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=3"), Footage(64, 64, 24, True)),
+    "in fragments": lambda: (
+        made(
+            "testsrc=s=64x64:d=2:r=24",
+            "-movflags",
+            "frag_keyframe+empty_moov",
+            "-g",
+            "12",
+            "-bf",
+            "0",
+            sound="sine=d=2",
+        ),
+        Footage(64, 64, 48, True),
+    ),
+    "of another codec": lambda: (made("testsrc=s=64x64:d=1:r=24", "-c:v", "mpeg4"), Footage(64, 64, 24, False)),
+    "of another size in the middle": lambda: (
+        remade(
+            made("testsrc=s=64x64:d=1:r=24", ending="h264") + made("testsrc=s=96x64:d=1:r=24", ending="h264"),
+            reading=("-r", "24", "-f", "h264"),
+        ),
+        Footage(64, 64, 44, False),  # the last frame of the first size stays
+    ),
+    "as quicktime": lambda: (
+        made("testsrc=s=64x64:d=1:r=24", "-c:v", "prores", "-pix_fmt", "yuv422p10le", ending="mov"),
+        Footage(64, 64, 24, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_is_counted_is_what_is_given(name: str, stored: Callable[[bytes], Path]) -> None:
+    data, expected = SOURCES[name]()
+    file = stored(data)
+    found = probe(file)
+    assert (found.width, found.height, found.has_sound) == (expected.width, expected.height, expected.has_sound)
+    assert abs(found.frames - expected.frames) <= 1  # rounded to another pace
+    assert found.seconds == found.frames / 24
+    given = all_of(file)
+    assert given.shape == (found.frames, 32, 48, 3)
+    assert np.array_equal(last_frames(file, SIZE, 9), given[-9:])
+    assert np.ptp(given) > 100
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 24, 100])
+def test_frames_come_in_pieces_that_can_be_changed(chunk: int, stored: Callable[[bytes], Path]) -> None:
+    file = stored(made("testsrc=s=64x64:d=1:r=24"))
+    pieces = list(frames(file, SIZE, chunk=chunk))
+    assert [len(piece) for piece in pieces] == [min(chunk, 24 - start) for start in range(0, 24, chunk)]
+    assert all(piece.flags.writeable and piece.flags.c_contiguous for piece in pieces)
+    assert np.array_equal(np.concatenate(pieces), all_of(file))
+
+
+def test_another_pace(stored: Callable[[bytes], Path]) -> None:
+    assert len(all_of(stored(made("testsrc=s=64x64:d=2:r=24")), fps=8)) == 16
+
+
+STRIPES = "color=blue:s=192x64:d=0.2:r=24,drawbox=c=red:t=fill:w=64,drawbox=c=lime:t=fill:x=64:w=64"
+
+
+@pytest.mark.parametrize("size", [(64, 64), (20, 20), (128, 128)])
+def test_what_stands_out_is_cut_off_on_both_sides(size: tuple[int, int], stored: Callable[[bytes], Path]) -> None:
+    [first, *_] = all_of(stored(made(STRIPES)), size)
+    inside = slice(size[0] // 8, -size[0] // 8)
+    assert colour(first[:, inside]) == pytest.approx([0, 255, 0], abs=25)
+
+
+def test_a_whole_picture_is_kept_where_the_shape_is_the_same(stored: Callable[[bytes], Path]) -> None:
+    [first, *_] = all_of(stored(made(STRIPES)), (96, 32))
+    assert colour(first[:, 4:28]) == pytest.approx([255, 0, 0], abs=25)
+    assert colour(first[:, 36:60]) == pytest.approx([0, 255, 0], abs=25)
+    assert colour(first[:, 68:92]) == pytest.approx([0, 0, 255], abs=25)
+
+
+def test_a_turned_picture_is_upright(stored: Callable[[bytes], Path]) -> None:
+    [first, *_] = all_of(stored(remade(made(STRIPES), reading=TURNED)), (32, 96))
+    assert colour(first[4:28]) == pytest.approx([0, 0, 255], abs=25)
+    assert colour(first[68:92]) == pytest.approx([255, 0, 0], abs=25)
+
+
+@pytest.mark.parametrize("sar", ["64", "1/64"])
+def test_pixels_like_needles(sar: str, stored: Callable[[bytes], Path]) -> None:
+    file = stored(made(f"testsrc=s=64x64:d=0.1:r=24,setsar={sar}"))
+    assert {probe(file).width, probe(file).height} == ({4096, 64} if sar == "64" else {1, 64})
+    assert all_of(file, (128, 70)).shape[1:] == (70, 128, 3)
+
+
+def test_what_was_written_reads_back(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 255, 48).astype(np.uint8)
+    pictures = np.broadcast_to(ramp[:, None, None, None], (48, 64, 96, 3))
+    moments = np.arange(48_000) / 24_000
+    wave = (0.5 * np.sin(2 * np.pi * (200 + 300 * moments) * moments)).astype(np.float32)
+    clip = ClipWriter(tmp_path / "clip.mp4", rendered=(96, 64), size=(96, 64), frames=48, sound=Sound(wave, 24_000))
+    clip.write(pictures)
+    clip.close()
+    assert probe(tmp_path / "clip.mp4") == Footage(96, 64, 48, True)
+    assert np.abs(all_of(tmp_path / "clip.mp4", (96, 64)).mean((1, 2, 3)) - ramp).max() < 3
+    read = sound(tmp_path / "clip.mp4", 24_000)
+    assert read is not None
+    assert read.seconds == pytest.approx(2.0, abs=1 / 24)
+    difference = read.fitted(2.0).samples[0] - wave
+    assert np.std(difference[1000:-1000]) < 0.05  # shifted, it would be another wave
+
+
+@pytest.mark.parametrize("rate", [24_000, 48_000])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_keeps_its_loudness(rate: int, channels: int, stored: Callable[[bytes], Path]) -> None:
+    tone = f"aevalsrc='{'|'.join(['0.5*sin(2*PI*440*t)'] * channels)}':s=44100:d=1"
+    read = sound(stored(made("testsrc=s=64x64:d=1:r=24", sound=tone)), rate)
+    assert read is not None
+    assert read.rate == rate
+    assert read.seconds == pytest.approx(1.0, abs=1 / 24)
+    for channel in read.samples:
+        assert pitch(channel[:rate], rate) == pytest.approx(440, abs=2)
+        assert np.std(channel[rate // 4 : rate // 2]) == pytest.approx(0.5 / np.sqrt(2), abs=0.02)
+
+
+def test_surround_sound_becomes_two_channels(stored: Callable[[bytes], Path]) -> None:
+    tone = "aevalsrc='0|0|0.5*sin(2*PI*440*t)|0|0|0':s=48000:d=1:c=5.1"
+    read = sound(stored(made("testsrc=s=64x64:d=1:r=24", sound=tone)))
+    assert read is not None
+    assert read.samples.shape[0] == 2
+    assert [pitch(channel[:48_000], 48_000) for channel in read.samples] == [440, 440]
+
+
+@pytest.mark.parametrize(("late", "frames_given", "silent"), [("v", 36, 0.0), ("a", 24, 0.5)])
+def test_what_begins_later_begins_later(
+    late: str, frames_given: int, silent: float, stored: Callable[[bytes], Path]
+) -> None:
+    both = made("testsrc=s=64x64:d=1:r=24", sound="sine=d=1")
+    given = stored(both)
+    # The same file once more, half a second later: one stream is taken from each.
+    order = ("-map", "1:v", "-map", "0:a") if late == "a" else ("-map", "0:v", "-map", "1:a")
+    file = stored(remade(both, *order, reading=("-itsoffset", "0.5", "-i", str(given))))
+    assert probe(file).frames == frames_given
+    heard = sound(file)
+    assert heard is not None
+    began = np.flatnonzero(np.abs(heard.samples[0]) > 0.05)[0] / heard.rate
+    assert began == pytest.approx(silent, abs=0.03)
+
+
+def test_no_sound_track(stored: Callable[[bytes], Path]) -> None:
+    assert sound(stored(made("testsrc=s=64x64:d=0.2:r=24"))) is None
+
+
+def claims_to_last(seconds: int) -> bytes:
+    """A small file whose last frame is shown for all that time."""
+    late = f"setpts='if(eq(N,1),{seconds}/TB,PTS)'"
+    return made(f"testsrc=s=64x64:r=24:d=0.1,{late}", "-fps_mode", "vfr")
+
+
+def test_a_small_file_cannot_be_endless(stored: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = stored(claims_to_last(100_000))
+    assert probe(file, longest_s=2.0).frames == 2 * 24 + 1
+    monkeypatch.setattr(reader, "LONGEST_S", 1.0)
+    assert len(all_of(file)) == 24
+    endless = sound(stored(made("testsrc=s=64x64:d=0.2:r=24", sound="sine=d=5")))
+    assert endless is not None
+    assert endless.seconds == 1.0
+
+
+def test_time_is_limited(stored: Callable[[bytes], Path]) -> None:
+    with pytest.raises(FootageError, match="can't be read in 0 s"):
+        probe(stored(made("testsrc=s=64x64:d=0.2:r=24")), timeout_s=0.0)
+
+
+def test_processor_time_is_limited(stored: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_CPU_SECONDS", 1)
+    monkeypatch.setattr(reader, "LONGEST_S", 1e5)
+    with pytest.raises(FootageError, match=r"to its end|within a frame"):  # noqa: PT012
+        for piece in frames(stored(claims_to_last(100_000)), (256, 256), chunk=100):
+            assert len(piece)
+
+
+def test_nobody_needs_to_take_all_frames(stored: Callable[[bytes], Path]) -> None:
+    before = psutil.Process().children()
+    file = stored(made("testsrc=s=640x480:d=2:r=24"))
+    taken = frames(file, (640, 480), chunk=1)
+    next(taken)
+    assert len(psutil.Process().children()) == len(before) + 1
+    del taken
+    gc.collect()
+    assert psutil.Process().children() == before
+
+
+@cache
+def good(index_first: bool = True) -> bytes:
+    return made("testsrc=s=320x240:d=3:r=10", *(("-movflags", "+faststart") if index_first else ()))
+
+
+def spoilt() -> bytes:
+    half = len(good()) // 2
+    return good()[:half] + bytes(200) + good()[half + 200 :]
+
+
+def with_sample_count(video: bytes, count: int) -> bytes:
+    """The file says that it has `count` frames, all of one size."""
+    place = video.index(b"stsz") + 4
+    return video[: place + 4] + struct.pack(">II", 1, count) + video[place + 12 :]
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "text": lambda: b"no video at all",
+    "a playlist": lambda: b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n",
+    "a list of files": lambda: b"ffconcat version 1.0\nfile /etc/hostname\n",
+    "zeros": lambda: bytes(5000),
+    "cut short": lambda: good()[: len(good()) * 2 // 3],
+    "without its end": lambda: good()[:-100],
+    "without its index": lambda: good(index_first=False)[: len(good()) * 2 // 3],
+    "spoilt": spoilt,
+    "another container": lambda: made("testsrc=s=64x64:d=0.2:r=24", ending="mkv"),
+    "a picture": lambda: made("testsrc=s=64x64:d=0.04:r=24", "-frames:v", "1", ending="png"),
+    "sound only": lambda: made("testsrc=s=64x64:d=0.2:r=24", "-map", "1:a", sound="sine=d=1"),
+    "a rare codec": lambda: made("testsrc=s=64x64:d=0.2:r=24", "-c:v", "cinepak", "-pix_fmt", "rgb24", ending="mov"),
+    "huge frames": lambda: made("testsrc=s=5000x4000:d=0.05:r=24", "-preset", "ultrafast"),
+    "a huge table": lambda: with_sample_count(good(), 2**31 - 1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_cannot_be_read_to_its_end(name: str, stored: Callable[[bytes], Path]) -> None:
+    file = stored(HOSTILE[name]())
+    for look in (lambda: probe(file), lambda: all_of(file), lambda: last_frames(file, SIZE, 3)):
+        with pytest.raises(FootageError) as failure:
+            look()
+        message = str(failure.value)
+        assert file.name not in message
+        assert str(file.parent) not in message
+        assert "@ 0x" not in message
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("text", "no mp4 file, or its index is missing"),
+        ("without its index", "index is missing"),
+        ("sound only", "no pictures"),
+        ("a rare codec", "cinepak are not supported"),
+        ("huge frames", "5000x4000 pixels is too large"),
+    ],
+)
+def test_the_reason_in_plain_words(name: str, reason: str, stored: Callable[[bytes], Path]) -> None:
+    with pytest.raises(FootageError, match=f"no video that can be read to its end: .*{reason}$"):
+        probe(stored(HOSTILE[name]()))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for look in (lambda: probe(tmp_path / "none.mp4"), lambda: sound(tmp_path / "none.mp4")):
+        with pytest.raises(FootageError, match="No such file") as failure:
+            look()
+        assert str(tmp_path) not in str(failure.value)

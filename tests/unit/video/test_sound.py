@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deployments.video.sound import Sound, interleaved
+
+
+def tone(hertz: float, rate: int = 24_000, seconds: float = 1.0, loudness: float = 0.5) -> np.ndarray:
+    return (loudness * np.sin(np.arange(round(seconds * rate)) / rate * 2 * np.pi * hertz)).astype(np.float32)
+
+
+def pitch(samples: np.ndarray, rate: int) -> float:
+    """The loudest frequency."""
+    return float(np.fft.rfftfreq(len(samples), 1 / rate)[np.abs(np.fft.rfft(samples)).argmax()])
+
+
+STEREO = Sound(np.stack([tone(440), tone(880)]), 24_000)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.25, 1.0, 1.0 + 1 / 24, 20.0, 121 / 24])
+def test_a_fitted_sound_is_exactly_as_long(seconds: float) -> None:
+    fitted = STEREO.fitted(seconds)
+    length = round(seconds * 24_000)
+    assert fitted.samples.shape == (2, length)
+    assert fitted.samples.dtype == np.float32
+    assert np.array_equal(fitted.samples[:, :24_000], STEREO.samples[:, :length])
+    assert not fitted.samples[:, 24_000:].any()
+    assert fitted.rate == 24_000
+
+
+def test_sounds_are_joined_in_order() -> None:
+    both = STEREO.joined(Sound(tone(110, seconds=0.5), 24_000))
+    assert both.seconds == 1.5
+    assert np.array_equal(both.samples[:, :24_000], STEREO.samples)
+    assert np.array_equal(both.samples[1, 24_000:], tone(110, seconds=0.5))
+    with pytest.raises(ValueError, match="24000 and 48000 Hz"):
+        STEREO.joined(Sound(tone(110, 48_000), 48_000))
+
+
+@pytest.mark.parametrize("shape", [(24_000,), (1, 24_000)])
+def test_one_channel_is_heard_on_both_sides(shape: tuple[int, ...]) -> None:
+    sound = Sound(tone(440).reshape(shape), 24_000)
+    assert sound.samples.shape == (2, 24_000)
+    assert np.array_equal(sound.samples[0], sound.samples[1])
+
+
+@pytest.mark.parametrize("shape", [(3, 10), (2, 2, 10), (10, 2)])
+def test_other_shapes_are_no_sound(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="no sound"):
+        Sound(np.zeros(shape, np.float32), 24_000)
+
+
+def test_values_out_of_range() -> None:
+    sound = Sound(np.array([[-3, 3, np.nan, 0.25], [np.inf, -np.inf, 1, -1]], np.float32), 8000)
+    assert sound.samples.tolist() == [[-1, 1, 0, 0.25], [1, -1, 1, -1]]
+
+
+@pytest.mark.parametrize("rate", [16_000, 44_100, 48_000])
+def test_a_resampled_sound_is_the_same_sound(rate: int) -> None:
+    resampled = STEREO.resampled(rate)
+    assert resampled.samples.shape == (2, rate)
+    assert [pitch(channel, rate) for channel in resampled.samples] == [440, 880]
+    assert np.abs(resampled.samples[:, 1000:-1000]).max() == pytest.approx(0.5, abs=0.01)
+    assert STEREO.resampled(24_000) is STEREO
+
+
+def test_a_saved_sound_reads_back(tmp_path: Path) -> None:
+    loudest = Sound(np.array([[-1, 1, 0.5], [0, 0.25, -0.25]], np.float32), 24_000)
+    loudest.save(tmp_path / "sound.wav")
+    with wave.open(str(tmp_path / "sound.wav")) as file:
+        assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (2, 24_000, 2)
+        samples = np.frombuffer(file.readframes(3), "<i2").reshape(-1, 2).T / 32767
+    assert samples == pytest.approx(loudest.samples, abs=1e-4)
+
+
+def test_interleaved_channels() -> None:
+    assert interleaved(np.array([1, -1, 0.5, 0], "<f4").tobytes(), 8000).samples.tolist() == [[1, 0.5], [-1, 0]]
+
+
+def test_the_service_can_afford_to_import_footage() -> None:
+    program = (
+        "import deployments.video.reader, deployments.video.writer, sys; "
+        "print({'torch', 'diffusers', 'cv2', 'av', 'PIL', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from video_inspection import HEARD_RATE, decoded, heard, inspect
+
+from deployments.contract.clip import FPS
+from deployments.video.ffmpeg import FootageError
+from deployments.video.sound import Sound
+from deployments.video.writer import ClipWriter
+
+RENDERED = (96, 64)
+SIZE = (192, 128)
+
+
+def encoders() -> list[psutil.Process]:
+    """This process may have other children."""
+    return [child for child in psutil.Process().children() if "ffmpeg" in child.name()]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    before = set(encoders())
+    yield
+    assert set(encoders()) == before
+
+
+def gradient(count: int) -> np.ndarray:
+    """Redder with time, greener to the right."""
+    frames = np.full((count, RENDERED[1], RENDERED[0], 3), 40, np.uint8)
+    frames[..., 0] = np.linspace(0, 255, count)[:, None, None]
+    frames[..., 1] = np.linspace(20, 200, RENDERED[0])
+    return frames
+
+
+def tone(seconds: float, rate: int = 24_000) -> Sound:
+    moments = np.arange(round(seconds * rate)) / rate
+    samples = np.stack([0.5 * np.sin(2 * np.pi * 440 * moments), 0.2 * np.sin(2 * np.pi * 880 * moments)])
+    return Sound(samples.astype(np.float32), rate)
+
+
+def writer(
+    file: Path, frames: int, sound: Sound | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
+) -> ClipWriter:
+    return ClipWriter(file, rendered=RENDERED, size=size, frames=frames, sound=sound, threads=threads)
+
+
+def written(
+    folder: Path, frames: int, sound: Sound | None = None, size: tuple[int, int] = SIZE, threads: int | None = 1
+) -> bytes:
+    """A clip of the gradient, in pieces of 8."""
+    clip = writer(folder / "clip.mp4", frames, sound, size, threads)
+    pictures = gradient(frames)
+    for start in range(0, frames, 8):
+        clip.write(pictures[start : start + 8])
+    clip.close()
+    assert [file.name for file in folder.iterdir()] == ["clip.mp4"]
+    return (folder / "clip.mp4").read_bytes()
+
+
+@pytest.mark.parametrize("frames", [1, 24, 49, 120])
+@pytest.mark.parametrize("threads", [None, 1])
+def test_a_clip_is_what_players_play(tmp_path: Path, frames: int, threads: int | None) -> None:
+    found = inspect(written(tmp_path, frames, tone(frames / FPS), threads=threads))
+    assert (found.codec, found.pixel_format, found.fps, found.frames) == ("h264", "yuv420p", 24, frames)
+    assert found.colours.startswith("tv, bt709,")
+    assert (found.width, found.height) == SIZE
+    assert (found.sound_codec, found.sound_rate, found.sound_channels) == ("aac", 48_000, 2)
+    assert found.seconds == pytest.approx(frames / FPS)
+    assert found.sound_seconds == pytest.approx(found.seconds, abs=1 / FPS)
+    assert found.faststart
+
+
+def test_a_silent_clip_has_no_sound_track(tmp_path: Path) -> None:
+    found = inspect(written(tmp_path, 24))
+    assert (found.frames, found.seconds, found.faststart) == (24, 1.0, True)
+    assert (found.sound_codec, found.sound_rate, found.sound_channels, found.sound_seconds) == (None,) * 4
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.9, 2.1, 10.0])
+@pytest.mark.parametrize("rate", [24_000, 48_000])
+def test_the_sound_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
+    data = written(tmp_path, 48, tone(seconds, rate))
+    found = inspect(data)
+    assert (found.frames, found.sound_rate) == (48, 48_000)
+    assert found.sound_seconds == pytest.approx(2.0, abs=1 / FPS)
+    loud = np.flatnonzero(np.abs(heard(data)[0]) > 0.1)
+    heard_until = (loud[-1] + 1) / HEARD_RATE if len(loud) else 0.0
+    assert heard_until == pytest.approx(min(seconds, 2.0), abs=0.05)  # AAC smears ends a little
+
+
+def test_frames_come_back_in_order_and_colour(tmp_path: Path) -> None:
+    found = decoded(written(tmp_path, 48))[:, ::2, ::2].astype(int)
+    assert np.abs(found - gradient(48)).mean((0, 1, 2)).max() < 4
+
+
+def test_the_clip_may_be_smaller_than_the_frames(tmp_path: Path) -> None:
+    found = decoded(written(tmp_path, 8, size=(48, 32))).astype(int)
+    assert found.shape == (8, 32, 48, 3)
+    assert np.abs(found - gradient(8)[:, ::2, ::2]).mean() < 4
+
+
+def test_sound_comes_back(tmp_path: Path) -> None:
+    left, right = heard(written(tmp_path, 48, tone(2.0)))[:, HEARD_RATE // 2 : HEARD_RATE * 3 // 2]
+    frequencies = np.fft.rfftfreq(HEARD_RATE, 1 / HEARD_RATE)
+    assert frequencies[np.abs(np.fft.rfft(left)).argmax()] == 440
+    assert frequencies[np.abs(np.fft.rfft(right)).argmax()] == 880
+    assert np.std(left) == pytest.approx(0.5 / np.sqrt(2), abs=0.02)
+    assert np.std(right) == pytest.approx(0.2 / np.sqrt(2), abs=0.02)
+
+
+def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
+    clip = writer(tmp_path / "clip.mp4", 8)
+    clip.write(np.ascontiguousarray(gradient(8).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
+    clip.close()
+    assert np.abs(decoded((tmp_path / "clip.mp4").read_bytes())[:, ::2, ::2].astype(int) - gradient(8)).mean() < 4
+
+
+@pytest.mark.parametrize(("given", "reason"), [(0, "0 frames instead of 24"), (23, "23 frames instead of 24")])
+def test_frames_that_are_missing(tmp_path: Path, given: int, reason: str) -> None:
+    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
+    clip.write(gradient(24)[:given])
+    with pytest.raises(FootageError, match=reason):
+        clip.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_many_frames(tmp_path: Path) -> None:
+    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
+    clip.write(gradient(24))
+    with pytest.raises(FootageError, match="more than the 24 frames"):
+        clip.write(gradient(1))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FootageError, match="no longer"):
+        clip.close()
+
+
+@pytest.mark.parametrize("given", [0, 5, 24])
+def test_a_discarded_clip_leaves_nothing(tmp_path: Path, given: int) -> None:
+    before = encoders()
+    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
+    clip.write(gradient(24)[:given])
+    assert len(encoders()) == len(before) + 1
+    clip.discard()
+    clip.discard()
+    assert encoders() == before
+    assert not list(tmp_path.iterdir())
+    for late in (clip.close, lambda: clip.write(gradient(1))):
+        with pytest.raises(FootageError, match="no longer"):
+            late()
+
+
+def test_a_clip_that_another_thread_discards(tmp_path: Path) -> None:
+    clip = writer(tmp_path / "clip.mp4", 1000)
+    [process] = encoders()
+    process.suspend()  # so that the pipe fills up and the frames wait
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(clip.write, gradient(1000))
+        clip.discard()
+        with pytest.raises(FootageError, match=r"discarded|no longer"):
+            writing.result()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_clip_that_nobody_holds_leaves_nothing(tmp_path: Path) -> None:
+    before = encoders()
+    clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
+    clip.write(gradient(5))
+    del clip
+    gc.collect()
+    assert encoders() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_closed_clip_stays(tmp_path: Path) -> None:
+    clip = writer(tmp_path / "clip.mp4", 8)
+    clip.write(gradient(8))
+    clip.close()
+    clip.discard()
+    with pytest.raises(FootageError, match="no longer"):
+        clip.close()
+    del clip
+    gc.collect()
+    assert inspect((tmp_path / "clip.mp4").read_bytes()).frames == 8
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    clip = writer(tmp_path / "missing" / "clip.mp4", 200)
+    with pytest.raises(FootageError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
+        for _ in range(200):
+            clip.write(gradient(1))
+        clip.close()
+    assert str(tmp_path) not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        np.zeros((1, 64, 96, 3), np.float32),
+        np.zeros((1, 64, 96, 4), np.uint8),
+        np.zeros((1, 96, 64, 3), np.uint8),
+        np.zeros((64, 96, 3), np.uint8),
+    ],
+)
+def test_other_arrays_are_no_frames(tmp_path: Path, frames: np.ndarray) -> None:
+    clip = writer(tmp_path / "clip.mp4", 1)
+    with pytest.raises(ValueError, match="frames are uint8"):
+        clip.write(frames)
+    clip.discard()
+
+
+@pytest.mark.parametrize(("frames", "size"), [(0, SIZE), (1, (95, 64)), (1, (96, 63))])
+def test_clips_that_cannot_be(tmp_path: Path, frames: int, size: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="no clip"):
+        writer(tmp_path / "clip.mp4", frames, size=size)
+    assert not list(tmp_path.iterdir())

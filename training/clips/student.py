@@ -1,0 +1,78 @@
+"""The LTX-2 checkpoint as a student: its transformer, its text encoder, and what connects them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deployments.contract.clip import FPS
+from training.build import build_ltx2
+from training.build.clip_words import TEXT_LENGTH
+from training.build.vocabulary_clips import clip_words
+from training.clips.drawing import latent_frames
+from training.clips.lessons import Batch
+from training.trainer.text import padded
+
+NAME = "ltx2"
+_TIMES = 1000.0
+"""What times are multiplied with before a transformer gets them, as schedulers do."""
+
+
+class ClipStudent:
+    def __init__(self) -> None:
+        self.transformer = build_ltx2.transformer()
+        self.text_encoder = build_ltx2.text_encoder()
+        self.connectors = build_ltx2.connectors()
+        self._words = clip_words()
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"transformer": self.transformer, "text_encoder": self.text_encoder, "connectors": self.connectors}
+
+    def adopt(self, checkpoint: Path = build_ltx2.FOLDER) -> None:
+        """Takes the weights that are in the checkpoint."""
+        for component, network in self.networks().items():
+            stored: Any = type(network)
+            network.load_state_dict(stored.from_pretrained(checkpoint / component, dtype=torch.float32).state_dict())
+
+    def velocity(self, x: Tensor, tone: Tensor, t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of tokens (B, N, C), of which the given ones are clean, and a tone (B, L, pitches) at times `t` (B,)."""
+        count, kept = x.shape[:2]
+        rows, columns = batch.grid
+        times = t[:, None] * _TIMES
+        video_times = torch.cat([times * ~batch.given, torch.zeros(count, batch.keyframes.shape[1])], dim=1)
+        coordinates = self.transformer.rope.prepare_video_coords(
+            count, latent_frames(batch.frames), rows, columns, x.device, fps=FPS
+        )
+        text, sound_text, mask = self._text(batch.prompts)
+        video, sound = self.transformer(
+            hidden_states=torch.cat([x, batch.keyframes], dim=1),
+            audio_hidden_states=tone,
+            encoder_hidden_states=text,
+            audio_encoder_hidden_states=sound_text,
+            timestep=video_times,
+            audio_timestep=times[:, 0],
+            sigma=times[:, 0],
+            encoder_attention_mask=mask,
+            audio_encoder_attention_mask=mask,
+            audio_num_frames=tone.shape[1],
+            video_coords=torch.cat([coordinates, batch.keyframe_coordinates.expand(count, -1, -1, -1)], dim=2),
+            use_cross_timestep=True,
+            return_dict=False,
+        )
+        return video[:, :kept], sound
+
+    def _text(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """For both streams, (B, L, width) each, and which tokens are attended, (B, L): padding is, too."""
+        told = [prompt.strip() for prompt in prompts]
+        longest = max(len(ids) for ids in self._words(told, truncation=True, max_length=TEXT_LENGTH)["input_ids"])
+        length = padded(longest, TEXT_LENGTH, self.transformer.training)
+        tokens: Any = self._words(told, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        read = self.text_encoder.model.language_model(
+            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"], output_hidden_states=True
+        )
+        states = torch.stack(read.hidden_states, dim=-1).flatten(2, 3)
+        return self.connectors(states, tokens["attention_mask"], padding_side="left")

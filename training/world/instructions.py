@@ -1,0 +1,133 @@
+"""Changes to a scene, and how a client would ask for them: recolour, move, remove, add, replace the background.
+
+A change keeps everything that it does not name, to the pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from training.world import captions, palette, shapes
+from training.world.scene import PLACES, SIZES, Scene, Thing, random_background, random_thing, settled
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    text: str
+    result: Scene
+
+
+Change: TypeAlias = Callable[[Scene, Random], Instruction]
+
+
+def recolour(scene: Scene, random: Random) -> Instruction:
+    index, thing = _one_of(scene, random)
+    taken = {thing.colour, *scene.background.colours}
+    changed = settled(replace(thing, colour=random.choice([c for c in palette.NAMES if c not in taken])), random)
+    changed = replace(changed, shift=thing.shift)
+    which, colour = _which(thing, random), captions.colour(changed.colour, random)
+    text = random.choice(
+        (
+            f"make {which} {colour}",
+            f"make {which} {colour}",
+            f"change {which} to {colour}",
+            f"turn {which} {colour}",
+            f"paint {which} {colour}",
+            f"recolor {which} to {colour}",
+            f"change the color of {which} to {colour}",
+            f"{which} should be {colour}",
+        )
+    )
+    return Instruction(text, scene.with_thing(index, changed))
+
+
+def move(scene: Scene, random: Random) -> Instruction:
+    index, thing = _one_of(scene, random)
+    target = random.choice([name for name in PLACES if name != thing.place])
+    which, to = _which(thing, random), captions.place(target, random)
+    toward = to.replace("in the ", "to the ", 1).replace("on the ", "to the ", 1).replace("at the ", "to the ", 1)
+    text = random.choice(
+        (f"move {which} {toward}", f"move {which} {toward}", f"put {which} {to}", f"place {which} {to}")
+    )
+    return Instruction(text, scene.with_thing(index, replace(thing, place=target)))
+
+
+def remove(scene: Scene, random: Random) -> Instruction:
+    index, thing = _one_of(scene, random)
+    verb = random.choice(("remove", "remove", "delete", "erase", "take away", "get rid of"))
+    rest = (*scene.things[:index], *scene.things[index + 1 :])
+    return Instruction(f"{verb} {_which(thing, random)}", replace(scene, things=rest))
+
+
+def replace_background(scene: Scene, random: Random) -> Instruction:
+    background = random_background(random, plain=0.8)
+    while background.colours == scene.background.colours:
+        background = random_background(random, plain=0.8)
+    told = captions.background(background, random)
+    options = [f"change the background to {told}", f"replace the background with {told}", f"put it on {told}"]
+    if background.second is None:
+        colour = captions.colour(background.colour, random)
+        options = [
+            f"change the background to {colour}",
+            f"make the background {colour}",
+            f"{colour} background",
+            f"turn the background {colour}",
+            *options,
+        ]
+    return Instruction(random.choice(options), replace(scene, background=background))
+
+
+def add(scene: Scene, random: Random) -> Instruction:
+    thing = random_thing(random)
+    named, at = captions.name(thing, random), captions.place(thing.place, random)
+    verb = random.choice(("add", "add", "draw", "put", "place"))
+    return Instruction(f"{verb} {named} {at}", replace(scene, things=(*scene.things, thing)))
+
+
+def reshape(scene: Scene, random: Random) -> Instruction:
+    index, thing = _one_of(scene, random)
+    shape = random.choice([name for name in shapes.NAMES if name not in {t.shape for t in scene.things}])
+    told = captions.shape(shape, random)
+    verb = random.choice(("turn", "change", "transform"))
+    article = "an" if told[0] in "aeiou" else "a"
+    text = f"{verb} {_which(thing, random)} into {article} {told}"
+    return Instruction(text, scene.with_thing(index, replace(thing, shape=shape)))
+
+
+def resize(scene: Scene, random: Random) -> Instruction:
+    index, thing = _one_of(scene, random)
+    order = tuple(SIZES)
+    here = order.index(thing.size)
+    to = random.choice([step for step in (here - 1, here + 1) if 0 <= step < len(order)])
+    word = random.choice(("bigger", "larger") if to > here else ("smaller", "smaller"))
+    text = f"make {_which(thing, random)} {word}"
+    return Instruction(text, scene.with_thing(index, replace(thing, size=order[to])))
+
+
+CHANGES: Final[Mapping[str, tuple[Change, float]]] = MappingProxyType(
+    {
+        "recolour": (recolour, 0.22),
+        "move": (move, 0.22),
+        "remove": (remove, 0.12),
+        "background": (replace_background, 0.14),
+        "add": (add, 0.18),
+        "reshape": (reshape, 0.08),
+        "resize": (resize, 0.04),
+    }
+)
+"""With how often each is practised."""
+
+
+def _one_of(scene: Scene, random: Random) -> tuple[int, Thing]:
+    index = random.randrange(len(scene.things))
+    return index, scene.things[index]
+
+
+def _which(thing: Thing, random: Random) -> str:
+    """Shapes are unique in a scene, so `the star` is enough; a colour may be named as well."""
+    shape = captions.shape(thing.shape, random)
+    return f"the {captions.colour(thing.colour, random)} {shape}" if random.random() < 0.3 else f"the {shape}"
