@@ -58,7 +58,7 @@ def measure(service: Service, seconds: float, console: Console) -> Report:
     return Report(
         name="overload",
         machine=facts,
-        settings={"capacity_per_s": CAPACITY, "seconds": seconds, "body": BODY, "max_ready": WAITING},
+        settings={"capacity_per_s": CAPACITY, "seconds": seconds, "body": BODY, "max_queued": WAITING},
         figures=rounds | {"memory_mib": [round(value) for value in memory], "retry_after": told},
         targets=[
             Target("pictures per second at twice the capacity, against the peak", ratio, 0.95, "x", at_least=True),

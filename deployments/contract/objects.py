@@ -6,6 +6,7 @@ Keys are relative paths such as `results/<task>/<attempt>/picture.jpeg`. Any URL
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -77,12 +78,14 @@ class ObjectStore:
         return found
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Deletes what is there; a key that is gone already is no error."""
-        for key in keys:
-            try:
-                await obstore.delete_async(self._store, key)
-            except FileNotFoundError:
-                continue
+        """Deletes what is there, many at once where the store can; a key that is gone already is no error."""
+        try:
+            await obstore.delete_async(self._store, list(keys))
+        except FileNotFoundError:
+            # Local stores say so of the first that is gone, and may leave the rest.
+            for key in keys:
+                with contextlib.suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, key)
 
     async def delete_prefix(self, prefix: str) -> None:
         """Deletes every object below the folder `prefix`."""

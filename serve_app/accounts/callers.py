@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cachetools import TTLCache
 from redis.asyncio import Redis
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
@@ -50,20 +51,17 @@ class Callers:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._prefix = prefix
         self._authenticate = redis.register_script(_AUTHENTICATE)
-        self._cache: dict[str, tuple[float, Caller]] = {}
+        self._cache: TTLCache[str, Caller] = TTLCache(_CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def authenticate(self, secret: str) -> Caller | None:
         """None for a key that is unknown, revoked or expired."""
-        digest, now = digest_of(secret), time.monotonic()
-        seen, caller = self._cache.get(digest, (0.0, None))
-        if caller is None or now - seen >= CACHE_S:
-            self._cache.pop(digest, None)
+        digest = digest_of(secret)
+        caller = self._cache.get(digest)
+        if caller is None:
             caller = await self._look_up(digest)
             if caller is None:
                 return None
-            if len(self._cache) >= _CACHE_SIZE:
-                self._cache.clear()
-            self._cache[digest] = (now, caller)
+            self._cache[digest] = caller
         return None if caller.expires is not None and caller.expires <= time.time() else caller
 
     async def _look_up(self, digest: str) -> Caller | None:

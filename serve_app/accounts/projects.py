@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from cachetools import TTLCache
 from redis.asyncio import Redis
 
 from serve_app.accounts.audit import AuditLog
@@ -48,7 +49,7 @@ class ProjectStore:
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
         self._create = creation(redis)
-        self._cache: dict[str, tuple[float, Project]] = {}
+        self._cache: TTLCache[str, Project] = TTLCache(_CACHE_SIZE, _CACHE_S, timer=time.monotonic)
 
     async def create(self, project_id: str, organization: str, actor: str) -> bool:
         """False when there is one of that id, in whatever organization."""
@@ -70,14 +71,9 @@ class ProjectStore:
 
     async def get(self, project_id: str) -> Project:
         """One that nobody made has the defaults. A change takes effect within 10 s everywhere."""
-        now = time.monotonic()
-        cached = self._cache.get(project_id)
-        if cached and now - cached[0] < _CACHE_S:
-            return cached[1]
-        project = await self.find(project_id) or Project(project_id)
-        if len(self._cache) >= _CACHE_SIZE:
-            self._cache.clear()
-        self._cache[project_id] = (now, project)
+        project = self._cache.get(project_id)
+        if project is None:
+            project = self._cache[project_id] = await self.find(project_id) or Project(project_id)
         return project
 
     async def list(self, organization: str) -> list[Project]:

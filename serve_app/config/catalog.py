@@ -16,8 +16,8 @@ from serve_app.config.settings import Settings
 from serve_app.media.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level, ModerationCatalog
 from serve_app.requests import REQUESTS, GenerationRequest
+from serve_app.requests.finetuned import finetuned
 from serve_app.requests.plan import Recipe
-from serve_app.requests.tuned import tuned
 from serve_app.section import Section
 
 T = TypeVar("T")
@@ -102,13 +102,13 @@ class Endpoint(Section):
 
     finetuned: Finetuned | None = None
     """Makes `<name>-finetuned`, which takes tuned models (LoRA) of this endpoint's model."""
-    tuned: bool = Field(default=False, exclude=True)
+    takes_finetunes: bool = Field(default=False, exclude=True)
     """Whether this is such an endpoint; never set in a file."""
 
     @property
     def request_type(self) -> type[GenerationRequest]:
         form = REQUESTS[self.request]
-        return tuned(form) if self.tuned else form
+        return finetuned(form) if self.takes_finetunes else form
 
     @property
     def highest_tolerance(self) -> int:
@@ -129,12 +129,12 @@ class Endpoint(Section):
         own = self.modes[mode].price if mode else None
         return own or self.price
 
-    def tuned_variant(self) -> Endpoint | None:
+    def finetuned_variant(self) -> Endpoint | None:
         if self.finetuned is None:
             return None
         own = self.finetuned
         changes = {
-            "tuned": True,
+            "takes_finetunes": True,
             "finetuned": None,
             "request": own.request or self.request,
             "deprecated": own.deprecated,
@@ -153,7 +153,7 @@ class Endpoint(Section):
         form = REQUESTS[self.request]
         if set(form.modes) != set(self.modes):
             raise ValueError(f"modes must be {sorted(form.modes)}, between which requests of this form choose")
-        if self.finetuned is not None and not form.tunable:
+        if self.finetuned is not None and not form.finetunable:
             raise ValueError("finetuned: requests of this form take no tuned models")
         return self
 
@@ -204,7 +204,7 @@ class Catalog(Section):
     @property
     def served(self) -> dict[str, Endpoint]:
         """All endpoints there are: those named, and their tuned variants."""
-        variants = {f"{name}-finetuned": endpoint.tuned_variant() for name, endpoint in self.endpoints.items()}
+        variants = {f"{name}-finetuned": endpoint.finetuned_variant() for name, endpoint in self.endpoints.items()}
         return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
 
     def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:

@@ -1,5 +1,7 @@
 """All settings, from one YAML file; `configs/local.yaml` explains each with its default.
 
+A section stands with the room that it is for, or here, where that room reads all settings itself.
+
 Environment variables override the file: `GEN_SERVICE__PORT=9000` sets `service.port`. Unknown keys are refused, so a
 typing error never passes as a default.
 """
@@ -7,19 +9,20 @@ typing error never passes as a default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import yaml
+from cryptography.fernet import Fernet
 from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from serve_app.accounts.bearer import Issuer
+from serve_app.accounts.settings import AccountSettings
 from serve_app.config.models import ModelSettings, RewriterSettings
+from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
+from serve_app.redis_store.settings import RedisSettings
 from serve_app.section import Section
-from serve_app.tasks.limits import Limits
-from serve_app.webhooks.policy import Policy
-from serve_app.webhooks.sealing import Sealer
+from serve_app.tasks.settings import TaskSettings
 
 
 class ServiceSettings(Section):
@@ -42,68 +45,9 @@ class ServiceSettings(Section):
         return self
 
 
-class RedisSettings(Section):
-    url: str | None = None
-    prefix: str = "gen:"
-
-
-class ObjectSettings(Section):
-    url: str | None = None
-    options: dict[str, Any] = {}
-
-
-class LinkSettings(Section):
-    image_life_s: int = Field(default=600, ge=10)
-    video_life_s: int = Field(default=3600, ge=10)
-
-
-class TaskSettings(Section):
-    max_ready: int = Field(default=10_000, ge=1)
-    max_active: int = Field(default=24, ge=1)
-    requests_per_s: float = Field(default=100.0, gt=0)
-    burst: int = Field(default=500, ge=1)
-    queue_s: float = Field(default=24 * 3600, gt=0)
-    run_s: float = Field(default=15 * 60, gt=0)
-    retention_s: float = Field(default=24 * 3600, gt=0)
-    lease_s: float = Field(default=10.0, ge=1)
-
-    def limits(self) -> Limits:
-        return Limits(**self.model_dump())
-
-
-class IssuerSettings(Section):
-    issuer: str
-    jwks_url: Annotated[str, Field(pattern="^https?://")]
-    audience: str
-    organization: str = "default"
-    project_claim: str = "project"
-    role_claim: str = "role"
-    skew_s: float = Field(default=30.0, ge=0, le=600)
-
-
-class AccountSettings(Section):
-    first_credits: float = Field(default=100_000.0, ge=0)
-    issuers: list[IssuerSettings] = []
-
-    @field_validator("issuers")
-    @classmethod
-    def _one_of_each(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
-        names = [each.issuer for each in issuers]
-        if len(set(names)) < len(names):
-            raise ValueError("each issuer may be named once")
-        return issuers
-
-    def trusted(self) -> list[Issuer]:
-        return [Issuer(**issuer.model_dump()) for issuer in self.issuers]
-
-
 class FinetuneSettings(Section):
     max_mb: int = Field(default=1024, ge=1)
     max_per_project: int = Field(default=100, ge=1)
-
-
-class NetworkSettings(Section):
-    allow: list[str] = []
 
 
 class WebhookSettings(Section):
@@ -123,12 +67,12 @@ class WebhookSettings(Section):
     @field_validator("keys")
     @classmethod
     def _usable(cls, keys: list[SecretStr]) -> list[SecretStr]:
-        if keys:
-            Sealer([key.get_secret_value() for key in keys])
+        for key in keys:
+            try:
+                Fernet(key.get_secret_value())
+            except ValueError:
+                raise ValueError("every key must be 32 random bytes in URL-safe base64") from None
         return keys
-
-    def policy(self) -> Policy:
-        return Policy(**self.model_dump(exclude={"keys", "signature_headers", "replicas"}))
 
 
 class DispatcherSettings(Section):

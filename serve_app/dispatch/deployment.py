@@ -7,21 +7,19 @@ dispatcher prolongs its leases, and when one is dead the reaper of any other tak
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
 from serve_app.config.settings import Settings
-from serve_app.dispatch.attempt import Means, Patience
+from serve_app.dispatch.attempt import Dependencies, Timeouts
 from serve_app.dispatch.lane import Lane
-from serve_app.dispatch.maintenance import Upkeep
+from serve_app.dispatch.maintenance import Maintenance
 from serve_app.loops import Loops
 from serve_app.moderation.gate import Gate
 from serve_app.moderation.settings import ModerationSettings
@@ -41,24 +39,23 @@ class Dispatcher:
         redis = connection.connect(settings.redis_url)
         self._redis = redis
         self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
-        owner = f"{serve.get_replica_context().replica_id.unique_id}-{os.getpid()}"
         chosen = settings.dispatcher
-        patience = Patience(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
+        timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
         objects = ObjectStore(settings.objects_url, settings.objects.options)
         rewrite = rewriter.rewrite.remote if rewriter else None
         gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
         self._lanes: dict[str, Lane] = {}
         for name, handle in models.items():
             model = settings.model(name)
-            means = Means(_caller(handle), replace(patience, run_s=model.run_s), rewrite, gate, objects)
-            self._lanes[name] = Lane(name, owner, self._store, means, chosen, model)
-        self._upkeep = Upkeep(self._store, objects, list(models))
+            dependencies = Dependencies(_caller(handle), replace(timeouts, run_s=model.run_s), rewrite, gate, objects)
+            self._lanes[name] = Lane(name, self._store, dependencies, chosen, model)
+        self._maintenance = Maintenance(self._store, objects, list(models))
         self._drain_s = settings.dispatcher.drain_s
         self._loops = Loops(
             {
                 "listen": self._listen,
-                "sweep": self._upkeep.sweep,
-                "reap": self._upkeep.reap,
+                "sweep": self._maintenance.sweep,
+                "reap": self._maintenance.reap,
                 **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
             }

@@ -1,4 +1,4 @@
-"""One lane of a dispatcher: the tasks of one model that this process has in flight."""
+"""One lane of a dispatcher: the tasks of one model that this process is attempting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from redis.exceptions import RedisError
 
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Broke, Flight, Means, NotStarted, OutOfReach, Stale, WorkerLost, carry_out
+from serve_app.dispatch.attempt import Attempt, Broke, Dependencies, NotStarted, Stale, Unavailable, WorkerLost
+from serve_app.dispatch.run_attempt import run_attempt
+from serve_app.tasks.job import NewerJob
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
 
@@ -23,7 +25,7 @@ _IDLE_POLL_S = 1.0
 _LOST = (RayActorError, RayTaskError, WorkerLost)
 """The worker died, hung, or broke in a way the engine did not account for."""
 _NOT_ITS_FAULT = (NotStarted, RequestCancelledError)
-_PAUSE = (OutOfReach, BackPressureError, DeploymentUnavailableError)
+_PAUSE = (NewerJob, Unavailable, BackPressureError, DeploymentUnavailableError)
 """Trying again at once would most likely end the same way."""
 _PAUSE_S = 1.0
 _REWRITING = 4
@@ -34,21 +36,19 @@ class Lane:
     def __init__(
         self,
         name: str,
-        owner: str,
         store: TaskStore,
-        means: Means,
+        dependencies: Dependencies,
         settings: DispatcherSettings,
         model: ModelSettings,
     ) -> None:
         self.name = name
         self.wake = asyncio.Event()
-        self._owner = owner
         self._store = store
-        self._means = means
+        self._dependencies = dependencies
         self._headroom = settings.headroom
         # Enough to keep every replica full and, by the headroom, to ask for one more.
-        self._window = model.max_running * model.autoscaling.max_replicas + settings.headroom * settings.replicas
-        self._flights: dict[tuple[str, int], Flight] = {}
+        self._max_leased = model.max_running * model.autoscaling.max_replicas + settings.headroom * settings.replicas
+        self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
 
@@ -58,7 +58,7 @@ class Lane:
             # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
             self.wake.clear()
             room = self._room()
-            leases = await self._store.lease(self.name, self._owner, room, self._window) if room > 0 else []
+            leases = await self._store.lease(self.name, room, self._max_leased) if room > 0 else []
             for lease in leases:
                 if self._draining:
                     await self._store.release(self.name, lease.id, lease.attempt, strike=False)
@@ -74,79 +74,79 @@ class Lane:
         Those whose prompt is being rewritten have not come to the model yet, and count apart: a slow rewriter must not
         keep the model idle.
         """
-        rewriting = sum(flight.rewriting for flight in self._flights.values())
-        committed = sum(not flight.started for flight in self._flights.values()) - rewriting
+        rewriting = sum(attempt.rewriting for attempt in self._attempts.values())
+        committed = sum(not attempt.started for attempt in self._attempts.values()) - rewriting
         return min(self._headroom - committed, _REWRITING * self._headroom - rewriting)
 
     async def heartbeat(self) -> None:
         """Prolongs the leases; work whose lease is lost stops."""
         while True:
-            flights = dict(self._flights)
-            for held in await self._store.heartbeat(self.name, list(flights)):
-                flight = flights[held]
-                if not flight.completing and flight.stream is not None:
+            attempts = dict(self._attempts)
+            for held in await self._store.heartbeat(self.name, list(attempts)):
+                attempt = attempts[held]
+                if not attempt.completing:
                     logger.info("lost the lease of %s, attempt %d: its work stops", *held)
-                    flight.stream.cancel()
+                    attempt.stop()
             await asyncio.sleep(self._store.limits.lease_s / 4)
 
     def stop(self, task_id: str) -> None:
         """Stops the work on a task that was cancelled or ran out of time."""
-        for (flying, _), flight in list(self._flights.items()):
-            if flying == task_id and flight.stream is not None and not flight.completing:
-                flight.stream.cancel()
+        for (running, _), attempt in list(self._attempts.items()):
+            if running == task_id:
+                attempt.stop()
 
     async def drain(self, limit_s: float) -> None:
         """Gives back what has not begun, waits for what has, gives back what is left after `limit_s`."""
         self._draining = True
-        for flight in self._flights.values():
-            if not flight.started and flight.stream is not None:
-                flight.stream.cancel()
+        for attempt in self._attempts.values():
+            if not attempt.started and attempt.stream is not None:
+                attempt.stream.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
-        for flight in list(self._flights.values()):
-            if flight.stream is not None:
-                flight.stream.cancel()
+        for attempt in list(self._attempts.values()):
+            if attempt.stream is not None:
+                attempt.stream.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
 
     def _start(self, lease: Lease) -> None:
-        flight = Flight(self.name, lease)
+        attempt = Attempt(self.name, lease)
         # By attempt: the next attempt of the same task may be leased here before this one has cleaned up.
-        self._flights[flight.held] = flight
-        task = asyncio.create_task(self._fly(flight))
+        self._attempts[attempt.key] = attempt
+        task = asyncio.create_task(self._run(attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fly(self, flight: Flight) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         try:
-            await carry_out(flight, self._means, self._store, self.wake.set, lambda: self._draining)
+            await run_attempt(attempt, self._dependencies, self._store, self.wake.set, lambda: self._draining)
         except Stale:
-            logger.info("%s, attempt %d, belongs to someone else by now or has ended", *flight.held)
+            logger.info("%s, attempt %d, belongs to someone else by now or has ended", *attempt.key)
         except _NOT_ITS_FAULT as reason:
-            await self._give_back(flight, reason)
+            await self._give_back(attempt, reason)
         except _PAUSE as reason:
             await asyncio.sleep(_PAUSE_S)
-            await self._give_back(flight, reason)
+            await self._give_back(attempt, reason)
         except Broke as reason:
             # The engine made sure that nothing else was to blame, so it counts as a crash the task suffered alone.
-            await self._give_back(flight, reason, strike=True, alone=True, why=str(reason))
+            await self._give_back(attempt, reason, strike=True, alone=True, why=str(reason))
         except _LOST as reason:
-            await self._give_back(flight, reason, strike=True, alone=flight.lease.isolated and flight.started)
+            await self._give_back(attempt, reason, strike=True, alone=attempt.lease.isolated and attempt.started)
         except Exception as reason:
-            logger.exception("carrying out %s failed", flight.lease.id)
-            await self._give_back(flight, reason, strike=True)
+            logger.exception("attempting %s failed", attempt.lease.id)
+            await self._give_back(attempt, reason, strike=True)
         finally:
-            if flight.stream is not None:
-                flight.stream.cancel()
-            del self._flights[flight.held]
+            if attempt.stream is not None:
+                attempt.stream.cancel()
+            del self._attempts[attempt.key]
             self.wake.set()
 
     async def _give_back(
-        self, flight: Flight, reason: Exception, *, strike: bool = False, alone: bool = False, why: str = ""
+        self, attempt: Attempt, reason: Exception, *, strike: bool = False, alone: bool = False, why: str = ""
     ) -> None:
         try:
-            outcome = await self._store.release(self.name, *flight.held, strike=strike, alone=alone, reason=why)
+            outcome = await self._store.release(self.name, *attempt.key, strike=strike, alone=alone, reason=why)
         except RedisError:
             return  # the lease runs out, and the reaper does it
         if outcome:
-            logger.warning("gave back %s, attempt %d (strike: %s): %s", *flight.held, strike, type(reason).__name__)
+            logger.warning("gave back %s, attempt %d (strike: %s): %s", *attempt.key, strike, type(reason).__name__)

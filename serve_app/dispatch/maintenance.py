@@ -9,7 +9,7 @@ import time
 from redis.exceptions import RedisError
 
 from deployments.contract.objects import ObjectStore
-from serve_app.dispatch.jobs import CHECKPOINTS, checkpoint_of
+from serve_app.dispatch.generation import CHECKPOINTS, checkpoint_of
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _SLOW_S = 0.5
 _GAP_S = 2.0
 
 
-class Upkeep:
+class Maintenance:
     def __init__(self, store: TaskStore, objects: ObjectStore, lanes: list[str]) -> None:
         self._store = store
         self._objects = objects
@@ -52,12 +52,15 @@ class Upkeep:
         for lane in self._lanes:
             if reaped := await self._store.reap(lane):
                 logger.warning("took back %d tasks of %s whose lease ran out", reaped, lane)
-            if expired := await self._store.expire(lane):
-                logger.warning("ended %d tasks of %s that were past their deadline", expired, lane)
+            if overdue := await self._store.end_overdue(lane):
+                logger.warning("ended %d tasks of %s that were past their deadline", overdue, lane)
 
     async def sweep(self) -> None:
         """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
         while True:
+            for lane in self._lanes:
+                # In a rolling upgrade, again and again: what is old still writes.
+                await self._store.migrate(lane)
             await self._drop_checkpoints()
             ids = await self._store.sweep()
             while ids:

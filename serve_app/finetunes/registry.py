@@ -64,6 +64,12 @@ class FinetuneRegistry:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
         return _finetune(raw) if raw and raw["project"] == project else None
 
+    async def weights(self, finetune_id: str, project: str, lane: str) -> str | None:
+        """The object with the weights of a finetune that is ready, and for this model; None where there is none."""
+        finetune = await self.get(finetune_id, project)
+        usable = finetune is not None and finetune.status == "Ready" and finetune.lane == lane
+        return finetune.key if finetune is not None and usable else None
+
     async def list(self, project: str) -> list[Finetune]:
         """Newest first."""
         ids = await cast(Awaitable[list[str]], self._redis.zrange(self._index(project), 0, -1, desc=True))

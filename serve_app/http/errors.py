@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.redis_store.connection import UNREACHABLE
+from serve_app.submission.errors import FinetuneUnusable, Invalid
 
 logger = logging.getLogger(__name__)
 
@@ -25,25 +26,11 @@ _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
 
-class Invalid(Exception):
-    """A request that is well-formed but can't be done: one 422 entry."""
-
-    def __init__(self, loc: Sequence[str], message: str, kind: str = "value_error", **context: Any) -> None:
-        super().__init__(message)
-        self.entry: dict[str, Any] = {"type": kind, "loc": list(loc), "msg": message}
-        if context:
-            self.entry["ctx"] = context
-
-    def within(self, field: str) -> Invalid:
-        """The same of a request that is a field of another."""
-        inner = self.entry
-        return Invalid(["body", field, *inner["loc"][1:]], inner["msg"], inner["type"], **inner.get("ctx", {}))
-
-
 def install(app: FastAPI) -> None:
     """Makes every error of `app` one of the contract's."""
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(Invalid, _invalid)
+    app.add_exception_handler(FinetuneUnusable, _finetune_unusable)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _internal)
     for unreachable in UNREACHABLE:
@@ -62,6 +49,10 @@ async def _validation(request: Request, problem: Exception) -> JSONResponse:
 async def _invalid(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Invalid)
     return unprocessable([problem.entry])
+
+
+async def _finetune_unusable(request: Request, problem: Exception) -> JSONResponse:
+    return JSONResponse({"detail": "Finetune not found or not ready"}, status_code=400)
 
 
 async def _http(request: Request, problem: Exception) -> JSONResponse:

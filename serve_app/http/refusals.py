@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from fastapi import HTTPException
 
 from serve_app.accounts.credits import told
-from serve_app.http.errors import Invalid
+from serve_app.submission.errors import Invalid
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
     InsufficientCredits,

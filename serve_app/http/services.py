@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app.accounts import jwks as issuer_keys
+from serve_app.accounts import jwks
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
@@ -27,10 +27,12 @@ from serve_app.finetunes.upload import Uploads
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection
+from serve_app.submission.dependencies import Dependencies
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sealing import Sealer
 
 
@@ -53,8 +55,7 @@ class Services:
     links: LinkSigner
     presenter: Presenter
     outbox: Outbox
-    sealer: Sealer
-    guard: UrlGuard
+    submission: Dependencies
     finetunes: FinetuneRegistry
     uploads: Uploads
 
@@ -68,6 +69,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     objects = ObjectStore(settings.objects_url, settings.objects.options)
     links = LinkSigner(await shared_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix)
+    guard = UrlGuard(settings.network.allow)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
         settings=settings,
@@ -76,7 +78,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         tasks=tasks,
         completions=completions,
         callers=Callers(redis, prefix),
-        tokens=BearerTokens(settings.accounts.trusted(), issuer_keys.fetch, projects, organizations),
+        tokens=BearerTokens(settings.accounts.trusted(), jwks.fetch, projects, organizations),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,
@@ -86,9 +88,8 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         objects=objects,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
-        outbox=Outbox(redis, prefix, settings.webhooks.policy()),
-        sealer=sealer,
-        guard=UrlGuard(settings.network.allow),
+        outbox=Outbox(redis, prefix, Policy.of(settings.webhooks)),
+        submission=Dependencies(tasks, objects, guard, finetunes.weights, sealer.seal),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
     )

@@ -1,10 +1,10 @@
 -- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the lane; a script's own arguments follow.
 local P, LANE = ARGV[1], ARGV[2]
-local READY, SUSPECTS, ISOLATED = P .. 'ready:' .. LANE, P .. 'suspects:' .. LANE, P .. 'isolated:' .. LANE
+local QUEUED, SUSPECTS, ISOLATED = P .. 'queued:' .. LANE, P .. 'suspects:' .. LANE, P .. 'isolated:' .. LANE
 local LEASED, DEADLINES = P .. 'leased:' .. LANE, P .. 'deadlines:' .. LANE
 local FAIR, CLOCK = P .. 'fair:' .. LANE, P .. 'clock:' .. LANE
-local STATS, WAKE = P .. 'stats:' .. LANE, P .. 'wake:' .. LANE
-local EXPIRING, OUTBOX = P .. 'expiring', P .. 'outbox'
+local STATS, TIMINGS, WAKE = P .. 'stats:' .. LANE, P .. 'timings:' .. LANE, P .. 'wake:' .. LANE
+local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
 local function now_ms()

@@ -33,7 +33,7 @@ from serve_app.media.geometry import MAX_AREA
 from serve_app.media.url_guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture
 from serve_app.requests.plan import Plan
-from serve_app.webhooks.signing import key_of
+from serve_app.requests.webhook_secret import key_of
 
 MAX_PROMPT_CHARS: Final = 32_768
 MAX_SEED: Final = 2**32 - 1
@@ -164,7 +164,7 @@ class GenerationRequest(BaseModel):
     """The fields that hold pictures, each one picture or a list of them."""
     modes: ClassVar[tuple[str, ...]] = ()
     """All that `chosen_mode` may answer; none on endpoints that have one way only."""
-    tunable: ClassVar[bool] = True
+    finetunable: ClassVar[bool] = True
     """Whether there may be an endpoint that takes tuned models with it."""
 
     webhook_url: WebhookUrl | None = Field(
@@ -205,7 +205,7 @@ class GenerationRequest(BaseModel):
         A seed that was left out is drawn here, so plan a request once.
         """
 
-    def tuned_model(self) -> tuple[str, float] | None:
+    def finetune(self) -> tuple[str, float] | None:
         """The id of the tuned model to use and its strength; None on endpoints without."""
         return None
 

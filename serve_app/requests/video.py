@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from serve_app.media.clip_sizes import clip_area, clip_ratio, clip_size
 from serve_app.media.geometry import AUTO, RATIOS, Ratio
 from serve_app.requests import keyframes
+from serve_app.requests.draft import Draft
 from serve_app.requests.fields import (
     JSON_NUMBER,
     Flag,
@@ -39,7 +40,6 @@ from serve_app.requests.fields import (
 from serve_app.requests.keyframes import Keyframe, Keyframes
 from serve_app.requests.pictures import SentPicture
 from serve_app.requests.plan import ClipPlan, Plan
-from serve_app.submission.drafts import Draft
 
 MAX_SAFETY_TOLERANCE: Final = 4
 SHORTEST: Final = 5
@@ -78,7 +78,7 @@ class ClipRequest(GenerationRequest):
 
     model_config = ConfigDict(extra="forbid")
     modes: ClassVar[tuple[str, ...]] = ("full", "draft", "enhance")
-    tunable: ClassVar[bool] = False
+    finetunable: ClassVar[bool] = False
 
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
         default=None, description="How much is let through, 0 (strictest) to 4. 2 when left out.", examples=[2]

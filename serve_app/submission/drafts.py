@@ -7,12 +7,13 @@ followed: what counts is whether the task belongs to the caller's project, not w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, LiteralString
 from urllib.parse import unquote, urlsplit
 
 from deployments.contract.clip import FPS
 from deployments.contract.objects import ObjectStore
+from serve_app.requests.draft import Draft
+from serve_app.tasks.job import Job, NewerJob
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
@@ -29,25 +30,6 @@ class DraftProblem(ValueError):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What a video that is made of it takes over. `width` and `height` are the draft's own, `key` is its latents'.
-
-    `references`, each with its time, and `start` are the objects that the draft was made of.
-    """
-
-    key: str
-    prompt: str
-    seed: int
-    seconds: int
-    width: int
-    height: int
-    sound: bool
-    references: tuple[str, ...] = ()
-    times: tuple[float, ...] = ()
-    start: str | None = None
-
-
 def task_named(draft: str) -> str | None:
     """The id of the task that a request means by `draft`: an id, or a link to the draft's latents."""
     text = draft.strip()
@@ -61,7 +43,7 @@ def task_named(draft: str) -> str | None:
     return found[1].lower() if found else None
 
 
-def _kept_of(task: Task) -> Draft | None:
+def _kept_of(task: Task, job: Job) -> Draft | None:
     """What a task left as a draft, None if it left none."""
     result = task.result or {}
     kept = result.get("draft")
@@ -75,10 +57,17 @@ def _kept_of(task: Task) -> Draft | None:
         width=kept["width"],
         height=kept["height"],
         sound=kept["sound"],
-        references=tuple(task.job["references"]),
-        times=tuple(task.job["clip"]["times"]),
-        start=task.job["start_video"],
+        references=job.references,
+        times=job.clip.times if job.clip else (),
+        start=job.start_video,
     )
+
+
+def _job_of(task: Task) -> Job:
+    try:
+        return Job.decode(task.job)
+    except NewerJob:
+        raise DraftProblem("This draft is of a newer release; try again shortly", "draft_newer") from None
 
 
 async def find(tasks: TaskStore, objects: ObjectStore, project: str, endpoint: str, named: str) -> Draft:
@@ -87,11 +76,12 @@ async def find(tasks: TaskStore, objects: ObjectStore, project: str, endpoint: s
     task = await tasks.get(task_id) if task_id else None
     if task is None or task.project != project:
         raise DraftProblem("There is no such task in this project, or it is no longer kept", "draft_unknown")
-    if task.endpoint != endpoint or not (task.job.get("clip") or {}).get("draft"):
+    job = _job_of(task) if task.endpoint == endpoint else None
+    if job is None or job.clip is None or not job.clip.draft:
         raise DraftProblem(f"This task is no draft; a draft is a task of {endpoint} with `draft` true", "not_a_draft")
     if not task.status.terminal:
         raise DraftProblem("This draft is not ready yet; wait until its task is", "draft_not_ready")
-    draft = _kept_of(task) if task.status is Status.READY else None
+    draft = _kept_of(task, job) if task.status is Status.READY else None
     if draft is None:
         raise DraftProblem(f"This draft came to nothing: its task ended as {task.status.value}", "draft_failed")
     if draft.key not in await objects.keys(draft.key.rpartition("/")[0]):

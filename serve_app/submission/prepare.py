@@ -1,35 +1,37 @@
-"""What a request asks for, checked in full: may it, what will be made of which pictures, and what does that cost."""
+"""A request, checked in full: may it be made, what will be made of which pictures, and what does that cost."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fastapi import HTTPException
-
+from deployments.contract.job import Adapter
 from deployments.contract.thresholds import Tolerance, lowest
 from serve_app.accounts.callers import Caller
-from serve_app.config.catalog import Endpoint, Recipes
-from serve_app.http.errors import Invalid
-from serve_app.http.services import Services
 from serve_app.media.geometry import megapixels
 from serve_app.media.inputs import BadImage, InputImage, load_image
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 from serve_app.media.videos import BadVideo, InputVideo, load_video
 from serve_app.requests import GenerationRequest
+from serve_app.requests.draft import Draft
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe
 from serve_app.requests.video import DraftEnhanceRequest
 from serve_app.submission import drafts
-from serve_app.submission.drafts import Draft, DraftProblem
+from serve_app.submission.dependencies import Dependencies
+from serve_app.submission.drafts import DraftProblem
+from serve_app.submission.errors import FinetuneUnusable, Invalid
+from serve_app.submission.offer import Offer
 
 Input: TypeAlias = tuple[str, InputImage | InputVideo]
 """What it is to the model, named as in the job, and the thing itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Prepared:
+    """A request that may be submitted."""
+
     recipe: Recipe
     inputs: list[Input]
     """Pictures, or a video: decoded, checked, and as the model is to get them."""
@@ -37,8 +39,8 @@ class Order:
     price: int
     """Milli-credits."""
     tolerance: Tolerance
-    adapter: dict[str, Any] | None
-    """The tuned model that is asked for, as the job names it."""
+    adapter: Adapter | None
+    """Of the finetune that is asked for."""
     draft: Draft | None = None
     """What is to be made of it has the same inputs, which are stored already."""
 
@@ -52,31 +54,31 @@ class Order:
         return megapixels(self.plan.area)
 
 
-async def checked(
-    services: Services, caller: Caller, name: str, endpoint: Endpoint, recipes: Recipes, body: GenerationRequest
-) -> Order:
-    """Writes nothing. Raises Invalid naming the field, or HTTPException."""
-    recipe = recipes[body.chosen_mode()]
-    level = _approved_level(name, endpoint, caller, body)
+async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body: GenerationRequest) -> Prepared:
+    """Writes nothing. Raises Invalid naming the field, or FinetuneUnusable."""
+    guard, endpoint = dependencies.guard, offer.endpoint
+    recipe = offer.recipes[body.chosen_mode()]
+    level = _approved_level(offer, caller, body)
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
-    await _check_webhook(services.guard, body)
-    adapter = await _adapter(services, caller, recipe.model, body)
-    inputs: list[Input] = [*await _load_pictures(services.guard, body), *await _load_video(services.guard, body)]
+    await _check_webhook(guard, body)
+    adapter = await _adapter(dependencies, caller, recipe.model, body)
+    inputs: list[Input] = [*await _load_pictures(guard, body), *await _load_video(guard, body)]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
-        draft = await _draft(services, caller, name, body)
+        draft = await _draft(dependencies, caller, offer.name, body)
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
     plan = plan.completed(recipe)
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return Order(recipe, inputs, plan, price, tolerance, adapter, draft)
+    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft)
 
 
-def _approved_level(name: str, endpoint: Endpoint, caller: Caller, body: GenerationRequest) -> int:
-    highest = caller.safety.get(name, endpoint.safety.approved)
-    level = min(endpoint.safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
+def _approved_level(offer: Offer, caller: Caller, body: GenerationRequest) -> int:
+    safety = offer.endpoint.safety
+    highest = caller.safety.get(offer.name, safety.approved)
+    level = min(safety.default, highest) if body.safety_tolerance is None else body.safety_tolerance
     if level > highest:
         approved = list(range(highest + 1))
         message = f"Level {level} is not approved for this endpoint; approved levels: {approved}"
@@ -92,20 +94,20 @@ async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
             raise Invalid(["body", "webhook_url"], str(refusal)) from None
 
 
-async def _adapter(services: Services, caller: Caller, model: str, body: GenerationRequest) -> dict[str, Any] | None:
-    wanted = body.tuned_model()
+async def _adapter(dependencies: Dependencies, caller: Caller, lane: str, body: GenerationRequest) -> Adapter | None:
+    wanted = body.finetune()
     if wanted is None:
         return None
     finetune_id, strength = wanted
-    finetune = await services.finetunes.get(finetune_id, caller.project.id)
-    if finetune is None or finetune.status != "Ready" or finetune.lane != model:
-        raise HTTPException(400, "Finetune not found or not ready")
-    return {"id": finetune.id, "key": finetune.key, "strength": strength}
+    weights = await dependencies.find_weights(finetune_id, caller.project.id, lane)
+    if weights is None:
+        raise FinetuneUnusable
+    return Adapter(finetune_id, weights, strength)
 
 
-async def _draft(services: Services, caller: Caller, name: str, body: DraftEnhanceRequest) -> Draft:
+async def _draft(dependencies: Dependencies, caller: Caller, name: str, body: DraftEnhanceRequest) -> Draft:
     try:
-        return await drafts.find(services.tasks, services.objects, caller.project.id, name, body.draft_cache)
+        return await drafts.find(dependencies.tasks, dependencies.objects, caller.project.id, name, body.draft_cache)
     except DraftProblem as problem:
         raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
 

@@ -3,13 +3,14 @@
 -- Empty progress or preview: unchanged. Returns 1, or 0 for a stale attempt.
 local RANK = { ['Pending'] = 0, ['Reasoning'] = 1, ['Generating'] = 2 }
 local id, key = ARGV[3], task_key(ARGV[3])
-local h = redis.call('HMGET', key, 'attempt', 'status', 'progress', 'started')
+local h = redis.call('HMGET', key, 'attempt', 'status', 'progress', 'started', 'created')
 if h[1] ~= ARGV[4] or not RANK[h[2]] or not redis.call('ZSCORE', LEASED, id) then return 0 end
 
 if RANK[ARGV[5]] > RANK[h[2]] then redis.call('HSET', key, 'status', ARGV[5]) end
 if ARGV[5] == 'Generating' and not h[4] then
   local now = now_ms()
   redis.call('HSET', key, 'started', now)
+  observe('wait', now - tonumber(h[5]))
   redis.call('ZADD', DEADLINES, now + tonumber(ARGV[8]), id)
 end
 if ARGV[6] ~= '' and tonumber(ARGV[6]) > tonumber(h[3] or -1) then redis.call('HSET', key, 'progress', ARGV[6]) end

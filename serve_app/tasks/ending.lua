@@ -4,23 +4,24 @@
 -- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created')
+  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created', 'started')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
-  redis.call('HSET', key, 'status', status, 'finished', now, 'owner', '')
+  redis.call('HSET', key, 'status', status, 'finished', now)
   redis.call('HDEL', key, 'held')
   if ready then redis.call('HSET', key, 'cost', cost) else redis.call('HDEL', key, 'cost') end
   if h[3] then settle(h[3], project, id, h[6], held, cost, tonumber(h[7]), now, ready) end
-  redis.call('ZREM', READY, id)
+  redis.call('ZREM', QUEUED, id)
   redis.call('ZREM', SUSPECTS, id)
   redis.call('SREM', ISOLATED, id)
   redis.call('ZREM', LEASED, id)
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZREM', P .. 'active:' .. project, id)
-  redis.call('ZADD', EXPIRING, now + retention_ms, id)
+  redis.call('ZADD', RETENTION, now + retention_ms, id)
   -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
   redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
   redis.call('HINCRBY', STATS, status, 1)
+  if ready and h[8] then observe('work', now - tonumber(h[8])) end
   if h[2] then announce(id, h[2], now) end
   redis.call('PUBLISH', P .. 'done', id)
   redis.call('PUBLISH', WAKE, '1')
@@ -47,8 +48,8 @@ local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms
   end
   redis.call('ZREM', LEASED, id)
   redis.call('SREM', ISOLATED, id)
-  redis.call('HSET', key, 'status', 'Pending', 'owner', '')
-  redis.call('ZADD', strikes >= max_strikes - 1 and SUSPECTS or READY, h[3], id)
+  redis.call('HSET', key, 'status', 'Pending')
+  redis.call('ZADD', strikes >= max_strikes - 1 and SUSPECTS or QUEUED, h[3], id)
   redis.call('HINCRBY', STATS, 'put_back', 1)
   redis.call('PUBLISH', WAKE, '1')
   return 1

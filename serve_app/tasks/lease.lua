@@ -1,8 +1,8 @@
 -- Hands waiting tasks to a dispatcher.
--- owner n window lease_ms max_isolated
+-- n max_leased lease_ms max_isolated
 -- Returns {id, attempt, isolated (1 | 0), created, job} for each.
-local owner, lease_ms, max_isolated = ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7])
-local n = math.min(tonumber(ARGV[4]), tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
+local lease_ms, max_isolated = tonumber(ARGV[5]), tonumber(ARGV[6])
+local n = math.min(tonumber(ARGV[3]), tonumber(ARGV[4]) - redis.call('ZCARD', LEASED))
 local now, out = now_ms(), {}
 
 local function take(id, isolated)
@@ -10,7 +10,6 @@ local function take(id, isolated)
   local h = redis.call('HMGET', key, 'status', 'created', 'job')
   if h[1] ~= 'Pending' then return end
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
-  redis.call('HSET', key, 'owner', owner)
   redis.call('ZADD', LEASED, now + lease_ms, id)
   if isolated == 1 then redis.call('SADD', ISOLATED, id) end
   out[#out + 1] = { id, attempt, isolated, h[2], h[3] }
@@ -22,7 +21,7 @@ while #out < n and redis.call('SCARD', ISOLATED) < max_isolated do
   take(popped[1], 1)
 end
 while #out < n do
-  local popped = redis.call('ZPOPMIN', READY, n - #out)
+  local popped = redis.call('ZPOPMIN', QUEUED, n - #out)
   if #popped == 0 then break end
   for i = 1, #popped, 2 do take(popped[i], 0) end
   local latest = tonumber(popped[#popped])
@@ -32,7 +31,7 @@ while #out < n do
     redis.call('ZREMRANGEBYSCORE', FAIR, '-inf', score(latest))
   end
 end
-if #out > 0 and redis.call('EXISTS', READY) == 0 then
+if #out > 0 and redis.call('EXISTS', QUEUED) == 0 then
   -- End of a busy period: nobody waits, so nobody's past matters any more.
   local last = redis.call('ZRANGE', FAIR, -1, -1, 'WITHSCORES')
   if #last > 0 then

@@ -56,7 +56,7 @@ class SpendingLimitReached(Refused):
 class Limits:
     """What the store enforces. Times in seconds."""
 
-    max_ready: int = 10_000
+    max_queued: int = 10_000
     """Waiting tasks per lane."""
     max_active: int = 24
     """Unfinished tasks per project, where it has no limit of its own."""

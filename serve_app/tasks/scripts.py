@@ -10,12 +10,13 @@ from typing import Final
 from serve_app.redis_store.scripts import PRELUDE, joined
 
 _HERE: Final = Path(__file__).parent
-_ENDING: Final = ("money", "outbox", "ending")
+_ENDING: Final = ("money", "outbox", "timings", "ending")
 _CALLED: Final = MappingProxyType(
     {
         "submit": ("money",),
         "sweep": ("outbox",),
-        **dict.fromkeys(("complete", "cancel", "expire", "reap", "release"), _ENDING),
+        "advance": ("timings",),
+        **dict.fromkeys(("complete", "cancel", "end_overdue", "reap", "release"), _ENDING),
     }
 )
 

@@ -1,11 +1,11 @@
 """The task store: what is accepted is kept, in one Redis, by atomic steps.
 
-Structures (`gen:` stands for the configured prefix, `{lane}` for a model deployment):
+Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of one model deployment):
 
 | key | kind | holds |
 |---|---|---|
 | `gen:task:{id}` | hash | the task, field by field below |
-| `gen:ready:{lane}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
+| `gen:queued:{lane}` | zset | waiting tasks by virtual start time (start-time fair queueing over projects) |
 | `gen:suspects:{lane}` | zset | waiting tasks that lost two workers; leased few at a time and run alone |
 | `gen:isolated:{lane}` | set | suspects that are leased now |
 | `gen:leased:{lane}` | zset | leased tasks by the end of their lease, ms |
@@ -13,25 +13,26 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for a model deploy
 | `gen:clock:{lane}` | string | virtual time: the largest start time leased so far |
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{lane}` | hash | counters: `accepted`, each outcome, `put_back strikes reaped refused cancelled` |
+| `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
-| `gen:expiring` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
+| `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
 
 Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
 from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
 
-A task's hash: who and what (`id lane organization project endpoint key_id user job input_count`), where it stands
-(`status attempt strikes losses owner published_by`), its turn (`vt share`, in virtual time), times in ms (`created
+A task's hash: who and what (`id lane organization project endpoint key_id user job`), where it stands
+(`status attempt strikes losses published_by`), its turn (`vt share`, in virtual time), times in ms (`created
 started finished`), what came of it (`progress preview result details`), its price while it is `held` and its `cost`
 once it is ready, whom to tell (`webhook_url webhook_receiver webhook_base webhook_secret`).
-`job`, `preview`, `result` and `details` are JSON; money is in milli-credits.
+`job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits.
 
 Invariants, each held by every script:
-1. A task that has not ended is in `deadlines` and in exactly one of `ready`, `suspects`, `leased`; one that ended is in
-   none of them and in `expiring`.
+1. A task that has not ended is in `deadlines` and in exactly one of `queued`, `suspects`, `leased`; one that ended is
+   in none of them and in `retention`.
 2. `attempt` grows at every lease and at nothing else. A step that names another attempt changes nothing.
 3. A terminal status never changes. One attempt publishes, once; repeating a step is harmless.
 4. `strikes` grows only when a worker or dispatcher was lost with the task. Cancel, drain and release cost none.
@@ -50,11 +51,11 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from serve_app.redis_store.pages import page
 from serve_app.redis_store.scripts import Scripts
 from serve_app.tasks.limits import IdempotencyMismatch, Limits, refusal
+from serve_app.tasks.reader import TaskReader
 from serve_app.tasks.scripts import source
-from serve_app.tasks.task import Accepted, Lease, NewTask, Status, Task, from_record
+from serve_app.tasks.task import Accepted, Lease, NewTask, Status
 
 _GIVEN_UP = "The task lost its worker too many times and was given up"
 
@@ -62,11 +63,10 @@ RESERVATION_S = 3600
 """How long inputs may wait in the object store for their submission before they are swept."""
 
 
-class TaskStore:
+class TaskStore(TaskReader):
     def __init__(self, redis: Redis, prefix: str = "gen:", limits: Limits | None = None) -> None:
         """`redis` must decode responses."""
-        self.redis = redis
-        self.prefix = prefix
+        super().__init__(redis, prefix)
         self.limits = limits or Limits()
         self._scripts = Scripts(redis, prefix, source)
 
@@ -75,7 +75,7 @@ class TaskStore:
     async def reserve(self, task_id: str) -> None:
         """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
         now = await self._now()
-        await _int(self.redis.zadd(self._key("expiring"), {task_id: (now + RESERVATION_S) * 1000}))
+        await cast(Awaitable[int], self.redis.zadd(self._key("retention"), {task_id: (now + RESERVATION_S) * 1000}))
 
     async def submit(self, task: NewTask) -> Accepted:
         """Creates and queues the task, and holds its price. Raises a kind of Refused; then nothing was written."""
@@ -83,7 +83,6 @@ class TaskStore:
         fields = {
             "job": task.job,
             "user": task.user,
-            "input_count": task.input_count,
             **(task.webhook.as_fields() if task.webhook else {}),
         }
         idempotency = self._idempotency_key(task.project, task.idempotency_key) if task.idempotency_key else ""
@@ -95,7 +94,7 @@ class TaskStore:
                 task.project,
                 task.work,
                 task.weight,
-                limits.max_ready,
+                limits.max_queued,
                 limits.max_active,
                 _ms(limits.queue_s),
                 _ms(limits.idempotency_s),
@@ -137,10 +136,10 @@ class TaskStore:
 
     # Work
 
-    async def lease(self, lane: str, owner: str, n: int, window: int) -> list[Lease]:
-        """Up to `n` tasks, such that at most `window` of the lane are leased in all."""
+    async def lease(self, lane: str, n: int, max_leased: int) -> list[Lease]:
+        """Up to `n` tasks, such that at most `max_leased` of the lane are leased in all."""
         limits = self.limits
-        rows = await self._run("lease", lane, [owner, n, window, _ms(limits.lease_s), limits.max_isolated])
+        rows = await self._run("lease", lane, [n, max_leased, _ms(limits.lease_s), limits.max_isolated])
         return [Lease(i, int(a), s == 1, int(created) / 1000, job) for i, a, s, created, job in rows]
 
     async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -211,7 +210,7 @@ class TaskStore:
         args = [task_id, attempt, int(strike), int(alone), *bounds]
         return await self._run("release", lane, args)
 
-    # Upkeep
+    # Maintenance
 
     async def reap(self, lane: str, limit: int = 100) -> int:
         """Takes back tasks whose lease ran out. Returns how many."""
@@ -219,53 +218,23 @@ class TaskStore:
         details = json.dumps({"error": _GIVEN_UP})
         return await self._run("reap", lane, [limit, limits.max_strikes, limits.max_losses, self._retention, details])
 
-    async def expire(self, lane: str, limit: int = 100) -> int:
+    async def end_overdue(self, lane: str, limit: int = 100) -> int:
         """Ends tasks past their deadline. Returns how many."""
-        return await self._run("expire", lane, [limit, self._retention])
+        return await self._run("end_overdue", lane, [limit, self._retention])
 
     async def sweep(self, deleted: Sequence[str] = (), limit: int = 50, claim_s: float = 600) -> list[str]:
         """Forgets the tasks in `deleted`; returns further ids whose objects may go now."""
         return await self._run("sweep", "", [_ms(claim_s), limit, *deleted])
 
-    # Reading
-
-    async def get(self, task_id: str) -> Task | None:
-        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"task:{task_id}")))
-        return from_record(raw) if raw else None
-
-    async def list_tasks(
-        self, project: str, *, limit: int, cursor: str | None = None, active: bool = False
-    ) -> tuple[list[Task], str | None]:
-        """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor."""
-        index = self._key(f"{'active' if active else 'tasks'}:{project}")
-        ids, following = await page(self.redis, index, limit, cursor)
-        return [task for task in await self._get_many(ids, index) if task], following
-
-    async def counts(self, lane: str) -> dict[str, int]:
-        """How many tasks are `ready`, `suspects` and `leased`, and every counter of `stats`."""
-        pipe = self.redis.pipeline(transaction=False)
-        for name in ("ready", "suspects", "leased"):
-            pipe.zcard(self._key(f"{name}:{lane}"))
-        pipe.hgetall(self._key(f"stats:{lane}"))
-        ready, suspects, leased, stats = await pipe.execute()
-        return {"ready": ready, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
-
-    async def ping(self) -> None:
-        """Raises redis.RedisError when the store is out of reach."""
-        await cast(Awaitable[bool], self.redis.ping())
-
-    def channel(self, name: str) -> str:
-        """The pub/sub channel `done`, `stop` or `wake:{lane}`."""
-        return self._key(name)
+    async def migrate(self, lane: str) -> int:
+        """Takes over what the release before queues and keeps under other names. Returns how many entries that were."""
+        return await self._run("migrate", lane, [])
 
     # Plumbing
 
     @property
     def _retention(self) -> int:
         return _ms(self.limits.retention_s)
-
-    def _key(self, name: str) -> str:
-        return self.prefix + name
 
     def _idempotency_key(self, project: str, key: str) -> str:
         return self._key(f"idempotency:{project}:{hashlib.sha256(key.encode()).hexdigest()}")
@@ -280,16 +249,6 @@ class TaskStore:
     async def _run(self, name: str, lane: str, args: Sequence[Any]) -> Any:
         return await self._scripts.run(name, [lane, *args])
 
-    async def _get_many(self, ids: Sequence[str], index: str) -> list[Task | None]:
-        pipe = self.redis.pipeline(transaction=False)
-        for task_id in ids:
-            pipe.hgetall(self._key(f"task:{task_id}"))
-        records = await pipe.execute() if ids else []
-        gone = [task_id for task_id, raw in zip(ids, records, strict=True) if not raw]
-        if gone:
-            await _int(self.redis.zrem(index, *gone))
-        return [from_record(raw) if raw else None for raw in records]
-
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
@@ -297,7 +256,3 @@ def _ms(seconds: float) -> int:
 
 def _flat(fields: Mapping[str, Any]) -> list[Any]:
     return [part for pair in fields.items() for part in pair]
-
-
-async def _int(reply: Any) -> int:
-    return await reply

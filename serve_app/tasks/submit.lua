@@ -1,9 +1,9 @@
 -- Creates a task, holds its price and queues it, or changes nothing at all.
--- id project cost weight max_ready max_active queue_ms idempotency_ms idempotency_key body_hash reply
+-- id project work weight max_queued max_active queue_ms idempotency_ms idempotency_key body_hash reply
 -- organization price endpoint key_id every_ms burst, then field value ...
 -- Returns {1, reply, requests left} created, {2, reply} the same request came before, {3} same key but another body,
 -- {0, why, ...} refused: 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
-local id, project, cost, weight = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, project, work, weight = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local reply, key, idem = ARGV[13], task_key(ARGV[3]), ARGV[11]
 local organization, price, endpoint, key_id = ARGV[14], tonumber(ARGV[15]), ARGV[16], ARGV[17]
 local now = now_ms()
@@ -20,7 +20,7 @@ if redis.call('EXISTS', key) == 1 then return { 1, reply, 0 } end
 
 local wait, left, due = pace(key_id, tonumber(ARGV[18]), tonumber(ARGV[19]), now)
 if wait > 0 then return { 0, 'rate', wait } end
-local waiting = redis.call('ZCARD', READY) + redis.call('ZCARD', SUSPECTS)
+local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
 if waiting >= tonumber(ARGV[7]) then return { 0, 'queue', waiting } end
 local max_active = tonumber(redis.call('HGET', P .. 'project:' .. project, 'max_active') or ARGV[8])
 if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
@@ -31,16 +31,16 @@ note_pace(key_id, due, now)
 
 -- Start-time fair queueing: a task starts where its project's last one ends, but never in the past.
 local vt = math.max(tonumber(redis.call('GET', CLOCK) or 0), tonumber(redis.call('ZSCORE', FAIR, project) or 0))
-redis.call('ZADD', FAIR, score(vt + cost / weight), project)
+redis.call('ZADD', FAIR, score(vt + work / weight), project)
 
 redis.call('HSET', key, 'id', id, 'lane', LANE, 'project', project, 'status', 'Pending', 'attempt', 0, 'strikes', 0,
-  'owner', '', 'vt', score(vt), 'share', score(cost / weight), 'created', now, 'organization', organization,
+  'vt', score(vt), 'share', score(work / weight), 'created', now, 'organization', organization,
   'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 20))
-redis.call('ZADD', READY, score(vt), id)
+redis.call('ZADD', QUEUED, score(vt), id)
 redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)
 redis.call('ZADD', P .. 'active:' .. project, now, id)
 redis.call('ZADD', P .. 'tasks:' .. project, now, id)
-redis.call('ZREM', EXPIRING, id)
+redis.call('ZREM', RETENTION, id)
 redis.call('HINCRBY', STATS, 'accepted', 1)
 if idem ~= '' then
   redis.call('HSET', idem, 'body', ARGV[12], 'reply', reply, 'id', id)

@@ -7,13 +7,13 @@ for i = 5, #ARGV do
   local project = redis.call('HGET', key, 'project')
   if project then redis.call('ZREM', P .. 'tasks:' .. project, ARGV[i]) end
   redis.call('DEL', key)
-  redis.call('ZREM', EXPIRING, ARGV[i])
+  redis.call('ZREM', RETENTION, ARGV[i])
   forget_delivery(ARGV[i])
 end
 local now = now_ms()
 local ids = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRING, '-inf', now, 'LIMIT', 0, tonumber(ARGV[4]))) do
-  redis.call('ZADD', EXPIRING, now + tonumber(ARGV[3]), id)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', RETENTION, '-inf', now, 'LIMIT', 0, tonumber(ARGV[4]))) do
+  redis.call('ZADD', RETENTION, now + tonumber(ARGV[3]), id)
   if not is_on_its_way(id) then ids[#ids + 1] = id end
 end
 return ids

@@ -64,7 +64,7 @@ class NewTask:
     lane: str
     endpoint: str
     job: str
-    """JSON of what the dispatcher needs to do the work; opaque to the store."""
+    """The record of `tasks.job`; opaque to the store."""
     work: float
     reply: str
     """JSON of the submission's answer, repeated to a client that repeats its request."""
@@ -74,7 +74,6 @@ class NewTask:
     key_id: str = ""
     user: str = ""
     webhook: Webhook | None = None
-    input_count: int = 0
     idempotency_key: str = ""
     body_hash: str = ""
     weight: float = 1.0
@@ -122,7 +121,7 @@ class Task:
     result: dict[str, Any] | None = None
     details: dict[str, Any] | None = None
     cost: int | None = None
-    job: dict[str, Any] = field(default_factory=dict)
+    job: str = ""
     webhook: Webhook | None = None
 
 
@@ -151,7 +150,7 @@ def from_record(raw: Mapping[str, str]) -> Task:
         result=parsed("result"),
         details=parsed("details"),
         cost=int(raw["cost"]) if "cost" in raw else None,
-        job=parsed("job") or {},
+        job=raw.get("job", ""),
         webhook=_webhook(raw) if "webhook_url" in raw else None,
     )
 

@@ -11,6 +11,7 @@ from serve_app.redis_store import connection
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
+from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sealing import Sealer
 from serve_app.webhooks.sender import Sender
 
@@ -26,7 +27,7 @@ class WebhookSender:
             settings.links.video_life_s,
         )
         self._sender = Sender(
-            Outbox(self._redis, prefix, settings.webhooks.policy()),
+            Outbox(self._redis, prefix, Policy.of(settings.webhooks)),
             TaskStore(self._redis, prefix, settings.tasks.limits()),
             presenter,
             Sealer(settings.webhook_keys),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
+
+from serve_app.config.settings import WebhookSettings
 
 _LONGEST_WISH_S = 24 * 3600
 """How long a receiver may put a delivery off at a time."""
@@ -30,6 +32,10 @@ class Policy:
     shut_s: float = 30.0
     """That while, the first time; it doubles each time that the receiver turns out not to be back."""
     most_shut_s: float = 600.0
+
+    @classmethod
+    def of(cls, settings: WebhookSettings) -> Policy:
+        return cls(**settings.model_dump(include={part.name for part in fields(cls)}))
 
     @property
     def most_attempts(self) -> int:

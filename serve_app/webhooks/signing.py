@@ -1,7 +1,4 @@
-"""Signs what is sent: as Standard Webhooks has it, and in the plainer form that receivers of this dialect know.
-
-The secret is the key as it is, in UTF-8; after `whsec_` it is the base64 form of the key.
-"""
+"""Signs what is sent: as Standard Webhooks has it, and in the plainer form that receivers of this dialect know."""
 
 from __future__ import annotations
 
@@ -9,17 +6,9 @@ import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import pybase64
 from standardwebhooks import Webhook
 
-SECRET_PREFIX = "whsec_"
-
-
-def key_of(secret: str) -> bytes:
-    """Raises ValueError for what goes on after `whsec_` in anything but base64."""
-    if secret.startswith(SECRET_PREFIX):
-        return pybase64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-    return secret.encode()
+from serve_app.requests.webhook_secret import key_of
 
 
 def headers(

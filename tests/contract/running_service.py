@@ -18,6 +18,7 @@ import httpx2
 import uvicorn
 from fastapi import FastAPI
 from redis_writes import written
+from serve_app.dispatch.jobs import job_of, result_of
 
 from deployments.contract.job import Output
 from deployments.contract.objects import ObjectStore
@@ -28,7 +29,6 @@ from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
-from serve_app.dispatch.jobs import job_of, result_of
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.http.ingress import create_app
 from serve_app.media.url_guard import UrlGuard

@@ -13,13 +13,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.http.auth import CreditReader, MoneyReader
-from serve_app.http.errors import Invalid
 from serve_app.http.path_aliases import real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
-from serve_app.submission import prepare as orders
+from serve_app.submission.errors import Invalid
+from serve_app.submission.offer import Offer
+from serve_app.submission.prepare import prepare
 
 router = APIRouter(prefix="/v1", tags=["account"])
 
@@ -72,15 +73,15 @@ async def pricing(services: Deps, caller: CreditReader, request: PricingRequest)
         raise HTTPException(404, message)
     try:
         body = endpoint.request_type.model_validate(request.body)
-        recipes = services.catalog.recipes(endpoint, services.settings)
-        order = await orders.checked(services, caller, name, endpoint, recipes, body)
+        offer = Offer(name, endpoint, services.catalog.recipes(endpoint, services.settings))
+        prepared = await prepare(services.submission, caller, offer, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
         ) from None
     except Invalid as problem:
         raise problem.within("body") from None
-    return Pricing(cost=order.price / 1000, input_mp=order.input_mp, output_mp=order.output_mp)
+    return Pricing(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
 
 
 @router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query
 
 from serve_app.http.auth import Generator, TaskReader
-from serve_app.http.errors import Invalid
 from serve_app.http.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
 from serve_app.http.services import Deps, Services
+from serve_app.submission.errors import Invalid
 from serve_app.tasks.task import Task
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])

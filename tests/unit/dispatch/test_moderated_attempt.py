@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
+from support.job_records import new_job
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
-from serve_app.dispatch.attempt import MODERATION_REASONS, Flight, Means, OutOfReach, Patience, carry_out
+from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts, Unavailable
+from serve_app.dispatch.run_attempt import MODERATION_REASONS, run_attempt
 from serve_app.moderation.gate import Gate
+from serve_app.tasks.job import JobClip
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
-SPEC: dict[str, Any] = {
-    "prompt": "two knights",
-    "width": 64,
-    "height": 64,
-    "area": 4096,
-    "steps": 3,
-    "seed": 1,
-    "output_format": "png",
-    "references": ["inputs/t/0.png"],
-    "safety_tolerance": 2,
-    "safety_ceilings": {},
-}
 CLIP: dict[str, Any] = {
     "output_format": "mp4",
     "start_video": "inputs/t/1.mp4",
-    "clip": {"seconds": 5, "sound": True, "times": [0.0], "draft": True, "enhance": None},
+    "clip": JobClip(seconds=5, sound=True, times=(0.0,), draft=True),
 }
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
@@ -89,6 +79,11 @@ class Model:
         pass
 
 
+def _record(**changes: Any) -> str:
+    asked = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
+    return new_job(**(asked | changes)).encode()
+
+
 class Scene:
     """One task, with what the moderator thinks of what is in it."""
 
@@ -106,9 +101,11 @@ class Scene:
 
     async def play(self, leaving: bool = False, **changes: Any) -> None:
         gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
-        lease = Lease("t", 1, isolated=False, created=0.0, job=json.dumps(SPEC | changes))
-        means = Means(self.model, Patience(1, 1), gate=gate, objects=self.objects)
-        await carry_out(Flight("lane", lease), means, cast(TaskStore, self.store), lambda: None, lambda: leaving)
+        lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**changes))
+        dependencies = Dependencies(self.model, Timeouts(1, 1), gate=gate, objects=self.objects)
+        await run_attempt(
+            Attempt("lane", lease), dependencies, cast(TaskStore, self.store), lambda: None, lambda: leaving
+        )
 
 
 async def test_what_passes_ends_where_links_lead() -> None:
@@ -177,10 +174,12 @@ async def test_a_preview_that_can_not_be_judged_is_not_shown() -> None:
 async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     scene = Scene({}, fails=lambda what: True)
     gate_waits = Gate(scene._judge, scene._judge, THRESHOLDS, scene.objects, wait_s=60)
-    lease = Lease("t", 1, isolated=False, created=0.0, job=json.dumps(SPEC))
-    means = Means(scene.model, Patience(1, 1), gate=gate_waits)
-    with pytest.raises(OutOfReach):
-        await carry_out(Flight("lane", lease), means, cast(TaskStore, scene.store), lambda: None, lambda: True)
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(scene.model, Timeouts(1, 1), gate=gate_waits)
+    with pytest.raises(Unavailable):
+        await run_attempt(
+            Attempt("lane", lease), dependencies, cast(TaskStore, scene.store), lambda: None, lambda: True
+        )
     assert scene.store.status is None
 
 
@@ -235,7 +234,7 @@ async def test_whatever_a_video_comes_to_its_checkpoint_goes(
 async def test_the_next_attempt_finds_the_checkpoint() -> None:
     scene = Scene({})
     scene.model.breaks = True
-    with pytest.raises(OutOfReach):
+    with pytest.raises(Unavailable):
         await scene.play(**CLIP)
     assert scene.store.status is None
     assert await scene.objects.keys("checkpoints") == ["checkpoints/t.safetensors"]

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from serve_app.requests import REQUESTS, GenerationRequest
 from serve_app.requests.fields import MAX_SEED
+from serve_app.requests.finetuned import finetuned
 from serve_app.requests.plan import ClipPlan, Plan, Recipe
-from serve_app.requests.tuned import tuned
 from serve_app.requests.video import FORMS, ClipRequest, DraftEnhanceRequest, NewClipRequest, VideoRequest
 from serve_app.submission.drafts import Draft
 
@@ -338,9 +338,9 @@ def test_the_schema_is_a_union_by_mode() -> None:
 
 def test_what_the_catalog_asks_of_a_form() -> None:
     assert VideoRequest.highest_tolerance() == 4
-    assert not VideoRequest.tunable
-    assert [form for form in REQUESTS.values() if not form.tunable] == [VideoRequest]
-    assert tuned(REQUESTS["kontext"]).highest_tolerance() == REQUESTS["kontext"].highest_tolerance() == 6
+    assert not VideoRequest.finetunable
+    assert [form for form in REQUESTS.values() if not form.finetunable] == [VideoRequest]
+    assert finetuned(REQUESTS["kontext"]).highest_tolerance() == REQUESTS["kontext"].highest_tolerance() == 6
 
 
 def test_pictures_are_in_no_text() -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.job_records import new_job
 
 from deployments.contract.objects import ObjectStore
-from serve_app.submission.drafts import Draft, DraftProblem, find, task_named
+from serve_app.requests.draft import Draft
+from serve_app.submission.drafts import DraftProblem, find, task_named
+from serve_app.tasks.job import JobClip
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
@@ -21,11 +24,8 @@ RESULT: dict[str, Any] = {
     "seed": 7,
     "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "sound": False},
 }
-JOB: dict[str, Any] = {
-    "references": ["inputs/a/0.png", "inputs/a/1.png"],
-    "start_video": None,
-    "clip": {"draft": True, "times": [0, 2.5]},
-}
+CLIP = JobClip(seconds=6, sound=False, times=(0, 2.5), draft=True)
+JOB = new_job(references=("inputs/a/0.png", "inputs/a/1.png"), clip=CLIP).encode()
 TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
 
 
@@ -103,10 +103,10 @@ async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
     [
         ({"project": "theirs"}, "draft_unknown"),
         ({"project": "theirs", "status": Status.ERROR, "result": None}, "draft_unknown"),
-        ({"endpoint": "gen-2-max", "job": {}}, "not_a_draft"),
+        ({"endpoint": "gen-2-max", "job": ""}, "not_a_draft"),
         ({"endpoint": "gen-4-video"}, "not_a_draft"),
-        ({"job": {"clip": {"draft": False}}}, "not_a_draft"),
-        ({"job": {"clip": None}}, "not_a_draft"),
+        ({"job": new_job(clip=replace(CLIP, draft=False)).encode()}, "not_a_draft"),
+        ({"job": new_job().encode()}, "not_a_draft"),
         ({"status": Status.PENDING, "result": None}, "draft_not_ready"),
         ({"status": Status.GENERATING, "result": None}, "draft_not_ready"),
         ({"status": Status.ERROR, "result": None}, "draft_failed"),

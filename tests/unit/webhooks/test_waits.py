@@ -66,6 +66,6 @@ def test_a_delivery_may_get_older_than_all_its_attempts_take() -> None:
 
 
 def test_the_policy_is_the_one_of_the_settings() -> None:
-    assert WebhookSettings().policy() == Policy()
+    assert Policy.of(WebhookSettings()) == Policy()
     own = WebhookSettings(schedule_s=(1, 2), jitter=0, timeout_s=3, per_receiver=4, trips_after=5, shut_s=6)
-    assert own.policy() == Policy(schedule_s=(1, 2), jitter=0, timeout_s=3, per_receiver=4, trips_after=5, shut_s=6)
+    assert Policy.of(own) == Policy(schedule_s=(1, 2), jitter=0, timeout_s=3, per_receiver=4, trips_after=5, shut_s=6)

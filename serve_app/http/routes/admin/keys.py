@@ -13,10 +13,10 @@ from serve_app.accounts.keys import ApiKey
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.http.auth import AccountReader, KeyMaker
-from serve_app.http.errors import Invalid
 from serve_app.http.routes.admin.scope import project_within
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
+from serve_app.submission.errors import Invalid
 
 router = APIRouter(prefix="/keys")
 

@@ -11,8 +11,8 @@ from serve_app.accounts.callers import Caller
 from serve_app.accounts.credits import MAX_DAYS
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission
-from serve_app.http.errors import Invalid
 from serve_app.http.services import Services
+from serve_app.submission.errors import Invalid
 
 OrganizationId = Annotated[
     str | None, Query(max_length=64, description="Else the key's own; only an operator may name another")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 from serve_app.requests.fields import JSON_REAL, GenerationRequest, NullIsUnset
 
 
-class TunedFields(BaseModel):
+class FinetunedFields(BaseModel):
     finetune_id: Annotated[str, Field(min_length=1, max_length=128)] = Field(
         description="The tuned model, by the id that its upload answered.", examples=["4f0c1d2e9a7b6c5d"]
     )
@@ -18,11 +18,11 @@ class TunedFields(BaseModel):
         default=1.1, description="How strongly it applies: 0 not at all, 1 as it was trained.", examples=[1.1]
     )
 
-    def tuned_model(self) -> tuple[str, float] | None:
+    def finetune(self) -> tuple[str, float] | None:
         return self.finetune_id, self.finetune_strength
 
 
 @cache
-def tuned(base: type[GenerationRequest]) -> type[GenerationRequest]:
+def finetuned(base: type[GenerationRequest]) -> type[GenerationRequest]:
     """The request of a base endpoint with the two fields added."""
-    return create_model(f"Tuned{base.__name__}", __base__=(TunedFields, base))  # type: ignore[call-overload]
+    return create_model(f"Tuned{base.__name__}", __base__=(FinetunedFields, base))  # type: ignore[call-overload]

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+from support.job_records import new_job
+
 from deployments.contract.events import Done, Event, Started
 from deployments.contract.job import GenerationJob, Output
-from serve_app.dispatch.attempt import Flight, Means, Patience, carry_out
+from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts
+from serve_app.dispatch.run_attempt import run_attempt
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
 
-WRITTEN: dict[str, Any] = {
-    "prompt": "x",
-    "width": 64,
-    "height": 80,
-    "area": 5120,
-    "steps": 3,
-    "seed": 2**64 - 1,
-    "price": 1,
-    "output_format": "png",
-    "references": ["inputs/t/0.png"],
-}
+INPUT = "inputs/t/0.png"
+LARGEST_SEED = 2**64 - 1
 
 
 class _Store:
@@ -49,6 +42,10 @@ class _Stream:
         pass
 
 
+def _record(**fields: Any) -> str:
+    return new_job(**{"height": 80, "seed": LARGEST_SEED, "references": (INPUT,), **fields}).encode()
+
+
 async def _job(**fields: Any) -> GenerationJob:
     seen: list[GenerationJob] = []
 
@@ -56,21 +53,23 @@ async def _job(**fields: Any) -> GenerationJob:
         seen.append(job)
         return _Stream()
 
-    lease = Lease("t", 1, isolated=False, created=0.0, job=json.dumps(WRITTEN | fields))
-    await carry_out(Flight("lane", lease), Means(call, Patience(1, 1)), cast(TaskStore, _Store()), lambda: None)
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**fields))
+    await run_attempt(
+        Attempt("lane", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()), lambda: None
+    )
     return seen[0]
 
 
 async def test_what_only_some_families_use_is_none_where_it_is_not_written() -> None:
     job = await _job()
-    assert (job.references, job.seed, job.layout) == (("inputs/t/0.png",), 2**64 - 1, ())
+    assert (job.references, job.seed, job.layout) == ((INPUT,), LARGEST_SEED, ())
     assert (job.guidance, job.guidance_interval, job.mask, job.control, job.canny, job.image_prompt) == (None,) * 6
     assert job.transparent is False
 
 
 async def test_all_that_is_written_reaches_the_model() -> None:
     fields: dict[str, Any] = {"guidance": 2.5, "guidance_interval": 2, "mask": "m", "control": "c", "image_prompt": "i"}
-    job = await _job(**fields, canny=[50, 200], transparent=True)
+    job = await _job(**fields, canny=(50, 200), transparent=True)
     assert {name: getattr(job, name) for name in fields} == fields
     assert (job.canny, job.transparent) == ((50, 200), True)
 
@@ -83,7 +82,7 @@ async def test_only_structured_prompts_have_a_layout() -> None:
 
 
 async def test_a_model_may_have_longer_than_others() -> None:
-    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=json.dumps(WRITTEN))
-    means = Means(lambda job: _Stream(), Patience(1, 1, run_s=1800))
-    await carry_out(Flight("lane", lease), means, cast(TaskStore, store), lambda: None)
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store), lambda: None)
     assert set(store.limits_s) == {1800}

@@ -1,17 +1,18 @@
-"""From what submission wrote down to a job, and from its output to a result."""
+"""From a task's job to what the model gets, and from its output to a result."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 import pytest
+from support.job_records import new_job
 
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob, Output
-from serve_app.dispatch.jobs import checkpoint_of, job_of, result_of
+from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
 from serve_app.requests.video import FORMS
+from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.task import Lease
 
 LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
@@ -20,8 +21,10 @@ LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
 def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs: Any) -> GenerationJob:
     """As it comes from the task store."""
     plan = FORMS[mode].model_validate({"mode": mode, "prompt": "a wave", "seed": 3, **body}).plan(sizes)
-    spec = json.loads(json.dumps({**asdict(plan), "steps": 8, "references": [], **inputs}))
-    return job_of(spec, LEASE, spec["prompt"], "unjudged/")
+    planned = {name: getattr(plan, name) for name in ("prompt", "seed", "output_format", "area", "width", "height")}
+    assert plan.clip is not None
+    job = new_job(**planned, clip=JobClip(**asdict(plan.clip)), **inputs)
+    return generation_job(Job.decode(job.encode()), LEASE, job.prompt, "unjudged/")
 
 
 def test_a_clip_from_text() -> None:
@@ -33,7 +36,7 @@ def test_a_clip_from_text() -> None:
 
 def test_a_clip_from_pictures() -> None:
     body = {"keyframes": [[0, "a"], [2.5, "b"]]}
-    job = _job("i2v", body, [(64, 64)] * 2, references=["inputs/t/0.png", "inputs/t/1.png"])
+    job = _job("i2v", body, [(64, 64)] * 2, references=("inputs/t/0.png", "inputs/t/1.png"))
     assert job.clip is not None
     assert (job.references, job.clip.times) == (("inputs/t/0.png", "inputs/t/1.png"), (0.0, 2.5))
     assert job.clip.start is None
@@ -47,9 +50,8 @@ def test_a_clip_that_goes_on() -> None:
 
 
 def test_all_attempts_share_a_checkpoint() -> None:
-    spec = json.loads(json.dumps({**asdict(FORMS["t2v"].model_validate({"mode": "t2v", "prompt": "x"}).plan([]))}))
-    spec |= {"steps": 1, "references": []}
-    jobs = [job_of(spec, Lease("t", n, False, 0.0, ""), "x", "results/") for n in (1, 2)]
+    job = new_job(output_format="mp4", clip=JobClip(seconds=5, sound=True))
+    jobs = [generation_job(job, Lease("t", n, False, 0.0, ""), "x", "results/") for n in (1, 2)]
     assert len({job.output_prefix for job in jobs}) == 2
     assert {job.clip.checkpoint for job in jobs if job.clip} == {checkpoint_of("t")}
 
@@ -73,8 +75,7 @@ def test_the_prompt_chooses_among_the_ratios_of_videos(
 
 
 def test_a_picture_has_no_clip() -> None:
-    spec = {"prompt": "x", "width": 64, "height": 80, "steps": 1, "seed": 0, "output_format": "png", "references": []}
-    job = job_of(spec, LEASE, "x", "results/")
+    job = generation_job(new_job(height=80), LEASE, "x", "results/")
     assert job.clip is None
     assert "draft" not in result_of(job, Output("k", "image/png", 64, 80, 1), 0.0)
 

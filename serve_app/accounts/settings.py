@@ -1,0 +1,36 @@
+"""What a new organization has, and whose tokens are accepted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from serve_app.accounts.bearer import Issuer
+from serve_app.section import Section
+
+
+class IssuerSettings(Section):
+    issuer: str
+    jwks_url: Annotated[str, Field(pattern="^https?://")]
+    audience: str
+    organization: str = "default"
+    project_claim: str = "project"
+    role_claim: str = "role"
+    skew_s: float = Field(default=30.0, ge=0, le=600)
+
+
+class AccountSettings(Section):
+    first_credits: float = Field(default=100_000.0, ge=0)
+    issuers: list[IssuerSettings] = []
+
+    @field_validator("issuers")
+    @classmethod
+    def _one_of_each(cls, issuers: list[IssuerSettings]) -> list[IssuerSettings]:
+        names = [each.issuer for each in issuers]
+        if len(set(names)) < len(names):
+            raise ValueError("each issuer may be named once")
+        return issuers
+
+    def trusted(self) -> list[Issuer]:
+        return [Issuer(**issuer.model_dump()) for issuer in self.issuers]

@@ -1,0 +1,232 @@
+"""The way of one attempt, from lease to outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from obstore.exceptions import BaseError
+from redis.exceptions import RedisError
+
+from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Tolerance
+from serve_app.dispatch.attempt import (
+    Attempt,
+    Broke,
+    Dependencies,
+    NotStarted,
+    Stale,
+    Timeouts,
+    Unavailable,
+    WorkerLost,
+)
+from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
+from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
+from serve_app.tasks.job import Job
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+logger = logging.getLogger(__name__)
+
+MODERATION_REASONS = "Moderation Reasons"
+UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
+_PROGRESS_EVERY_S = 0.2
+
+
+async def run_attempt(
+    attempt: Attempt,
+    dependencies: Dependencies,
+    store: TaskStore,
+    on_change: Callable[[], None],
+    draining: Callable[[], bool] = lambda: False,
+) -> None:
+    """Decides what is open, lets the model work, publishes what came of it.
+
+    `on_change` is called whenever room for further tasks may have come; nothing new is begun while `draining`.
+    Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
+    raises; then nothing was published, and the caller gives the task back.
+    """
+    job = Job.decode(attempt.lease.job)
+    writer = _Writer(attempt, store, dependencies.timeouts.run_s)
+    try:
+        if not await _is_refused(job, writer, dependencies.gate, draining):
+            generation = await _decided(job, writer, dependencies, on_change)
+            if draining():
+                raise NotStarted
+            attempt.stream = dependencies.call(generation)
+            await _follow(job, generation, writer, dependencies, on_change, draining)
+    except Unjudged:
+        await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
+    except Leaving:
+        raise Unavailable("the moderator") from None
+    if dependencies.objects is not None and job.clip is not None:
+        await _forget_checkpoint(dependencies.objects, attempt.lease.id)
+
+
+async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
+    """What can't be deleted now is found later: see Maintenance."""
+    try:
+        await objects.delete([checkpoint_of(task_id)])
+    except (BaseError, OSError) as problem:
+        logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
+
+
+def _tolerance(job: Job) -> Tolerance:
+    return Tolerance(job.safety_tolerance, job.safety_ceilings)
+
+
+async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]) -> bool:
+    """Whether the request was too much for the moderator, and the task has ended with that."""
+    if gate is None:
+        return False
+    single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
+    reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
+    if reasons:
+        await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
+    return bool(reasons)
+
+
+async def _decided(
+    job: Job, writer: _Writer, dependencies: Dependencies, on_rewriting: Callable[[], None]
+) -> GenerationJob:
+    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
+    attempt, prompt = writer.attempt, job.prompt
+    rewrite = dependencies.rewrite if job.rewrite else None
+    if rewrite is not None or job.width is None:
+        await writer.advance(Status.REASONING)
+    if rewrite is not None:
+        attempt.rewriting = True
+        on_rewriting()
+        prompt = await _rewritten(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
+        attempt.rewriting = False
+    return generation_job(job, attempt.lease, prompt, RESULTS if dependencies.gate is None else UNJUDGED)
+
+
+async def _rewritten(rewrite: Callable[[str, int], Awaitable[str]], prompt: str, seed: int, timeout_s: float) -> str:
+    """The prompt enriched, or as it is when that fails or takes too long: no task is worth less for it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await rewrite(prompt, seed)
+    except Exception as problem:
+        logger.warning("a prompt was left as it is, since rewriting it failed: %s", type(problem).__name__)
+        return prompt
+
+
+async def _follow(
+    job: Job,
+    generation: GenerationJob,
+    writer: _Writer,
+    dependencies: Dependencies,
+    on_change: Callable[[], None],
+    draining: Callable[[], bool],
+) -> None:
+    """Passes on what the model tells, to its outcome."""
+    attempt, gate = writer.attempt, dependencies.gate
+    async for event in _events(attempt, dependencies.timeouts):
+        match event:
+            case Started():
+                attempt.started = True
+                attempt.work_began = time.time()
+                on_change()
+                await writer.advance(Status.GENERATING, progress=0.0)
+            case Progress(fraction):
+                await writer.note(progress=fraction)
+            case Preview(key, step, steps):
+                if gate is not None:
+                    key = await gate.preview(key, _tolerance(job))
+                if key is not None:
+                    await writer.note(preview={"key": key, "step": step, "steps": steps})
+            case Done(output):
+                await _publish_result(job, generation, output, writer, gate, draining)
+                return
+            case Failed(reason):
+                await writer.publish(Status.ERROR, details={"error": reason})
+                return
+            case Interrupted(reason, blame):
+                raise Broke(reason) if blame else Unavailable(reason)
+            case Alive():
+                pass
+    raise WorkerLost("the stream ended without an outcome")
+
+
+async def _events(attempt: Attempt, timeouts: Timeouts) -> AsyncIterator[Event]:
+    """The stream's events, with an end to waiting."""
+    assert attempt.stream is not None
+    events = attempt.stream.__aiter__()
+    while True:
+        try:
+            limit = timeouts.stall_s if attempt.started else timeouts.start_s
+            yield await asyncio.wait_for(anext(events), limit)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise (WorkerLost("the stream stalled") if attempt.started else NotStarted) from None
+
+
+async def _publish_result(
+    job: Job,
+    generation: GenerationJob,
+    output: Output,
+    writer: _Writer,
+    gate: Gate | None,
+    draining: Callable[[], bool],
+) -> None:
+    """Publishes the result, if it may be shown."""
+    result = result_of(generation, output, writer.attempt.work_began)
+    if gate is not None:
+        reasons = await gate.output(output.key, _tolerance(job), draining)
+        if reasons:
+            await gate.discard(*filter(None, (output.key, output.draft)))
+            await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
+            return
+        result["key"] = await gate.release(output.key)
+        if draft := result.get("draft"):
+            draft["key"] = await gate.release(draft["key"])
+    await writer.publish(Status.READY, result=result)
+
+
+class _Writer:
+    """An attempt's writes to the store, each fenced by its number."""
+
+    def __init__(self, attempt: Attempt, store: TaskStore, run_s: float | None) -> None:
+        self.attempt = attempt
+        self._store = store
+        self._run_s = run_s
+        self._noted = 0.0
+
+    async def advance(self, status: Status, **fields: Any) -> None:
+        """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
+        attempt = self.attempt
+        try:
+            current = await self._store.advance(attempt.lane, *attempt.key, status, run_s=self._run_s, **fields)
+        except RedisError as problem:
+            logger.warning("could not note progress of %s: %s", attempt.lease.id, type(problem).__name__)
+            return
+        if not current:
+            raise Stale
+
+    async def note(self, **fields: Any) -> None:
+        """As `advance`, at most five times a second."""
+        now = time.monotonic()
+        if now - self._noted >= _PROGRESS_EVERY_S or "preview" in fields:
+            self._noted = now
+            await self.advance(Status.GENERATING, **fields)
+
+    async def publish(self, status: Status, **outcome: Any) -> None:
+        """Insists until the store took the outcome or refused it. Raises Stale when refused."""
+        attempt = self.attempt
+        attempt.completing = True
+        while True:
+            try:
+                published = await self._store.complete(attempt.lane, *attempt.key, status, **outcome)
+                break
+            except RedisError as problem:
+                logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
+                await asyncio.sleep(0.5)
+        if not published:
+            raise Stale

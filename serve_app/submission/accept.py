@@ -1,0 +1,150 @@
+"""From a request to an accepted task.
+
+Check, price, store the inputs, then one atomic step in Redis. Whatever refuses the request leaves nothing behind;
+whatever kills this process before that step leaves at most inputs, which are swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from serve_app.accounts.callers import Caller
+from serve_app.config.catalog import Endpoint
+from serve_app.media.url_guard import receiver_of
+from serve_app.requests import GenerationRequest
+from serve_app.submission.dependencies import Dependencies
+from serve_app.submission.offer import Offer
+from serve_app.submission.prepare import Input, Prepared, prepare
+from serve_app.tasks.job import Job, JobClip
+from serve_app.tasks.limits import Refused
+from serve_app.tasks.task import Accepted, NewTask, Webhook
+
+
+async def accept(
+    dependencies: Dependencies,
+    caller: Caller,
+    offer: Offer,
+    body: GenerationRequest,
+    *,
+    base: str,
+    idempotency_key: str = "",
+) -> Accepted:
+    """The accepted task, or the reply to an earlier request with the same key.
+
+    `base` is the service's own address as the client reached it. Raises Invalid or FinetuneUnusable (errors.py), a kind
+    of Refused (tasks/limits.py), or redis.RedisError; then there is no task and nothing is held.
+    """
+    # In a thread: the body may be hundreds of megabytes of pictures.
+    body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
+    if idempotency_key:
+        earlier = await dependencies.tasks.submitted(caller.project.id, idempotency_key, body_hash)
+        if earlier is not None:
+            return Accepted(earlier, created=False)
+    prepared = await prepare(dependencies, caller, offer, body)
+
+    task_id = str(uuid.uuid4())
+    keys = [f"inputs/{task_id}/{n}.{each.extension}" for n, (_, each) in enumerate(prepared.inputs)]
+    task = NewTask(
+        id=task_id,
+        project=caller.project.id,
+        organization=caller.organization,
+        lane=prepared.recipe.model,
+        endpoint=offer.name,
+        job=_job(prepared, keys).encode(),
+        work=prepared.plan.work,
+        weight=caller.project.weight,
+        reply=json.dumps(_reply(task_id, base, offer.endpoint, body, prepared)),
+        price=prepared.price,
+        key_id=caller.id,
+        user=body.user or "",
+        webhook=_webhook(dependencies, body, base),
+        idempotency_key=idempotency_key,
+        body_hash=body_hash,
+    )
+    try:
+        await _store(dependencies, task_id, keys, prepared.inputs)
+        accepted = await dependencies.tasks.submit(task)
+    except Refused:
+        await _discard(dependencies, task_id, keys)
+        raise
+    if not accepted.created:
+        await _discard(dependencies, task_id, keys)
+    return accepted
+
+
+def _job(prepared: Prepared, keys: Sequence[str]) -> Job:
+    """The plan as it is, the keys of what was sent, and what the plan does not know."""
+    plan, draft = prepared.plan, prepared.draft
+    roles = [role for role, _ in prepared.inputs]
+    references = tuple(key for key, role in zip(keys, roles, strict=True) if role == "references")
+    single = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
+    assert plan.steps is not None, "a completed plan"
+    return Job(
+        prompt=plan.prompt,
+        seed=plan.seed,
+        steps=plan.steps,
+        output_format=plan.output_format,
+        area=plan.area,
+        width=plan.width,
+        height=plan.height,
+        guidance=plan.guidance,
+        guidance_interval=plan.guidance_interval,
+        canny=plan.canny,
+        transparent=plan.transparent,
+        rewrite=plan.rewrite,
+        structured=plan.structured,
+        clip=JobClip(**asdict(plan.clip)) if plan.clip else None,
+        references=draft.references if draft else references,
+        mask=single.get("mask"),
+        control=single.get("control"),
+        image_prompt=single.get("image_prompt"),
+        start_video=draft.start if draft else single.get("start_video"),
+        adapter=prepared.adapter,
+        safety_tolerance=prepared.tolerance.level,
+        safety_ceilings=prepared.tolerance.ceilings,
+    )
+
+
+def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, prepared: Prepared) -> dict[str, Any]:
+    reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
+    quoted = endpoint.quotes_price
+    reply["cost"] = prepared.price / 1000 if quoted else None
+    reply["input_mp"] = prepared.input_mp if quoted else None
+    reply["output_mp"] = prepared.output_mp if quoted else None
+    if body.webhook_url:
+        reply |= {"status": "Pending", "webhook_url": body.webhook_url}
+    return reply
+
+
+def _webhook(dependencies: Dependencies, body: GenerationRequest, base: str) -> Webhook | None:
+    if not body.webhook_url:
+        return None
+    secret = dependencies.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
+    return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
+
+
+def _body_hash(name: str, body: GenerationRequest) -> str:
+    """Equal for requests that mean the same: order of keys and fields left at their default don't matter."""
+    meant = body.model_dump(mode="json", exclude_unset=True)
+    if body.webhook_secret is not None:
+        meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
+    return hashlib.sha256(f"{name}\n{json.dumps(meant, sort_keys=True)}".encode()).hexdigest()
+
+
+async def _store(dependencies: Dependencies, task_id: str, keys: Sequence[str], inputs: Sequence[Input]) -> None:
+    if inputs:
+        await dependencies.tasks.reserve(task_id)
+        for key, (_, each) in zip(keys, inputs, strict=True):
+            await dependencies.objects.put(key, each.data, each.content_type)
+
+
+async def _discard(dependencies: Dependencies, task_id: str, keys: Sequence[str]) -> None:
+    if keys:
+        await dependencies.objects.delete_prefix(f"inputs/{task_id}")
+        await dependencies.tasks.sweep([task_id], limit=0)

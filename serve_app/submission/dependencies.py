@@ -1,0 +1,25 @@
+"""What accepting a request takes, whoever brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deployments.contract.objects import ObjectStore
+from serve_app.media.url_guard import UrlGuard
+from serve_app.tasks.store import TaskStore
+
+FindWeights: TypeAlias = Callable[[str, str, str], Awaitable[str | None]]
+"""By a finetune's id, its project and the model it is for: the object that holds its weights, if it may be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    tasks: TaskStore
+    objects: ObjectStore
+    guard: UrlGuard
+    """In front of every address that a request names."""
+    find_weights: FindWeights
+    seal: Callable[[str], str]
+    """Encrypts a webhook's secret, as it is stored."""

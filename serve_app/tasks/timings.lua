@@ -1,0 +1,14 @@
+-- How long tasks took, as histograms that tasks/timings.py names: in front of every script that ends a wait.
+local BUCKETS_MS = { 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000, 3600000 }
+
+local function observe(name, ms)
+  local bucket = 'more'
+  for _, bound in ipairs(BUCKETS_MS) do
+    if ms <= bound then
+      bucket = bound
+      break
+    end
+  end
+  redis.call('HINCRBY', TIMINGS, name .. ':' .. bucket, 1)
+  redis.call('HINCRBY', TIMINGS, name .. ':sum', ms)
+end
