@@ -12,7 +12,7 @@ from serve_app.cli.client import ServiceError
 from serve_app.cli.options import DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
-from serve_app.webhooks.outbox import Attempt, Delivery, Outbox
+from serve_app.webhooks.outbox import DeliveryAttempt, Delivery, Outbox
 from serve_app.webhooks.sealing import new_key
 
 app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
@@ -89,5 +89,5 @@ def _row(delivery: Delivery) -> tuple[str, ...]:
     )
 
 
-def _answer(attempt: Attempt) -> str:
+def _answer(attempt: DeliveryAttempt) -> str:
     return attempt.error if attempt.status is None else f"HTTP {attempt.status}"

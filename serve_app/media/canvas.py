@@ -9,12 +9,12 @@ import numpy as np
 from PIL import Image
 
 from serve_app.media.geometry import Size
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.media.masks import mask_of
 from serve_app.media.storing import stored
 
 
-def laid_out(image: InputImage, canvas: Size, left: int, top: int) -> tuple[InputImage, InputImage]:
+def laid_out(image: InputPicture, canvas: Size, left: int, top: int) -> tuple[InputPicture, InputPicture]:
     """The canvas as RGB, and the mask of what is to be painted on it: all that the picture leaves open.
 
     `left` and `top` say where the picture's top left corner lies, which may be outside; some of the picture must be

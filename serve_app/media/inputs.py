@@ -28,7 +28,7 @@ _ORIENTATION_TAG: Final = 0x0112
 _UPRIGHT: Final = 1
 
 
-class BadImage(ValueError):
+class BadPicture(ValueError):
     """Not a picture the service takes. The message tells the client what was wrong and what would be accepted."""
 
 
@@ -41,9 +41,9 @@ class InputLimits:
     max_redirects: int = 3
     timeout_s: float = 10.0
 
-    def refuse(self, problem: str) -> BadImage:
+    def refuse(self, problem: str) -> BadPicture:
         """The error for `problem`, with what would be accepted instead."""
-        return BadImage(
+        return BadPicture(
             f"{problem}; expected a JPEG, PNG or WebP picture as base64, a data: URI or an http(s) URL, "
             f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
         )
@@ -53,7 +53,7 @@ DEFAULT_LIMITS: Final = InputLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class InputImage:
+class InputPicture:
     """A picture that decodes in full; `width` and `height` are pixels of the upright picture."""
 
     data: bytes = field(repr=False)
@@ -64,18 +64,18 @@ class InputImage:
     has_alpha: bool
 
 
-async def load_image(value: str, guard: UrlGuard, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
-    """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadImage."""
+async def load_picture(value: str, guard: UrlGuard, limits: InputLimits = DEFAULT_LIMITS) -> InputPicture:
+    """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadPicture."""
     value = value.strip()
     if is_url(value):
         return await asyncio.to_thread(read_image, await fetch(value, guard, limits), limits)
     return await asyncio.to_thread(decode_image, value, limits)
 
 
-def decode_image(value: str, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
+def decode_image(value: str, limits: InputLimits = DEFAULT_LIMITS) -> InputPicture:
     """The picture in base64 (either alphabet, with or without padding and line breaks) or a `data:` URI.
 
-    Raises BadImage.
+    Raises BadPicture.
     """
     return read_image(decode_base64(value, limits), limits)
 
@@ -84,8 +84,8 @@ MAX_NARROWNESS: Final = 64
 """Longest side over shortest. Models enlarge a picture to whole tokens, which a thin line would multiply."""
 
 
-def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
-    """The picture in the bytes of a file. Raises BadImage."""
+def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputPicture:
+    """The picture in the bytes of a file. Raises BadPicture."""
     if len(data) > limits.max_bytes:
         raise limits.refuse("the file is too large")
     try:
@@ -97,7 +97,7 @@ def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
                 raise limits.refuse(f"the picture is too narrow ({image.width}x{image.height} pixels)")
             image.load()
             return _checked(image, data)
-    except BadImage:
+    except BadPicture:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise limits.refuse("the picture is too large") from None
@@ -106,13 +106,13 @@ def read_image(data: bytes, limits: InputLimits = DEFAULT_LIMITS) -> InputImage:
         raise limits.refuse("not a picture, or a damaged one") from error
 
 
-def _checked(image: Image.Image, data: bytes) -> InputImage:
+def _checked(image: Image.Image, data: bytes) -> InputPicture:
     extension = _TYPES[image.format or ""]
     single = getattr(image, "n_frames", 1) == 1
     normal = _normalised(_upright(image))
     if normal is not image or not single:
         data, extension = _as_png(normal, keep_profile=normal.mode == image.mode), "png"
-    return InputImage(
+    return InputPicture(
         data=data,
         content_type=f"image/{extension}",
         extension=extension,

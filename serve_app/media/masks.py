@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.media.storing import stored
 
 Area: TypeAlias = npt.NDArray[np.bool_]
@@ -20,12 +20,12 @@ WHITE_FROM: Final = 128
 """The darkest of 0 to 255 that counts as white where a mask must be one or the other."""
 
 
-def grey_mask(image: InputImage) -> InputImage:
+def grey_mask(image: InputPicture) -> InputPicture:
     """A picture that was sent as a mask. What is transparent in it counts as black."""
     return stored(_grey(image))
 
 
-def alpha_mask(image: InputImage) -> InputImage | None:
+def alpha_mask(image: InputPicture) -> InputPicture | None:
     """The mask in a picture's alpha channel, by which what is transparent is painted anew; None if nothing is."""
     if not image.has_alpha:
         return None
@@ -34,7 +34,7 @@ def alpha_mask(image: InputImage) -> InputImage | None:
     return stored(mask) if mask.getbbox() else None
 
 
-def white_area(image: InputImage) -> Area:
+def white_area(image: InputPicture) -> Area:
     """Where a picture that was sent as a mask is white rather than black. What is transparent in it counts as black."""
     return np.asarray(_grey(image)) >= WHITE_FROM
 
@@ -48,11 +48,11 @@ def grown(area: Area, pixels: int) -> Area:
     return cv2.dilate(area.view(np.uint8), disc).view(np.bool_)
 
 
-def mask_of(area: Area) -> InputImage:
+def mask_of(area: Area) -> InputPicture:
     return stored(Image.fromarray(area.view(np.uint8) * np.uint8(255)))
 
 
-def _grey(image: InputImage) -> Image.Image:
+def _grey(image: InputPicture) -> Image.Image:
     with Image.open(io.BytesIO(image.data)) as picture:
         if picture.mode == "RGBA":
             black = Image.new("RGBA", picture.size, "black")

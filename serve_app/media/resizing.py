@@ -7,11 +7,11 @@ import io
 from PIL import Image
 
 from serve_app.media.geometry import scale_to
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.media.storing import stored
 
 
-def scaled(image: InputImage, area: int) -> InputImage:
+def scaled(image: InputPicture, area: int) -> InputPicture:
     """The picture at about `area` pixels in the same ratio: a JPEG as JPEG, any other as PNG."""
     with Image.open(io.BytesIO(image.data)) as picture:
         # Pillow's Lanczos averages where it shrinks, and weighs colours by their opacity.

@@ -82,12 +82,12 @@ def read_video(data: bytes, limits: VideoLimits = DEFAULT_LIMITS) -> InputVideo:
         file = Path(folder, "video.mp4")
         file.write_bytes(data)
         try:
-            footage = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
+            probed = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
         except FootageError as error:
             raise limits.refuse(str(error)) from None
-    if footage.seconds > limits.max_seconds:
+    if probed.seconds > limits.max_seconds:
         raise limits.refuse("the video is too long")
-    sides = (footage.width, footage.height)
+    sides = (probed.width, probed.height)
     if min(sides) < limits.min_side or max(sides) > limits.max_side:
-        raise limits.refuse(f"the video has {footage.width}x{footage.height} pixels")
-    return InputVideo(data, footage.width, footage.height)
+        raise limits.refuse(f"the video has {probed.width}x{probed.height} pixels")
+    return InputVideo(data, probed.width, probed.height)

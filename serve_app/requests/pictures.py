@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, LiteralString, NamedTuple, TypeAlias
 
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
 """What a picture is to the model, named as in GenerationJob. Only `references` may be several."""
@@ -20,7 +20,7 @@ class SentPicture(NamedTuple):
 
 class Picture(NamedTuple):
     role: Role
-    image: InputImage
+    image: InputPicture
 
 
 class PictureProblem(ValueError):
@@ -32,7 +32,7 @@ class PictureProblem(ValueError):
         self.kind = kind
 
 
-def check_mask_size(mask: InputImage, image: InputImage) -> None:
+def check_mask_size(mask: InputPicture, image: InputPicture) -> None:
     """Raises PictureProblem when they differ in size."""
     if (mask.width, mask.height) != (image.width, image.height):
         sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"

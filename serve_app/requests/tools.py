@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from serve_app.media.geometry import MEGAPIXEL, fit
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, PictureFormat
 from serve_app.requests.pictures import PictureProblem
 from serve_app.requests.plan import Plan
@@ -49,7 +49,7 @@ class ToolRequest(TolerantRequest):
         )
 
 
-def check_pixels(field: str, image: InputImage) -> None:
+def check_pixels(field: str, image: InputPicture) -> None:
     """Raises PictureProblem at `field` for a picture of more than `MAX_PIXELS`."""
     if image.width * image.height > MAX_PIXELS:
         raise PictureProblem(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.media.resizing import scaled
 from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Text
 from serve_app.requests.pictures import Picture, Role
@@ -77,5 +77,5 @@ class TryOnV2Request(TryOnRequest):
         return pictures
 
 
-def _bounded(image: InputImage) -> InputImage:
+def _bounded(image: InputPicture) -> InputPicture:
     return scaled(image, SCALED) if image.width * image.height > MAX_UNSCALED else image

@@ -10,7 +10,7 @@ from deployments.contract.job import Adapter
 from deployments.contract.thresholds import Tolerance, lowest
 from serve_app.accounts.callers import Caller
 from serve_app.media.geometry import megapixels
-from serve_app.media.inputs import BadImage, InputImage, load_image
+from serve_app.media.inputs import BadPicture, InputPicture, load_picture
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 from serve_app.media.videos import BadVideo, InputVideo, load_video
 from serve_app.requests import GenerationRequest
@@ -24,7 +24,7 @@ from serve_app.submission.drafts import DraftProblem
 from serve_app.submission.errors import FinetuneUnusable, Invalid
 from serve_app.submission.offer import Offer
 
-Input: TypeAlias = tuple[str, InputImage | InputVideo]
+Input: TypeAlias = tuple[str, InputPicture | InputVideo]
 """What it is to the model, named as in the job, and the thing itself."""
 
 
@@ -125,10 +125,10 @@ async def _load_video(guard: UrlGuard, body: GenerationRequest) -> list[Input]:
 async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Picture]:
     """All input pictures. The first bad one is named."""
     sent = body.image_inputs()
-    loaded = await asyncio.gather(*(load_image(each.value, guard) for each in sent), return_exceptions=True)
+    loaded = await asyncio.gather(*(load_picture(each.value, guard) for each in sent), return_exceptions=True)
     pictures: list[Picture] = []
     for each, image in zip(sent, loaded, strict=True):
-        if isinstance(image, BadImage):
+        if isinstance(image, BadPicture):
             raise Invalid(["body", *each.loc], str(image), "image_invalid")
         if isinstance(image, BaseException):
             raise image

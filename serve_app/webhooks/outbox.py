@@ -65,7 +65,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DeliveryAttempt:
     at: float
     """Epoch seconds."""
     status: int | None = None
@@ -86,7 +86,7 @@ class Delivery:
     created: float
     next: float | None
     finished: float | None
-    log: tuple[Attempt, ...] = ()
+    log: tuple[DeliveryAttempt, ...] = ()
 
 
 class Outbox:
@@ -114,8 +114,8 @@ class Outbox:
             _ms(policy.max_age_s),
             policy.most_attempts,
             policy.trips_after,
-            _entry(Attempt(time.time(), error="the sender was lost on the way")),
-            _entry(Attempt(time.time(), error="the receiver was never back")),
+            _entry(DeliveryAttempt(time.time(), error="the sender was lost on the way")),
+            _entry(DeliveryAttempt(time.time(), error="the receiver was never back")),
         )
         return [Claim(task_id, int(number), int(attempt)) for task_id, number, attempt in rows]
 
@@ -125,7 +125,13 @@ class Outbox:
             await self._run("prolong", _ms(self.policy.claim_s), *flat)
 
     async def record(
-        self, claim: Claim, attempt: Attempt, outcome: Outcome, *, wait_s: float = 0.0, unwell: bool | None = False
+        self,
+        claim: Claim,
+        attempt: DeliveryAttempt,
+        outcome: Outcome,
+        *,
+        wait_s: float = 0.0,
+        unwell: bool | None = False,
     ) -> bool:
         """Notes how it went. False for a claim that ran out meanwhile: then nothing is noted.
 
@@ -196,11 +202,11 @@ def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | N
         created=seconds("created") or 0.0,
         next=seconds("next"),
         finished=seconds("finished"),
-        log=tuple(Attempt(**json.loads(entry)) for entry in log),
+        log=tuple(DeliveryAttempt(**json.loads(entry)) for entry in log),
     )
 
 
-def _entry(attempt: Attempt) -> str:
+def _entry(attempt: DeliveryAttempt) -> str:
     return json.dumps(asdict(attempt))
 
 

@@ -23,7 +23,7 @@ from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.webhooks import signing
-from serve_app.webhooks.outbox import Attempt, Claim, Outbox
+from serve_app.webhooks.outbox import DeliveryAttempt, Claim, Outbox
 from serve_app.webhooks.post import Answer, post
 from serve_app.webhooks.sealing import Sealer, Unreadable
 
@@ -114,15 +114,15 @@ class Sender:
     async def _attempt(self, claim: Claim) -> None:
         task = await self._tasks.get(claim.id)
         if task is None or task.webhook is None:
-            await self._outbox.record(claim, Attempt(time.time(), error=_GONE), "failed", unwell=None)
+            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
             return
         at = datetime.now(UTC)
         try:
             answer = await self._call(task, at)
         except Unreadable:
-            await self._outbox.record(claim, Attempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
+            await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
             return
-        attempt = Attempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
+        attempt = DeliveryAttempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
         wait = self._outbox.policy.wait_s(claim.attempt, answer.retry_after_s, self._random)
         if answer.delivered:
             await self._outbox.record(claim, attempt, "delivered")
