@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 import redis
-from local_service import LocalService
 from redis.asyncio import Redis
+from support.local_service import LocalService
 
 from chaos import verdict
 from chaos.clients import Clients, connected

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, serving
-from running_service import Client, Service, StartService, Worker, running
+from support.client import Client
+from support.http_service import Service, StartService, running
+from support.website import PUBLIC_HOST, Website, serving
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
@@ -80,6 +82,6 @@ def operator(service: Service) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def web() -> Iterator[PictureWeb]:
-    with serving() as web:
+def web() -> Iterator[Website]:
+    with serving(PUBLIC_HOST) as web:
         yield web

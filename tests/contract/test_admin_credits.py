@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import Client, Service, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.pictures import picture
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from running_service import ENDPOINT, Client, Service, problems, refusal
+from support.client import ENDPOINT, Client, problems, refusal
+from support.http_service import Service
 
 from serve_app.accounts.roles import Role
 

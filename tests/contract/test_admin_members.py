@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from running_service import Client, Service, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
 
 PATH = "/v1/admin/members"
 ROLES = ["administrator", "developer", "billing_manager", "viewer"]

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from running_service import Client, Service, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 from serve_app.tasks.task import Status

@@ -14,8 +14,9 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from picture_web import PictureWeb
-from running_service import ENDPOINT, Client, Service, refusal, running
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service, running
+from support.website import Website
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
@@ -46,7 +47,7 @@ NO_KEY_SETS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def trusting(
-    web: PictureWeb, redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory
+    web: Website, redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """A service that trusts an issuer which publishes its keys, one which can't be reached, and careless ones."""
     form: Any = jwt.get_algorithm_by_name("ES256")

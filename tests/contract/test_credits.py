@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, refusal
+from support.client import Client, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from running_service import Client
+from support.client import Client
 
 from serve_app.cli.openapi import openapi
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems, refusal
+from support.client import ENDPOINT, HOOK, Client, problems, refusal
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
 
 from serve_app.config.settings import ServiceSettings, TaskSettings
 from serve_app.local.embedded_redis import EmbeddedRedis

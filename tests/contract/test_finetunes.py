@@ -8,7 +8,9 @@ import httpx2
 import pytest
 import safetensors.torch
 import torch
-from running_service import LANE, Client, Service
+from support.client import Client
+from support.http_service import Service
+from support.worker import LANE
 
 from serve_app.finetunes.registry import FinetuneRegistry
 

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, StartService, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 

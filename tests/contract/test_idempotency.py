@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+from support.client import ENDPOINT, HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -129,7 +132,7 @@ def test_without_a_key_each_is_its_own(client: Client) -> None:
     assert client.accepted() != client.accepted()
 
 
-def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: PictureWeb, key: str) -> None:
+def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: Website, key: str) -> None:
     url = web.put(f"/{key}", picture())
     first = submit(client, key, images=[url])
     del web.pages[f"/{key}"]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from image_endpoints import ENDPOINTS, GEN_2, MASK, MINIMAL, PHOTO
-from picture_web import encoded, picture
-from running_service import HOOK, Client, Service, Worker, problems
+from support.client import HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
 LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from image_endpoints import MASK, MINIMAL, PHOTO, PICTURE_FIELDS, cut_out
-from picture_web import PictureWeb, encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
 MB = 2**20
@@ -76,7 +79,7 @@ def test_a_byte_over_twenty_megabytes(client: Client, endpoint: str, field: str)
 
 @pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
 def test_what_is_sent_reaches_the_model_in_its_place(
-    client: Client, worker: Worker, web: PictureWeb, endpoint: str, field: str
+    client: Client, worker: Worker, web: Website, endpoint: str, field: str
 ) -> None:
     url = web.put(f"/{endpoint}/{field}", picture(96, 64, form="WEBP"))
     job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: url}))
@@ -209,7 +212,7 @@ def test_fill_takes_input_image_for_image(client: Client, worker: Worker) -> Non
 # Control pictures.
 
 
-def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worker, web: Website) -> None:
     unused = web.put("/unused", picture())
     edges = encoded(picture(80, 70))
     looked_for = worker.job(client.ordered(CANNY, prompt="x", control_image=PHOTO))

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
-from picture_web import encoded, picture
-from running_service import HOOK, Client, Service, StartService, Worker
+from support.client import HOOK, Client
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings, Settings

@@ -7,9 +7,12 @@ import io
 from collections.abc import Callable
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 
 MB = 2**20
 
@@ -51,19 +54,19 @@ def test_base64_in_every_spelling(client: Client, worker: Worker, form: str, wri
     assert stored(worker, task_id) == [data], "bytes that are fine are kept as they are"
 
 
-def test_a_url_is_fetched(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_a_url_is_fetched(client: Client, worker: Worker, web: Website) -> None:
     data = picture(form="WEBP")
     task_id = client.accepted(images=[web.put("/cat", data)])
     assert stored(worker, task_id) == [data]
 
 
-def test_a_redirect_is_followed(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_a_redirect_is_followed(client: Client, worker: Worker, web: Website) -> None:
     web.put("/there.png", picture(100, 50))
-    task_id = client.accepted(images=[web.put("/here.png", status=302, Location="/there.png")])
+    task_id = client.accepted(images=[web.put("/here.png", status=302, location="/there.png")])
     assert [size_of(data) for data in stored(worker, task_id)] == [(100, 50)]
 
 
-def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: Website) -> None:
     sizes = [(64 + n, 64) for n in range(10)]
     files = [picture(*size) for size in sizes]
     images = [web.put(f"/order/{n}", data) if n % 2 else encoded(data) for n, data in enumerate(files)]
@@ -133,14 +136,14 @@ def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, servi
 
 
 @pytest.mark.parametrize("body", [padded(20 * MB + 1), b"<html>", b""], ids=["too-large", "html", "empty"])
-def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: PictureWeb, body: bytes) -> None:
+def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: Website, body: bytes) -> None:
     with service.unchanged():
         response = client.submit(images=[web.put("/bad", body)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
 @pytest.mark.parametrize("status", [204, 401, 404, 500])
-def test_a_url_that_fails_is_refused(client: Client, service: Service, web: PictureWeb, status: int) -> None:
+def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Website, status: int) -> None:
     with service.unchanged():
         response = client.submit(images=[web.put("/fails", status=status)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
@@ -149,7 +152,7 @@ def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Pict
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "unknown.test"])
 def test_a_url_to_the_inside_is_refused_and_not_called(
-    client: Client, service: Service, web: PictureWeb, host: str
+    client: Client, service: Service, web: Website, host: str
 ) -> None:
     web.put("/inside.png", picture())
     asked = len(web.asked)
@@ -160,22 +163,22 @@ def test_a_url_to_the_inside_is_refused_and_not_called(
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/secret", "http://10.0.0.1/", "file:///etc/passwd"])
-def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: PictureWeb, target: str) -> None:
+def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: Website, target: str) -> None:
     web.put("/secret", picture())
     asked = len(web.asked)
     with service.unchanged():
-        url = web.put("/away", status=302, Location=target.format(port=web.port))
+        url = web.put("/away", status=302, location=target.format(port=web.port))
         assert problems(client.submit(images=[url])) == [(["body", "images", "0"], "image_invalid")]
     assert web.asked[asked:] == ["/away"]
 
 
-def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web: PictureWeb) -> None:
+def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web: Website) -> None:
     with service.unchanged():
-        response = client.submit(images=[web.put("/circle", status=307, Location="/circle")])
+        response = client.submit(images=[web.put("/circle", status=307, location="/circle")])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: PictureWeb) -> None:
+def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: Website) -> None:
     response = client.submit(images=[web.url("/x", "me:hunter2@pictures.test")])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
     assert "hunter2" not in response.text

@@ -13,7 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 from redis import Redis as RawRedis
-from running_service import Client, Service, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
 
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role

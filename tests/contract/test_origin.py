@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import pytest
-from picture_web import picture
-from running_service import Service, StartService
+from support.http_service import Service, StartService
+from support.pictures import picture
 
 from serve_app.config.settings import ServiceSettings
 

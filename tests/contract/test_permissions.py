@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from running_service import ENDPOINT, Client, Service, refusal
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service
 
 from serve_app.accounts.roles import Role
 

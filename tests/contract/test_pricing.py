@@ -7,8 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 from image_endpoints import MASK, PHOTO
-from picture_web import PictureWeb, encoded, picture
-from running_service import ENDPOINT, Client, Service, Worker, problems, refusal
+from support.client import ENDPOINT, Client, problems, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ON_1, TRY_ON_2
 
 SMALL, LARGE = encoded(picture(512, 512)), encoded(picture(1600, 1200))
@@ -105,7 +108,7 @@ def test_tuned_models_have_their_price(client: Client, worker: Worker) -> None:
     assert price["cost"] == client.order("gen-3-image-klein-finetuned", **body).json()["cost"]
 
 
-def test_pictures_by_address_count_as_well(client: Client, web: PictureWeb) -> None:
+def test_pictures_by_address_count_as_well(client: Client, web: Website) -> None:
     by_address = priced(
         client, "gen-3-image-klein", {"prompt": "x", "images": [web.put("/pricing", picture(512, 512))]}
     )

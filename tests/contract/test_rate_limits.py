@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, StartService, refusal
+from support.client import Client, refusal
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
 
 from serve_app.config.settings import TaskSettings
 

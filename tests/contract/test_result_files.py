@@ -8,8 +8,10 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import Client, Service, Worker
+from support.client import Client
+from support.http_service import Service
+from support.pictures import picture
+from support.worker import Worker
 
 from serve_app.media.links import LinkSigner
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from running_service import Client, Service, StartService, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service, StartService
+from support.worker import Worker
 from tool_endpoints import MINIMAL, TOOLS
 
 from deployments.contract.moderation import CATEGORIES

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, refusal
+from support.client import Client, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 from serve_app.accounts.windows import day_number
 from serve_app.tasks.task import Status

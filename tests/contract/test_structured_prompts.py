@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 BOX = [10, 20, 300, 400]
 MADE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}

@@ -6,8 +6,10 @@ import uuid
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+from support.client import ENDPOINT, HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import picture
-from running_service import Client, Worker, problems
+from support.client import Client, problems
+from support.pictures import picture
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import ENDPOINT, Client, Service, Worker, refusal
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service
+from support.pictures import picture
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from running_service import Client, Service, Worker
-from tool_endpoints import MINIMAL, OUTPAINTING, PHOTO, coloured, large, pixels, refused, sent, stored
+from support.client import Client
+from support.http_service import Service
+from support.pictures import sent
+from support.worker import Worker
+from tool_endpoints import MINIMAL, OUTPAINTING, PHOTO, coloured, large, pixels, refused, stored
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from running_service import HOOK, Client, Service, Worker, problems
+from support.client import HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import sent
+from support.worker import Worker
 from tool_endpoints import (
     DEBLUR,
     ERASE,
@@ -19,7 +22,6 @@ from tool_endpoints import (
     TRY_ONS,
     coloured,
     mask,
-    sent,
 )
 
 MAX_SEED = 2**64 - 1

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from picture_web import encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker
-from tool_endpoints import ERASE, PHOTO, PHOTO_FILE, SPOT, large, mask, pixels, refused, sent, stored, stored_file
+from support.client import Client
+from support.http_service import Service
+from support.pictures import encoded, picture, sent
+from support.worker import Worker
+from tool_endpoints import ERASE, PHOTO, PHOTO_FILE, SPOT, large, mask, pixels, refused, stored, stored_file
 
 MEGAPIXEL = 2**20
 MAX_AREA = 16_822_272

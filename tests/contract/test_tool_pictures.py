@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import Client, Service, Worker
+from support.client import Client
+from support.http_service import Service
+from support.pictures import encoded, file_of, picture, sent
+from support.website import Website
+from support.worker import Worker
 from tool_endpoints import (
     DEBLUR,
     ERASE,
@@ -21,11 +24,9 @@ from tool_endpoints import (
     TRY_ON_2,
     TRY_ONS,
     coloured,
-    file_of,
     large,
     mask,
     refused,
-    sent,
     stored,
     stored_file,
 )
@@ -47,7 +48,7 @@ AS_THEY_ARE: dict[str, list[bytes]] = {
 @pytest.mark.parametrize("way", ["base64", "data", "url"])
 @pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
 def test_every_way_leads_to_the_same(
-    client: Client, worker: Worker, web: PictureWeb, tool: str, field: str, way: str
+    client: Client, worker: Worker, web: Website, tool: str, field: str, way: str
 ) -> None:
     file = SPOT_FILE if field == "mask" else PHOTO_FILE
     value = {

@@ -7,8 +7,10 @@ import uuid
 from typing import Any
 
 import pytest
-from picture_web import picture
-from running_service import HOOK, Client, Service, StartService, Worker, problems, refusal
+from support.client import HOOK, Client, problems, refusal
+from support.http_service import Service, StartService
+from support.pictures import picture
+from support.worker import Worker
 from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS, TRY_ON_1, TRY_ON_2
 
 from serve_app.config.settings import ServiceSettings

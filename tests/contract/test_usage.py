@@ -9,8 +9,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from picture_web import picture
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import picture
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 from serve_app.tasks.task import Status

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from running_service import Client, Service, StartService
+from support.client import Client
+from support.http_service import Service, StartService
 from video_requests import FILE, PICTURE, VIDEO, drafted, minimal, problem
 
 from serve_app.config.settings import TaskSettings

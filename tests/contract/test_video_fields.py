@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 from video_requests import MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal, problem
 
 
@@ -101,7 +104,7 @@ def test_a_start_that_is_no_video(client: Client, service: Service, video: str) 
     assert (loc, kind) == (["start_video"], "video_invalid")
 
 
-def test_a_start_that_leads_inside(client: Client, service: Service, web: PictureWeb) -> None:
+def test_a_start_that_leads_inside(client: Client, service: Service, web: Website) -> None:
     for url in ("http://127.0.0.1/start.mp4", web.url("/nowhere.mp4")):
         loc, kind, _ = problem(client, service, mode="v2v", prompt="x", start_video=url)
         assert (loc, kind) == (["start_video"], "video_invalid")

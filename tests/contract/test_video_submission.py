@@ -9,8 +9,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import HOOK, Client, Service, Worker, problems, refusal
+from support.client import HOOK, Client, problems, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.website import Website
+from support.worker import Worker
 from video_requests import FILE, MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal
 
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
@@ -142,7 +145,7 @@ def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worke
     assert (job["width"], job["height"]) == (960, 960), "that of the first"
 
 
-def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: Website) -> None:
     for sent in (encoded(clip()), f"data:video/mp4;base64,{encoded(clip())}", web.put("/start.mp4", clip())):
         job = worker.job(client.ordered(VIDEO, **minimal("v2v") | {"start_video": sent}))
         assert re.fullmatch(r"inputs/[0-9a-f-]{36}/0\.mp4", job["start_video"])

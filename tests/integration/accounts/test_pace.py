@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from priced_tasks import contents, priced_task
 from redis.asyncio import Redis
+from support.books import contents, priced_task
 
 from serve_app.redis_store.scripts import PRELUDE
 from serve_app.tasks.limits import InsufficientCredits, Limits, TooFast

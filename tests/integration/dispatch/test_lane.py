@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
-from simulated_model import SimulatedModel
+from support.simulated_model import SimulatedModel
+from support.tasks import LANE, new_task
 
 from serve_app.accounts.credits import Credits
 from serve_app.config.models import ModelSettings
@@ -20,9 +20,8 @@ from serve_app.dispatch.attempt import Means, Patience
 from serve_app.dispatch.lane import Lane
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import NewTask, Status, Task
+from serve_app.tasks.task import Status, Task
 
-LANE = "lane"
 PRICE = 900
 PATIENCE_S = 20
 
@@ -66,9 +65,9 @@ class Scene:
                 "references": [],
                 "rewrite": rewrite,
             }
-            task_id = str(uuid.uuid4())
-            await self.store.submit(NewTask(task_id, "p", LANE, "gen-test", json.dumps(job), 1.0, "{}", price=PRICE))
-            ids.append(task_id)
+            task = new_task(job=json.dumps(job), price=PRICE)
+            await self.store.submit(task)
+            ids.append(task.id)
         for lane in self.lanes:
             lane.wake.set()
         return ids

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_service import LocalService
+from support.local_service import LocalService
 
 from serve_app.cli.client import Client
 

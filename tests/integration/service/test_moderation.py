@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from local_service import LocalService
 from PIL import Image
+from support.local_service import LocalService
+from support.pictures import sent
 
 from deployments.moderation.known_pictures import fingerprint
 from serve_app.cli.client import Client
@@ -34,12 +33,6 @@ def forbidden() -> npt.NDArray[np.uint8]:
         colour = tuple(int(level) for level in random.integers(0, 256, 3))
         cv2.rectangle(picture, tuple(map(int, corners[0])), tuple(map(int, corners[1])), colour, -1)
     return picture
-
-
-def as_base64(pixels: npt.NDArray[np.uint8]) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +94,7 @@ def test_the_tolerance_decides(client: Client) -> None:
 
 
 def test_a_picture_that_is_sent_is_judged_too(client: Client) -> None:
-    task = ended(client, "gen-3-image-klein", **CIRCLE | {"images": [as_base64(forbidden())]})
+    task = ended(client, "gen-3-image-klein", **CIRCLE | {"images": [sent(Image.fromarray(forbidden()))]})
     assert task["status"] == "Request Moderated"
     assert task["details"] == {"Moderation Reasons": ["violence"]}
 
@@ -112,7 +105,7 @@ def test_a_result_that_is_refused_is_nowhere(client: Client, moderated: LocalSer
     mask = np.zeros(covered.shape[:2], np.uint8)
     mask[COVERED] = 255
     before = client.credits()
-    body = {"image": as_base64(covered), "mask": as_base64(mask), "dilate_pixels": 0}
+    body = {"image": sent(Image.fromarray(covered)), "mask": sent(Image.fromarray(mask)), "dilate_pixels": 0}
     task = ended(client, "gen-tools/erase-v1", **body)
     assert task["status"] == "Content Moderated"
     assert task["details"] == {"Moderation Reasons": ["violence"]}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_service import LocalService
+from support.local_service import LocalService
 from work_under_way import assert_each_ready_once, events, submit_all, wait_until_under_way
 
 

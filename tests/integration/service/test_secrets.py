@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from local_service import LocalService
+from support.local_service import LocalService
 
 from serve_app.cli.client import Client
 

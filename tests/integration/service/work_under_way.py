@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import httpx2
-from local_service import LocalService
+from support.local_service import LocalService
 
 from serve_app.cli.client import Client
 
