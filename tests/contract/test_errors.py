@@ -171,7 +171,7 @@ def test_without_a_key_bodies_are_small(service: Service, key: str | None, frami
 
 @pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
 def test_with_a_wrong_key_large_bodies_are_not_read(service: Service, framing: str) -> None:
-    response = converse(service, head("gen_nobody", framing))
+    response = converse(service, head("gen_nobody", framing, "Connection: close"))
     assert refusal(response, 403) == "Not authenticated - Invalid Authentication"
 
 

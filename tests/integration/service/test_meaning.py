@@ -17,6 +17,8 @@ from training.world.judge import Verdict, judge
 from training.world.lessons import Mask
 from training.world.scene import Background, Scene, Thing
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
+
 ENDPOINT = "gen-3-image-klein"
 SQUARE = (8, 8)
 """Tokens of the canvas that a square picture is drawn on."""

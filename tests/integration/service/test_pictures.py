@@ -17,6 +17,8 @@ from support.pictures import sent
 
 from serve_app.cli.client import Client
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
+
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]
 

@@ -18,7 +18,7 @@ from video_inspection import decoded, heard, inspect
 
 from serve_app.cli.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
