@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import promises
 from support.client import Client
 from support.http_service import Service, StartService, running
 from support.website import PUBLIC_HOST, Website, serving
@@ -18,6 +19,20 @@ from serve_app.config.models import ModelSettings
 from serve_app.config.settings import TaskSettings
 
 MANY = 1_000_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--promises", action="store_true", help="list the sentences of the interface that are checked")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--promises"):
+        config.option.collectonly = True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--promises"):
+        print(*promises.listed(session.items), sep="\n")
 
 
 @pytest.fixture(scope="session")

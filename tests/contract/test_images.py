@@ -11,6 +11,7 @@ from PIL import Image
 from support.client import Client, problems
 from support.http_service import Service
 from support.pictures import encoded, picture
+from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
@@ -34,6 +35,7 @@ def padded(size: int) -> bytes:
     return data + bytes(size - len(data))
 
 
+@promise("Decided: submission", "base64, `data:` URI, or http(s) URL, on every endpoint.")
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
 @pytest.mark.parametrize(
     "written",
@@ -54,6 +56,7 @@ def test_base64_in_every_spelling(client: Client, worker: Worker, form: str, wri
     assert stored(worker, task_id) == [data], "bytes that are fine are kept as they are"
 
 
+@promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
 def test_a_url_is_fetched(client: Client, worker: Worker, web: Website) -> None:
     data = picture(form="WEBP")
     task_id = client.accepted(images=[web.put("/cat", data)])
@@ -66,6 +69,7 @@ def test_a_redirect_is_followed(client: Client, worker: Worker, web: Website) ->
     assert [size_of(data) for data in stored(worker, task_id)] == [(100, 50)]
 
 
+@promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
 def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: Website) -> None:
     sizes = [(64 + n, 64) for n in range(10)]
     files = [picture(*size) for size in sizes]
@@ -73,6 +77,7 @@ def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: W
     assert [size_of(data) for data in stored(worker, client.accepted(images=images))] == sizes
 
 
+@promise("Decided: submission", "EXIF orientation applied")
 def test_the_camera_orientation_is_applied(client: Client, worker: Worker) -> None:
     task_id = client.accepted(images=[encoded(picture(120, 80, "JPEG", orientation=6))])
     assert [size_of(data) for data in stored(worker, task_id)] == [(80, 120)]
@@ -88,6 +93,7 @@ def test_transparent_grey_palette_and_deep_pictures(client: Client, worker: Work
         assert (image.mode == "RGBA") == mode.endswith("A")
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 @pytest.mark.parametrize(
     "image",
     [
@@ -118,15 +124,18 @@ def test_what_is_no_good_picture_is_refused_by_its_place(client: Client, service
     assert "JPEG, PNG or WebP" in entry["msg"], "what would be accepted is told"
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 def test_the_first_bad_picture_is_named(client: Client) -> None:
     response = client.submit(images=[encoded(picture()), "bad!", "worse!"])
     assert problems(response) == [(["body", "images", "1"], "image_invalid")]
 
 
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 def test_twenty_megapixels_are_taken(client: Client) -> None:
     client.accepted(images=[encoded(picture(5120, 4096, mode="L"))])
 
 
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, service: Service) -> None:
     client.accepted(images=[encoded(padded(20 * MB))])
     with service.unchanged():
@@ -135,6 +144,7 @@ def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, servi
         ]
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 @pytest.mark.parametrize("body", [padded(20 * MB + 1), b"<html>", b""], ids=["too-large", "html", "empty"])
 def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: Website, body: bytes) -> None:
     with service.unchanged():
@@ -150,6 +160,7 @@ def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Webs
     assert f"HTTP status {status}" in response.json()["detail"][0]["msg"]
 
 
+@promise("Decided: webhooks", "`webhook_url` and image URLs go through one guard")
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "unknown.test"])
 def test_a_url_to_the_inside_is_refused_and_not_called(
     client: Client, service: Service, web: Website, host: str
@@ -162,6 +173,11 @@ def test_a_url_to_the_inside_is_refused_and_not_called(
     assert len(web.asked) == asked
 
 
+@promise(
+    "Decided: webhooks",
+    "the resolved address must be public (private, loopback, link-local, metadata ranges refused, also after "
+    "redirects and against DNS rebinding: connect to the address that was checked)",
+)
 @pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/secret", "http://10.0.0.1/", "file:///etc/passwd"])
 def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: Website, target: str) -> None:
     web.put("/secret", picture())
@@ -178,6 +194,7 @@ def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web:
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
+@promise("Decided: webhooks", "http(s) only, no credentials in the URL")
 def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: Website) -> None:
     response = client.submit(images=[web.url("/x", "me:hunter2@pictures.test")])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]

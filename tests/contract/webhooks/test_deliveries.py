@@ -8,6 +8,7 @@ import pytest
 from support.client import HOOK, HOOK_HOST, Client, problems, refusal
 from support.delivering import Hook, deliveries, ended, replay, send
 from support.http_service import Service
+from support.promises import promise
 from support.worker import Worker
 
 from serve_app.accounts.roles import Role
@@ -24,6 +25,7 @@ def test_nothing_is_due_before_the_end(client: Client, worker: Worker) -> None:
     assert deliveries(client, task_id) == not_due
 
 
+@promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")
 def test_it_waits_from_the_end_on(client: Client, worker: Worker) -> None:
     task_id = ended(client, worker, HOOK)
     told = deliveries(client, task_id)
@@ -37,6 +39,7 @@ def test_it_waits_from_the_end_on(client: Client, worker: Worker) -> None:
     }
 
 
+@promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
 def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
     hook.status, hook.answer = 200, "danke schön".encode()
     task_id = ended(client, worker, hook.url())
@@ -49,6 +52,7 @@ def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Ser
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}
 
 
+@promise("Decided: webhooks", "2xx within 15 s is success; anything else (3xx too) is retried")
 def test_a_refusal_is_told_and_the_next_try_too(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
     hook.status, hook.answer = 404, b"x" * 5000
     task_id = ended(client, worker, hook.url())
@@ -76,6 +80,11 @@ def test_a_receiver_that_is_not_there_has_no_status(
     assert (attempt["status"], attempt["error"], attempt["response"]) == (None, "could not connect", None)
 
 
+@promise(
+    "Events",
+    "The service sends a webhook notification to `webhook_url` (when supplied in the submission) when a task "
+    "has a result.",
+)
 def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook: Hook) -> None:
     task_id = client.accepted(webhook_url=hook.url())
     assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
@@ -86,6 +95,7 @@ def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook:
 
 
 # Sending again.
+@promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
 def test_what_was_delivered_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
     task_id = ended(client, worker, hook.url())
     send(service)

@@ -14,6 +14,7 @@ from support.client import Client
 from support.delivering import Hook, replay, send
 from support.http_service import Service
 from support.pictures import picture
+from support.promises import promise
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
@@ -30,6 +31,10 @@ def polled_around(service: Service, client: Client, task_id: str) -> list[bytes]
     return [before, client.poll(task_id).content]
 
 
+@promise(
+    "Events",
+    "The webhook payload is identical in shape to the polling response. The status value for success is `Ready`.",
+)
 @pytest.mark.parametrize("statuses", ["full", "basic"])
 def test_the_webhook_of_a_picture_is_what_polling_answers(
     client: Client, worker: Worker, service: Service, hook: Hook, statuses: str
@@ -55,6 +60,7 @@ OUTCOMES: dict[str, tuple[Status, dict[str, Any]]] = {
 }
 
 
+@promise("Events", "The webhook payload is identical in shape to the polling response.")
 @pytest.mark.parametrize(("status", "details"), OUTCOMES.values(), ids=OUTCOMES)
 def test_the_webhook_of_any_other_end_is_what_polling_answers(
     client: Client, worker: Worker, service: Service, hook: Hook, status: Status, details: dict[str, Any]
