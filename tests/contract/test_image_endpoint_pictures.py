@@ -125,6 +125,7 @@ PECULIAR = {
 )
 def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, endpoint: str, field: str, kind: str) -> None:
     job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: PECULIAR[kind]}))
+    assert keys(job)
     for key in keys(job):
         image = stored(worker, key)
         assert image.size == (96, 64)

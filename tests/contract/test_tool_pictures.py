@@ -97,8 +97,9 @@ def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, tool: 
         image = image.convert("I").point(lambda value: value * 257).convert("I;16")
     value = sent(image, "JPEG" if mode == "CMYK" else "PNG")
     job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
-    for key in (*job["references"], job["mask"]):
-        assert key is None or stored(worker, key).mode in ("L", "RGB", "RGBA")
+    assert job["references"]
+    for key in filter(None, (*job["references"], job["mask"])):
+        assert stored(worker, key).mode in ("L", "RGB", "RGBA")
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from redis.asyncio import Redis
-
 from serve_app.accounts.credits import Balance, Credits, Usage
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.windows import Window
@@ -23,11 +21,6 @@ FUNDS = 10_000
 def priced_task(price: int, **changes: Any) -> NewTask:
     """A task of the organization `acme` that costs so many milli-credits."""
     return new_task(**{"organization": ORGANIZATION, "price": price} | changes)
-
-
-async def contents(redis: Redis, prefix: str) -> dict[str, Any]:
-    """Everything under the prefix, as it is stored."""
-    return {name: await redis.dump(name) async for name in redis.scan_iter(f"{prefix}*", count=1000)}
 
 
 async def assert_books_balance(credits: Credits, organization: str = ORGANIZATION) -> Balance:

@@ -14,6 +14,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
 from serve_app.webhooks.outbox import Attempt, Claim, Delivery, Outbox
 from serve_app.webhooks.policy import Policy
+from support.redis_contents import values
 from support.tasks import ALL, LANE, new_task
 
 BASE = "http://service.test"
@@ -72,25 +73,8 @@ async def members(redis: Redis, key: str) -> list[str]:
 
 async def everything(store: TaskStore) -> dict[str, Any]:
     """All that is kept below the prefix, but for what is forgotten by itself."""
-    found = [str(key) async for key in store.redis.scan_iter(f"{store.prefix}*", count=1000)]
-    keys = [key for key in found if not key.startswith(f"{store.prefix}rate:")]
-    kinds = store.redis.pipeline(transaction=False)
-    for key in keys:
-        kinds.type(key)
-    values = store.redis.pipeline(transaction=False)
-    for key, kind in zip(keys, await kinds.execute(), strict=True):
-        match kind:
-            case "zset":
-                values.zrange(key, 0, -1, withscores=True)
-            case "hash":
-                values.hgetall(key)
-            case "list":
-                values.lrange(key, 0, -1)
-            case "set":
-                values.smembers(key)
-            case _:
-                values.get(key)
-    return dict(zip(keys, await values.execute(), strict=True))
+    kept = await values(store.redis, store.prefix)
+    return {key: value for key, value in kept.items() if not key.startswith(f"{store.prefix}rate:")}
 
 
 async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:

@@ -48,7 +48,7 @@ def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Ser
     (attempt,) = told.pop("attempts")
     assert told == {"id": task_id, "receiver": receiver_of(hook.url()), "state": "delivered", "next": None}
     assert attempt.pop("at") > 1_700_000_000
-    assert attempt.pop("took_s") >= 0
+    assert 0 <= attempt.pop("took_s") < 60
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}
 
 

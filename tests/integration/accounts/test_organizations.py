@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
-from support.books import contents
+from support.redis_contents import contents
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.callers import Caller, Callers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from support.books import contents, priced_task
+from support.books import priced_task
+from support.redis_contents import contents
 
 from serve_app.redis_store.scripts import PRELUDE
 from serve_app.tasks.limits import InsufficientCredits, Limits, TooFast

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from support.books import contents
+from support.redis_contents import contents
 
 from serve_app.accounts import projects as module
 from serve_app.accounts.audit import AuditLog

@@ -11,7 +11,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
 from support.simulated_model import SimulatedModel
-from support.tasks import LANE, new_task
+from support.tasks import LANE, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.config.models import ModelSettings
@@ -73,9 +73,7 @@ class Scene:
         return ids
 
     async def task(self, task_id: str) -> Task:
-        task = await self.store.get(task_id)
-        assert task is not None
-        return task
+        return await stored(self.store, task_id)
 
     async def ended(self, ids: list[str]) -> list[Task]:
         """The tasks once all have ended."""
@@ -247,9 +245,13 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> 
 
 
 async def test_two_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> None:
-    scene.dispatcher()
-    scene.dispatcher()
+    scene.model.admitting.clear()
+    for _ in range(2):
+        scene.dispatcher(headroom=4)
     ids = await scene.submit(200)
+    # One dispatcher alone would have its headroom waiting, and no more.
+    await scene.until(lambda: len(scene.model.waiting) == 8)
+    scene.model.admitting.set()
     tasks = await scene.ended(ids)
     assert {task.status for task in tasks} == {Status.READY}
     assert set(scene.model.finished.values()) == {1}

@@ -54,13 +54,23 @@ async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redi
     assert slow.details == {"error": "The task was not done before its deadline"}
 
 
+class Reaped(TaskStore):
+    """Counts how often it was looked for leases that ran out."""
+
+    looks = 0
+
+    async def reap(self, lane: str, limit: int = 200) -> int:
+        self.looks += 1
+        return await super().reap(lane, limit)
+
+
 @pytest.mark.slow
 async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twice(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path / "redis")
     server.start()
     redis = connection.connect(server.url)
     try:
-        store = TaskStore(redis, limits=Limits(lease_s=2))
+        store = Reaped(redis, limits=Limits(lease_s=2))
         await store.submit(new_task(id="t"))
         (lease,) = await store.lease(LANE, "d", 1, 10)
 
@@ -74,9 +84,11 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
         async with running(asyncio.create_task(upkeep.reap()), beat):
             assert server.pid is not None
             os.kill(server.pid, signal.SIGSTOP)
-            await asyncio.sleep(3)  # the hang itself: longer than the lease
+            await asyncio.sleep(2.5)  # the hang itself: longer than the lease
             os.kill(server.pid, signal.SIGCONT)
-            await asyncio.sleep(3)  # long enough for the reaper to be at work again
+            async with asyncio.timeout(20):
+                while not store.looks:
+                    await asyncio.sleep(0.02)
         assert await store.complete(LANE, "t", 1, Status.READY, result={})
         assert "reaped" not in await store.counts(LANE)
     finally:

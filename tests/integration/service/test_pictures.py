@@ -90,7 +90,8 @@ def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, clien
     for task_id in ids:
         assert client.poll(task_id)["details"] == {"error": "Cancelled by the client"}
     # Whatever comes next finds the engine free of them.
-    assert client.wait(client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})["id"])
+    following = client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})
+    assert client.wait(following["id"])["status"] == "Ready"
     for task_id in ids:
         assert not list((service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*"))
 

@@ -6,16 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.books import (
-    FUNDS,
-    assert_books_balance,
-    completed,
-    contents,
-    limit,
-    priced_task,
-    spent,
-    submitted,
-)
+from support.books import FUNDS, assert_books_balance, completed, limit, priced_task, spent, submitted
+from support.redis_contents import contents
 
 from serve_app.accounts.credits import Balance, Credits
 from serve_app.accounts.projects import ProjectStore

@@ -7,13 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 from redis.asyncio import Redis
-from support.books import (
-    FUNDS,
-    assert_books_balance,
-    completed,
-    contents,
-    submitted,
-)
+from support.books import FUNDS, assert_books_balance, completed, submitted
+from support.redis_contents import contents
 
 from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
 from serve_app.accounts.windows import day_number

@@ -153,6 +153,7 @@ async def test_a_return_to_a_window_that_is_forgotten_is_no_debt_of_it(store: Ta
 async def test_windows_are_kept_until_some_time_after_their_end(store: TaskStore, credits: Credits) -> None:
     await submitted(store, 900)
     names = await counted(store)
+    assert {name.partition(":")[0] for name in names} == set(WINDOWS)
     ends = {window.window: midnight(window.until).timestamp() for window in await credits.spending("p")}
     for name in names:
         expires = await store.redis.expiretime(f"{store.prefix}spent:p:{name}")
