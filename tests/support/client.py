@@ -14,6 +14,9 @@ HOOK_HOST = "hooks.test"
 """Resolves to a public address, which nothing here ever connects to."""
 HOOK = f"https://{HOOK_HOST}/done"
 
+_TLS = httpx2.create_ssl_context()
+"""One for all clients: each of its own would read all root certificates, though none ever uses TLS."""
+
 
 class Client(httpx2.Client):
     """An HTTP client of the service that holds a key."""
@@ -26,7 +29,13 @@ class Client(httpx2.Client):
         headers: Mapping[str, str] | None = None,
         organization: str = DEFAULT_ORGANIZATION,
     ) -> None:
-        super().__init__(base_url=base_url, headers={"x-key": secret, **(headers or {})}, timeout=60, trust_env=False)
+        super().__init__(
+            base_url=base_url,
+            headers={"x-key": secret, **(headers or {})},
+            timeout=60,
+            trust_env=False,
+            verify=_TLS,
+        )
         self.project = project
         self.organization = organization
         self.secret = secret

@@ -59,7 +59,7 @@ class Reaped(TaskStore):
 
     looks = 0
 
-    async def reap(self, lane: str, limit: int = 200) -> int:
+    async def reap(self, lane: str, limit: int = 100) -> int:
         self.looks += 1
         return await super().reap(lane, limit)
 
