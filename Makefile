@@ -5,10 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test check chaos bench openapi clean
+.PHONY: help run test test-fast promises check chaos bench openapi clean
 
 help:  ## Show this help
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,9 +23,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
-test: $(VENV)/.dev  ## Install and run all tests
+test: test-fast  ## Install and run all tests: within ten minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration tests/chaos
+
+test-fast: $(VENV)/.dev  ## Those that start no whole service: within three minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract
-	$(BIN)/python -m pytest tests/integration tests/chaos
+
+promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
+	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/contract
 
 check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/ruff check .

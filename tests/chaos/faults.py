@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import psutil
 import redis
-from local_service import LocalService
+from support.local_service import LocalService
 
 Fault: TypeAlias = Callable[[LocalService], Awaitable[None]]
 

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 import redis
-from local_service import LocalService
 from redis.asyncio import Redis
+from support.local_service import LocalService
 
 from chaos import verdict
 from chaos.clients import Clients, connected
@@ -38,11 +38,11 @@ _SETTINGS: Final[dict[str, Any]] = {
         "shut_s": 1,
         "most_shut_s": 4,
     },
-}
-_MODELS: Final[dict[str, dict[str, Any]]] = {
-    "flux3-klein": {"checkpoint": "simulated/100ms"},
-    # Real pictures: loaded from the start, since loading takes longer than a short run.
-    "flux2-pro": {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
+    "models": {
+        "flux3-klein": {"checkpoint": "simulated/100ms"},
+        # Real pictures: loaded from the start, since loading takes longer than a short run.
+        "flux2-pro": {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
+    },
 }
 
 
@@ -70,7 +70,7 @@ class Outcome:
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
     """`say` hears how it goes. Raises only for what keeps the run itself from happening."""
     began = time.monotonic()
-    service = LocalService(folder, repository, models=_models(repository), **_SETTINGS)
+    service = LocalService(folder, repository, **_SETTINGS)
     journal = Journal()
     try:
         say("starting the service")
@@ -152,11 +152,3 @@ async def _quiet(store: Redis) -> None:
         if not busy:
             return
         await asyncio.sleep(0.5)
-
-
-def _models(repository: Path) -> dict[str, Any]:
-    """Those of the local profile, changed for the run."""
-    import yaml
-
-    models = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
-    return models | {name: models[name] | changes for name, changes in _MODELS.items()}

@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any, Final, cast
 
 import httpx2
-from local_service import LocalService
 from PIL import Image
 from redis.asyncio import Redis
+from support.local_service import LocalService
 
 from chaos.clients import TERMINAL
 from chaos.journal import Journal

@@ -8,14 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, serving
-from running_service import Client, Service, StartService, Worker, running
+from support import promises
+from support.client import Client
+from support.http_service import Service, StartService, running
+from support.website import PUBLIC_HOST, Website, serving
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import TaskSettings
 
 MANY = 1_000_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--promises", action="store_true", help="list the sentences of the interface that are checked")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--promises"):
+        config.option.collectonly = True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--promises"):
+        print(*promises.listed(session.items), sep="\n")
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +97,6 @@ def operator(service: Service) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="session")
-def web() -> Iterator[PictureWeb]:
-    with serving() as web:
+def web() -> Iterator[Website]:
+    with serving(PUBLIC_HOST) as web:
         yield web

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
-from picture_web import encoded, picture
 from PIL import Image
+from support.pictures import encoded, picture, sent
 
 PHOTO = encoded(picture(96, 64))
 MASK = encoded(picture(96, 64, mode="L"))
@@ -42,6 +41,4 @@ def cut_out(opaque: tuple[int, int, int, int] | None, size: tuple[int, int] = (9
     image = Image.new("RGBA", size, (200, 10, 10, 255 if opaque is None else 0))
     if opaque is not None:
         image.paste((200, 10, 10, 255), opaque)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return encoded(buffer.getvalue())
+    return sent(image)

@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import Client, Service, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -154,6 +157,7 @@ def test_credits_are_taken_back_as_far_as_there_are_any(
     assert balance(administrator) == pytest.approx({"credits": 0, "held": COST, "spent": 0, "granted": COST})
 
 
+@promise("Decided: money, accounts", '`GET /v1/credits` → `{"credits": n}`.')
 def test_what_is_left_is_told_in_full(operator: Client, organization: str) -> None:
     grant(operator, organization, id="much", credits=1_234_467.125)
     response = grant(operator, organization, id="back", credits=-1e9)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from running_service import ENDPOINT, Client, Service, problems, refusal
+from support.client import ENDPOINT, Client, problems, refusal
+from support.http_service import Service
+from support.promises import promise
 
 from serve_app.accounts.roles import Role
 
@@ -36,6 +38,7 @@ def developer(service: Service, organization: str) -> Iterator[Client]:
         yield client
 
 
+@promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
 def test_a_new_key_is_shown_once_and_works(developer: Client) -> None:
     key = made(developer, name="laptop")
     secret = key.pop("key")
@@ -51,6 +54,7 @@ def test_a_new_key_is_shown_once_and_works(developer: Client) -> None:
     assert status_with(developer, secret) == 200
 
 
+@promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
 def test_no_list_and_no_log_tells_a_secret(administrator: Client) -> None:
     secret = made(administrator)["key"]
     for path in (PATH, "/v1/admin/audit", f"/v1/admin/projects/{administrator.project}"):
@@ -59,6 +63,7 @@ def test_no_list_and_no_log_tells_a_secret(administrator: Client) -> None:
         assert secret[10:] not in text
 
 
+@promise("Authentication", "Keys are scoped to a project.")
 def test_the_list_is_of_one_project_with_the_oldest_first(administrator: Client, developer: Client) -> None:
     names = ["first", "second", "third"]
     for name in names:
@@ -81,6 +86,7 @@ def test_a_key_that_will_expire_works_until_then(developer: Client) -> None:
     assert status_with(developer, key["key"]) == 200
 
 
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
 @pytest.mark.parametrize("path", ["/v1/tasks", "/v1/credits", PATH])
 def test_an_expired_key_is_no_key(developer: Client, service: Service, path: str) -> None:
     expired = service.worker.new_key(developer.project, organization=developer.organization, expires=time.time() - 1)
@@ -148,6 +154,7 @@ def test_nobody_hands_out_or_takes_away_more_than_they_have(
                 assert refusal(client.delete(f"{PATH}/{key.id}"), 403).startswith("Not allowed")
 
 
+@promise("Decided: money, accounts", "Developer (keys of own project, submit)")
 def test_a_developer_keeps_to_the_own_project(developer: Client, administrator: Client, service: Service) -> None:
     key = made(administrator, role="developer")
     with service.unchanged():
@@ -157,6 +164,7 @@ def test_a_developer_keeps_to_the_own_project(developer: Client, administrator: 
     assert status_with(developer, key["key"]) == 200
 
 
+@promise("Decided: money, accounts", "Administrator (everything)")
 def test_an_administrator_works_in_every_project_of_the_organization(administrator: Client, developer: Client) -> None:
     key = made(administrator, project=developer.project)
     assert key["project"] == developer.project
@@ -165,6 +173,7 @@ def test_an_administrator_works_in_every_project_of_the_organization(administrat
     assert key["id"] not in listed(developer)
 
 
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
 def test_a_revoked_key_is_no_key(developer: Client) -> None:
     key = made(developer)
     response = developer.delete(f"{PATH}/{key['id']}")

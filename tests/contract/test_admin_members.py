@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 import pytest
-from running_service import Client, Service, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.promises import promise
 
 PATH = "/v1/admin/members"
 ROLES = ["administrator", "developer", "billing_manager", "viewer"]
@@ -20,6 +22,7 @@ def test_an_organization_begins_without_members(administrator: Client) -> None:
     assert administrator.get(PATH).json() == {"members": []}
 
 
+@promise("Authentication", "Roles in an organization: Administrator, Developer, Billing Manager, Viewer.")
 @pytest.mark.parametrize("role", ROLES)
 def test_a_member_comes_changes_and_goes(administrator: Client, role: str) -> None:
     response = administrator.put(f"{PATH}/ann", json={"role": "viewer"})

@@ -7,7 +7,8 @@ import uuid
 from typing import Any
 
 import pytest
-from running_service import Client, Service, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
 
 from serve_app.accounts.roles import Role
 

@@ -7,7 +7,10 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from running_service import Client, Service, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 from serve_app.tasks.task import Status
@@ -71,6 +74,7 @@ def test_a_change_is_seen_at_once_and_null_takes_it_back(administrator: Client, 
     assert administrator.patch(path, json=dict.fromkeys(change)).json() == before
 
 
+@promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
 @pytest.mark.parametrize("window", LIMITS)
 def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: str) -> None:
     path = f"{PATH}/{administrator.project}"
@@ -121,6 +125,7 @@ def test_an_unknown_project(administrator: Client) -> None:
         assert refusal(response, 404) == "There is no such project"
 
 
+@promise("Decided: polling", "`basic` applies when the task's project says so")
 def test_statuses_of_a_project_are_those_that_polling_tells(
     administrator: Client, service: Service, worker: Worker, name: str
 ) -> None:

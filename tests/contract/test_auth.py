@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from running_service import ENDPOINT, Client, Service
+from support.client import ENDPOINT, Client
+from support.http_service import Service
+from support.promises import promise
 
 MISSING = {"detail": "Not authenticated"}
 INVALID = {"detail": "Not authenticated - Invalid Authentication"}
@@ -12,6 +14,11 @@ GUARDED = [("POST", ENDPOINT), ("GET", "/v1/tasks"), ("DELETE", "/v1/tasks/some-
 OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json")]
 
 
+@promise(
+    "Decided: errors",
+    '403 `{"detail": "Not authenticated"}` when `x-key` is missing; 403 `"Not authenticated - Invalid '
+    'Authentication"` when it is wrong, revoked or expired',
+)
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 @pytest.mark.parametrize(
     ("key", "body"),
@@ -35,6 +42,7 @@ def test_without_a_valid_key(
     assert (response.status_code, response.json()) == (403, body)
 
 
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 def test_a_revoked_key(client: Client, service: Service, method: str, path: str) -> None:
     keys = service.worker.keys
@@ -44,12 +52,14 @@ def test_a_revoked_key(client: Client, service: Service, method: str, path: str)
     assert (response.status_code, response.json()) == (403, INVALID)
 
 
+@promise("Decided: money, accounts", "Keys: `gen_<random>`, shown once, only a hash stored.")
 def test_a_hash_of_a_key_is_no_key(client: Client, service: Service) -> None:
     key, _ = service.worker.run(service.worker.keys.create("some"))
     for guess in (key.id, key.hint):
         assert client.get("/v1/tasks", headers={"x-key": guess}).json() == INVALID
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 def test_the_name_of_the_header_has_no_case(client: Client) -> None:
     assert client.get("/v1/tasks", headers={"X-KEY": client.secret}).status_code == 200
 
@@ -60,6 +70,7 @@ def test_open_to_everyone(client: Client, method: str, path: str) -> None:
     assert client.request(method, path).status_code == 200
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 def test_the_key_is_judged_before_the_body(client: Client) -> None:
     response = client.post(ENDPOINT, json={"steps": "many"}, headers={"x-key": "gen_wrong"})
     assert (response.status_code, response.json()) == (403, INVALID)

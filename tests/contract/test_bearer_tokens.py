@@ -14,8 +14,10 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from picture_web import PictureWeb
-from running_service import ENDPOINT, Client, Service, refusal, running
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service, running
+from support.promises import promise
+from support.website import Website
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
@@ -46,7 +48,7 @@ NO_KEY_SETS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def trusting(
-    web: PictureWeb, redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory
+    web: Website, redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """A service that trusts an issuer which publishes its keys, one which can't be reached, and careless ones."""
     form: Any = jwt.get_algorithm_by_name("ES256")
@@ -109,12 +111,14 @@ def unsent(service: Service, headers: Mapping[str, str]) -> tuple[int, http.clie
         connection.close()
 
 
+@promise("Authentication", "Tool-integration clients may sign in with OAuth instead of pasting keys")
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_a_good_token_is_as_good_as_a_key(bearer: httpx2.Client, project: str, scheme: str) -> None:
     response = bearer.get("/v1/tasks", headers=carrying(token(project), scheme))
     assert (response.status_code, response.json()["tasks"]) == (200, [])
 
 
+@promise("Decided: money, accounts", "claims map to project and role")
 def test_a_developer_submits_and_cancels_in_the_project_of_the_token(
     bearer: httpx2.Client, keyed: Client, project: str
 ) -> None:
@@ -135,6 +139,7 @@ def test_a_token_does_not_reach_into_another_project(trusting: Service, bearer: 
     assert bearer.delete(f"/v1/tasks/{task_id}", headers=elsewhere).status_code == 404
 
 
+@promise("Decided: money, accounts", "claims map to project and role")
 @pytest.mark.parametrize("role", ["viewer", "billing_manager"])
 def test_the_role_of_a_token_holds(trusting: Service, bearer: httpx2.Client, project: str, role: str) -> None:
     headers = carrying(token(project, role=role))
@@ -266,6 +271,7 @@ def test_an_issuer_that_publishes_something_else_counts_as_away(
     assert refusal(response, 503) == "The token's issuer is out of reach"
 
 
+@promise("Decided: money, accounts", "with protected-resource metadata (RFC 9728)")
 def test_tools_can_find_out_where_to_sign_in(bearer: httpx2.Client, trusting: Service) -> None:
     response = bearer.get(METADATA)
     assert response.status_code == 200

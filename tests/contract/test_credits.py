@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, refusal
+from support.client import Client, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -38,6 +41,7 @@ def balance(administrator: Client) -> dict[str, float]:
     return administrator.get("/v1/admin/credits").json()
 
 
+@promise("Decided: errors", '`"Insufficient credits"`; a spending limit reached: 402 naming window and limit')
 @pytest.mark.parametrize("credits", [0, 0.001, 0.899])
 def test_with_too_few_credits_nothing_is_left_behind(service: Service, credits: float) -> None:
     with service.client(organization=service.worker.new_organization(credits)) as client:
@@ -54,6 +58,10 @@ def test_a_price_of_all_there_is_can_be_paid(service: Service) -> None:
         assert left(client) == 0
 
 
+@promise(
+    "Decided: money, accounts",
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+)
 def test_what_is_held_cannot_be_spent_twice(poor: Client, service: Service) -> None:
     first = poor.accepted()
     with service.unchanged():
@@ -70,6 +78,10 @@ def test_a_repeat_under_an_idempotency_key_is_answered_without_credits(poor: Cli
     assert left(poor) == pytest.approx(1 - COST)
 
 
+@promise(
+    "Decided: money, accounts",
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+)
 def test_a_hold_lowers_what_is_left_at_once(client: Client, administrator: Client) -> None:
     cost = client.submit(resolution="2k").json()["cost"]
     assert left(client) == pytest.approx(100 - cost)
@@ -82,6 +94,10 @@ def test_all_projects_of_an_organization_pay_from_one_purse(client: Client, admi
     assert left(client) == left(administrator) == pytest.approx(100 - 2 * COST)
 
 
+@promise(
+    "Decided: money, accounts",
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+)
 def test_a_result_settles_at_the_price_quoted(client: Client, administrator: Client, worker: Worker) -> None:
     submitted = client.submit().json()
     assert "cost" not in client.poll(submitted["id"]).json()
@@ -91,6 +107,10 @@ def test_a_result_settles_at_the_price_quoted(client: Client, administrator: Cli
     assert balance(administrator) == pytest.approx({"credits": 100 - COST, "held": 0, "spent": COST, "granted": 100})
 
 
+@promise(
+    "Decided: money, accounts",
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+)
 @pytest.mark.parametrize("status", [Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED, None])
 def test_without_a_result_all_comes_back(
     client: Client, administrator: Client, worker: Worker, status: Status | None
@@ -105,6 +125,7 @@ def test_without_a_result_all_comes_back(
     assert balance(administrator) == {"credits": 100, "held": 0, "spent": 0, "granted": 100}
 
 
+@promise("Decided: money, accounts", "Each settles exactly once.")
 def test_cancelling_twice_gives_back_once(client: Client) -> None:
     client.accepted()
     task_id = client.accepted()

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from running_service import Client
+from support.client import Client
+from support.promises import promise
 
 from serve_app.cli.openapi import openapi
 
@@ -44,6 +45,7 @@ def test_every_error_of_an_operation_is_described(client: Client) -> None:
     assert "HTTPValidationError" not in description["components"]["schemas"], "the framework's form is not ours"
 
 
+@promise("Limits", "`steps`: 1 to 16 (default 16): endpoint 1")
 def test_the_fields_show_their_limits(client: Client) -> None:
     fields = client.get("/openapi.json").json()["components"]["schemas"]["ImageKleinRequest"]["properties"]
     (seed, _) = fields["seed"]["anyOf"]

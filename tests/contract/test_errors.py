@@ -12,8 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, StartService, problems, refusal
+from support.client import ENDPOINT, HOOK, Client, problems, refusal
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.promises import promise
 
 from serve_app.config.settings import ServiceSettings, TaskSettings
 from serve_app.local.embedded_redis import EmbeddedRedis
@@ -23,6 +25,11 @@ NOT_JSON = "json_invalid"
 MB = 2**20
 
 
+@promise(
+    "Errors",
+    "HTTP 422: the request failed validation; the body is the validation error body (`detail` array of "
+    "`loc`, `msg`, `type`).",
+)
 @pytest.mark.parametrize(
     "body",
     [
@@ -44,6 +51,11 @@ def test_bodies_that_are_no_json(client: Client, service: Service, body: bytes) 
     assert (loc[0], kind) == ("body", NOT_JSON)
 
 
+@promise(
+    "Errors",
+    "HTTP 422: the request failed validation; the body is the validation error body (`detail` array of "
+    "`loc`, `msg`, `type`).",
+)
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -67,6 +79,7 @@ def test_a_name_that_is_no_unicode(client: Client) -> None:
     assert (loc[0], kind) == ("body", "string_unicode")
 
 
+@promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
 def test_another_content_type(client: Client, kind: str | None) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
@@ -74,12 +87,14 @@ def test_another_content_type(client: Client, kind: str | None) -> None:
     assert [loc for loc, _ in problems(response)] == [["body"]]
 
 
+@promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/problem+json", "APPLICATION/JSON"])
 def test_content_types_that_are_json(client: Client, kind: str) -> None:
     response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers={"Content-Type": kind})
     assert response.status_code == 200
 
 
+@promise("Decided: submission", '404 `{"detail": "Not Found"}`')
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -170,10 +185,15 @@ def test_without_a_key_bodies_are_small(service: Service, key: str | None, frami
 
 @pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
 def test_with_a_wrong_key_large_bodies_are_not_read(service: Service, framing: str) -> None:
-    response = converse(service, head("gen_nobody", framing))
+    response = converse(service, head("gen_nobody", framing, "Connection: close"))
     assert refusal(response, 403) == "Not authenticated - Invalid Authentication"
 
 
+@promise(
+    "Decided: errors",
+    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
+    "each says which, with `Retry-After`",
+)
 def test_a_full_queue(start_service: StartService) -> None:
     service = start_service(tasks=TaskSettings(max_ready=2))
     with service.client() as client, service.client() as other:
@@ -185,6 +205,11 @@ def test_a_full_queue(start_service: StartService) -> None:
         assert int(response.headers["retry-after"]) >= 1
 
 
+@promise(
+    "Decided: errors",
+    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
+    "each says which, with `Retry-After`",
+)
 def test_too_many_active_tasks(start_service: StartService) -> None:
     service = start_service(tasks=TaskSettings(max_active=2))
     with service.client() as client, service.client() as other:
@@ -206,6 +231,7 @@ def doomed_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     server.stop()
 
 
+@promise("Decided: errors", "task store unreachable: `Retry-After`; nothing was charged")
 def test_without_the_task_store(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
     with service.client() as client:
@@ -230,6 +256,7 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
         assert not [path for path in (service.settings.data_dir / "objects").rglob("*") if path.is_file()]
 
 
+@promise("Decided: errors", '`{"detail": "<string>"}` for all but 422 validation')
 def test_an_unforeseen_failure_tells_nothing(start_service: StartService, caplog: pytest.LogCaptureFixture) -> None:
     service = start_service()
     # A file where the folder of the object store was: nothing can be stored.
@@ -247,6 +274,7 @@ SECRET = "hunter2-hunter2"
 PICTURE = encoded(picture(90, 70))
 
 
+@promise("Decided: errors", "never echo the value of a secret or an image")
 @pytest.mark.parametrize(
     "body",
     [

@@ -8,7 +8,10 @@ import httpx2
 import pytest
 import safetensors.torch
 import torch
-from running_service import LANE, Client, Service
+from support.client import Client
+from support.http_service import Service
+from support.promises import promise
+from support.worker import LANE
 
 from serve_app.finetunes.registry import FinetuneRegistry
 
@@ -34,6 +37,10 @@ def listed(client: Client) -> list[str]:
     return [finetune["finetune_id"] for finetune in client.get("/v1/my_finetunes").json()["finetunes"]]
 
 
+@promise(
+    "Decided: tuned models",
+    "Operators add one with the CLI or `POST /v1/finetunes` (safetensors upload, base model named, checked on arrival)",
+)
 def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
     response = upload(client, weights())
     assert response.status_code == 200, response.text
@@ -57,6 +64,10 @@ def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
     assert (again.status_code, again.json()) == (404, {"detail": "Finetune not found or access denied"})
 
 
+@promise(
+    "Decided: tuned models",
+    "Operators add one with the CLI or `POST /v1/finetunes` (safetensors upload, base model named, checked on arrival)",
+)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -106,6 +117,7 @@ def generate(client: Client, endpoint: str = BASE, **body: Any) -> httpx2.Respon
     return client.post(f"/v1/{endpoint}-finetuned", json={"prompt": "a cat", **body})
 
 
+@promise("Decided: tuned models", "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
 @pytest.mark.parametrize("strength", [None, 0, 2])
 def test_the_job_names_the_tuned_model_and_its_strength(
     client: Client, service: Service, finetune_id: str, strength: float | None
@@ -119,6 +131,7 @@ def test_the_job_names_the_tuned_model_and_its_strength(
     assert adapter["key"] == f"finetunes/{finetune_id}/weights.safetensors"
 
 
+@promise("Limits", "`finetune_strength`: 0 to 2: tuned-model endpoints")
 @pytest.mark.parametrize("strength", [-0.01, 2.01, "1", True])
 def test_a_strength_out_of_range(client: Client, finetune_id: str, strength: object) -> None:
     response = generate(client, finetune_id=finetune_id, finetune_strength=strength)
@@ -126,6 +139,7 @@ def test_a_strength_out_of_range(client: Client, finetune_id: str, strength: obj
     assert response.json()["detail"][0]["loc"] == ["body", "finetune_strength"]
 
 
+@promise("Decided: tuned models", "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
 def test_the_tuned_model_must_be_named(client: Client) -> None:
     response = generate(client)
     assert [(entry["loc"], entry["type"]) for entry in response.json()["detail"]] == [
@@ -133,6 +147,7 @@ def test_the_tuned_model_must_be_named(client: Client) -> None:
     ]
 
 
+@promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
 def test_an_unknown_a_foreign_and_a_misplaced_tuned_model(client: Client, service: Service, finetune_id: str) -> None:
     answer = {"detail": "Finetune not found or not ready"}
     with service.client() as stranger:
@@ -143,6 +158,10 @@ def test_an_unknown_a_foreign_and_a_misplaced_tuned_model(client: Client, servic
         assert (response.status_code, response.json()) == (400, answer)
 
 
+@promise(
+    "12. Tuned-model endpoints",
+    "Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.",
+)
 @pytest.mark.parametrize(
     "base",
     [
@@ -160,6 +179,10 @@ def test_every_base_has_its_variant(service: Service, base: str) -> None:
     assert bool(described.get("deprecated")) == base.startswith("gen-pro-1.0")
 
 
+@promise(
+    "9. gen-pro-1.0-canny-finetuned",
+    "Here `control_image` is a required base64 string, `preprocessed_image` does not exist",
+)
 def test_the_tuned_canny_endpoint_takes_a_control_image_only(client: Client) -> None:
     response = generate(client, "gen-pro-1.0-canny", finetune_id="x", preprocessed_image="abc")
     assert [entry["loc"] for entry in response.json()["detail"]] == [["body", "control_image"]]

@@ -7,8 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, StartService, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -17,6 +20,7 @@ REASONS = {"Moderation Reasons": ["Violence", "Sexual Content"]}
 AI_SDK = "ai-sdk/black-forest-labs/1.0 runtime/node.js/22"
 
 
+@promise("States and transitions", "`Pending`: Task is queued")
 def test_a_new_task_is_pending(client: Client) -> None:
     task_id = client.accepted()
     response = client.poll(task_id)
@@ -26,6 +30,10 @@ def test_a_new_task_is_pending(client: Client) -> None:
     assert int(response.headers["retry-after"]) >= 1
 
 
+@promise(
+    "Decided: polling",
+    "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
+)
 def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     seen: list[tuple[str, float | None]] = []
@@ -56,6 +64,10 @@ def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) ->
     ]
 
 
+@promise(
+    "Decided: polling",
+    "always all of `id, status, result, progress, details, preview`, nulls allowed; top-level `cost` once settled",
+)
 def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, service: Service) -> None:
     submitted = client.submit(prompt="a dog", seed=7).json()
     worker.deliver(submitted["id"], picture(form="JPEG"))
@@ -75,6 +87,7 @@ def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, se
     assert "retry-after" not in response.headers
 
 
+@promise("Decided: polling", "A key with no value is left out, never null.")
 def test_a_result_has_no_nulls(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     key = f"results/{task_id}/1/picture.png"
@@ -82,6 +95,7 @@ def test_a_result_has_no_nulls(client: Client, worker: Worker) -> None:
     assert set(client.poll(task_id).json()["result"]) == {"sample", "prompt", "duration"}
 
 
+@promise("States and transitions", "Both moderated states carry `Moderation Reasons` in `details`.")
 @pytest.mark.parametrize(
     ("status", "details"),
     [
@@ -103,6 +117,7 @@ def test_the_other_ends(client: Client, worker: Worker, status: Status, details:
     assert "retry-after" not in response.headers
 
 
+@promise("Decided: polling", "A terminal status never changes")
 def test_an_end_is_final(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     worker.end(task_id, Status.CONTENT_MODERATED, details=REASONS)
@@ -111,6 +126,7 @@ def test_an_end_is_final(client: Client, worker: Worker) -> None:
     assert client.poll(task_id).json() == before
 
 
+@promise("Decided: polling", 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
 def test_previews_are_shown_while_work_goes_on(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     for step in (4, 8):
@@ -124,6 +140,7 @@ def test_previews_are_shown_while_work_goes_on(client: Client, worker: Worker) -
     assert client.poll(task_id).json()["preview"] is None
 
 
+@promise("Decided: polling", "no key needed: the UUID is the capability. A key that is sent is ignored")
 @pytest.mark.parametrize("key", [None, "", "gen_wrong"])
 def test_the_id_is_enough(client: Client, key: str | None) -> None:
     task_id = client.accepted()
@@ -132,6 +149,7 @@ def test_the_id_is_enough(client: Client, key: str | None) -> None:
     assert client.get("/v1/get_result", params={"id": task_id}, headers=headers).status_code == 200
 
 
+@promise("Errors", "An unknown task has status `Task not found`.")
 @pytest.mark.parametrize(
     "task_id", ["00000000-0000-4000-8000-000000000000", "", "x", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
 )
@@ -144,10 +162,12 @@ def test_an_unknown_id_is_answered_at_once_in_the_same_shape(client: Client, tas
     assert "retry-after" not in response.headers
 
 
+@promise("Errors", "An unknown task has status `Task not found`.")
 def test_an_id_that_is_no_text_is_unknown(client: Client) -> None:
     assert client.get("/v1/get_result?id=%ff%fe").status_code == 404
 
 
+@promise("13. get_result", "Returns the result response described above, or the validation error body on 422.")
 @pytest.mark.parametrize(
     ("query", "field", "kind"),
     [
@@ -165,6 +185,7 @@ def test_queries_that_are_refused(client: Client, query: dict[str, str], field: 
     assert problems(client.get("/v1/get_result", params=query)) == [(["query", field], kind)]
 
 
+@promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 @pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
 def test_waiting_ends_with_the_task(start_service: StartService, status: Status) -> None:
     service = start_service()
@@ -195,6 +216,7 @@ def await_listener(service: Service) -> None:
         pass
 
 
+@promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_waiting_ends_with_a_cancellation(start_service: StartService) -> None:
     service = start_service()
     with service.client() as client, ThreadPoolExecutor() as pool:
@@ -205,12 +227,14 @@ def test_waiting_ends_with_a_cancellation(start_service: StartService) -> None:
         assert poll.result().json()["status"] == "Error"
 
 
+@promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_a_wait_that_is_over_answers_with_what_there_is(client: Client) -> None:
     response = client.poll(client.accepted(), wait=0.01)
     assert (response.status_code, response.json()["status"]) == (200, "Pending")
     assert "retry-after" in response.headers
 
 
+@promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")
 def test_an_ended_task_is_not_waited_for(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     worker.end(task_id, Status.ERROR, details={"error": "x"})
@@ -237,6 +261,7 @@ def test_a_client_that_leaves_while_waiting_harms_nobody(client: Client, worker:
         assert poll.result().json()["status"] == "Error"
 
 
+@promise("Decided: polling", "`Retry-After` while not terminal; `ETag` and 304")
 def test_an_unchanged_answer_needs_no_body(client: Client, worker: Worker) -> None:
     task_id = client.accepted()
     first = client.poll(task_id)
@@ -259,6 +284,11 @@ def test_answers_are_not_kept_by_caches_unasked(client: Client) -> None:
     assert client.poll(client.accepted()).headers["cache-control"] == "private, no-cache"
 
 
+@promise(
+    "Decided: polling",
+    "`basic`: `Reasoning` and `Generating` reported as `Pending`, because some published clients reject "
+    "strings they don't know.",
+)
 @pytest.mark.parametrize(
     ("agent", "vocabulary"),
     [
@@ -288,6 +318,7 @@ def test_clients_that_know_few_words_are_told_few(client: Client, worker: Worker
     assert told == [*phases, "Ready"]
 
 
+@promise("Decided: polling", "`basic` applies when the task's project says so")
 def test_a_project_may_ask_for_the_basic_words(client: Client, worker: Worker) -> None:
     worker.set_project(client.project, statuses="basic")
     task_id = client.accepted()

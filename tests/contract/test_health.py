@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from picture_web import picture
 from prometheus_client.parser import text_string_to_metric_families
-from running_service import LANE, Client, Service, StartService
+from support.client import Client
+from support.http_service import Service, StartService
+from support.pictures import picture
+from support.worker import LANE
 
 from serve_app.tasks.task import Status
 

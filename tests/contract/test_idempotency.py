@@ -9,8 +9,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+from support.client import ENDPOINT, HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -30,18 +34,21 @@ def count(client: Client) -> int:
     return len(client.get("/v1/tasks", params={"limit": 100}).json()["tasks"])
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_a_repeat_gets_the_first_answer_again(client: Client, key: str) -> None:
     first, second = submit(client, key), submit(client, key)
     assert (second.status_code, second.json()) == (200, first.json())
     assert count(client) == 1
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_also_when_the_task_has_ended(client: Client, worker: Worker, key: str) -> None:
     first = submit(client, key, webhook_url=HOOK)
     worker.end(first.json()["id"], Status.ERROR)
     assert submit(client, key, webhook_url=HOOK).json() == first.json()
 
 
+@promise("Decided: submission", "N parallel submits with one key make one task")
 @pytest.mark.parametrize("body", [{}, {"images": [encoded(picture())] * 2}], ids=["plain", "pictures"])
 def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, body: dict[str, Any]) -> None:
     before = len(worker.run(worker.objects.keys("inputs")))
@@ -55,6 +62,7 @@ def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, bo
     assert len(kept) - before == len(body.get("images", ())), "only the pictures of the one task are kept"
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_a_repeat_leaves_no_second_set_of_pictures(client: Client, service: Service, key: str) -> None:
     images = [encoded(picture())]
     submit(client, key, images=images)
@@ -62,6 +70,7 @@ def test_a_repeat_leaves_no_second_set_of_pictures(client: Client, service: Serv
         assert submit(client, key, images=images).status_code == 200
 
 
+@promise("Decided: submission", "Same key, other body: 422.")
 @pytest.mark.parametrize(
     "body",
     [
@@ -81,6 +90,7 @@ def test_another_body_is_refused(client: Client, service: Service, key: str, bod
         assert problems(submit(client, key, **body)) == REUSED
 
 
+@promise("Decided: submission", "Same key, other body: 422.")
 def test_another_secret_is_another_body(client: Client, key: str) -> None:
     submit(client, key, webhook_secret="hunter2")
     response = submit(client, key, webhook_secret="hunter3")
@@ -88,6 +98,7 @@ def test_another_secret_is_another_body(client: Client, key: str) -> None:
     assert "hunter" not in response.text
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_the_order_of_the_fields_does_not_matter(client: Client, key: str) -> None:
     fields = [("prompt", "a cat"), ("steps", 4), ("seed", 7)]
     headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
@@ -129,7 +140,8 @@ def test_without_a_key_each_is_its_own(client: Client) -> None:
     assert client.accepted() != client.accepted()
 
 
-def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: PictureWeb, key: str) -> None:
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
+def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: Website, key: str) -> None:
     url = web.put(f"/{key}", picture())
     first = submit(client, key, images=[url])
     del web.pages[f"/{key}"]

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from image_endpoints import ENDPOINTS, GEN_2, MASK, MINIMAL, PHOTO
-from picture_web import encoded, picture
-from running_service import HOOK, Client, Service, Worker, problems
+from support.client import HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
 LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
@@ -170,6 +173,7 @@ def test_defaults_and_nulls(client: Client, worker: Worker, service: Service, en
         assert 0 <= job["seed"] < 2**32
 
 
+@promise("Decided: submission", "ignored on the gen-1/gen-2/kontext-style routes")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_unknown_fields_are_ignored(client: Client, worker: Worker, endpoint: str) -> None:
     unknown = {"num_images": 2, "raw": True, "negative_prompt": "x", "input_image_9": "no picture", "images": ["x"]}
@@ -182,6 +186,7 @@ def test_a_prompt_that_ends_with_json_is_plain_text(client: Client, worker: Work
     assert worker.job(client.ordered("gen-2-pro", prompt=prompt))["prompt"] == prompt
 
 
+@promise("Decided: submission", "`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
 @pytest.mark.parametrize(
     ("endpoint", "body", "rewrite"),
     [
@@ -206,6 +211,7 @@ def test_rewriting_the_prompt(
     assert worker.job(client.ordered(endpoint, **MINIMAL[endpoint], **body))["rewrite"] is rewrite
 
 
+@promise("2. gen-2-max", "removes the background and returns a transparent RGBA PNG")
 def test_a_transparent_picture_is_a_png(client: Client, worker: Worker) -> None:
     job = worker.job(client.ordered("gen-2-max", prompt="x", transparent_bg=True, output_format="jpeg"))
     assert (job["transparent"], job["output_format"]) == (True, "png")

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from image_endpoints import MASK, MINIMAL, PHOTO, PICTURE_FIELDS, cut_out
-from picture_web import PictureWeb, encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
 MB = 2**20
@@ -50,6 +54,7 @@ BAD = {
 }
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 @pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
 def test_a_bad_picture_is_named(client: Client, service: Service, endpoint: str, field: str) -> None:
     # Each field meets one kind in full, all kinds are met over the fields; test_images.py goes through them at one.
@@ -62,6 +67,7 @@ def test_a_bad_picture_is_named(client: Client, service: Service, endpoint: str,
         assert BAD[kind][:40] not in response.text
 
 
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 @pytest.mark.parametrize(
     ("endpoint", "field"),
     [("gen-2-max", "input_image_8"), ("gen-kontext-pro", "input_image_2"), (FILL, "mask"), (CANNY, "control_image")],
@@ -76,7 +82,7 @@ def test_a_byte_over_twenty_megabytes(client: Client, endpoint: str, field: str)
 
 @pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
 def test_what_is_sent_reaches_the_model_in_its_place(
-    client: Client, worker: Worker, web: PictureWeb, endpoint: str, field: str
+    client: Client, worker: Worker, web: Website, endpoint: str, field: str
 ) -> None:
     url = web.put(f"/{endpoint}/{field}", picture(96, 64, form="WEBP"))
     job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: url}))
@@ -119,6 +125,7 @@ PECULIAR = {
 )
 def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, endpoint: str, field: str, kind: str) -> None:
     job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: PECULIAR[kind]}))
+    assert keys(job)
     for key in keys(job):
         image = stored(worker, key)
         assert image.size == (96, 64)
@@ -159,6 +166,7 @@ def test_what_is_transparent_in_a_mask_is_black(client: Client, worker: Worker) 
     assert (made[:, 10:] == 0).all()
 
 
+@promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
 @pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
 def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
     with service.unchanged():
@@ -169,6 +177,7 @@ def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[in
     assert f"{size[0]}x{size[1]}" in entry["msg"]
 
 
+@promise("Decided: submission", "EXIF orientation applied")
 def test_image_and_mask_are_compared_upright(client: Client) -> None:
     turned = encoded(picture(64, 96, "JPEG", orientation=6))
     client.ordered(FILL, image=turned, mask=MASK)
@@ -177,6 +186,7 @@ def test_image_and_mask_are_compared_upright(client: Client) -> None:
     ]
 
 
+@promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
 def test_transparent_parts_are_repainted_when_there_is_no_mask(client: Client, worker: Worker) -> None:
     job = worker.job(client.ordered(FILL, image=cut_out((10, 20, 30, 40))))
     made = np.asarray(stored(worker, job["mask"]))
@@ -197,6 +207,7 @@ def test_nothing_says_what_to_repaint(client: Client, service: Service, image: s
             assert problems(client.order(FILL, image=image, **body)) == [(["body", "mask"], "missing")]
 
 
+@promise("Decided: submission", "Fill: `input_image` accepted as a synonym of `image`.")
 def test_fill_takes_input_image_for_image(client: Client, worker: Worker) -> None:
     for body in ({}, {"image": None}):
         job = worker.job(client.ordered(FILL, **body, input_image=PHOTO, mask=MASK))
@@ -209,7 +220,8 @@ def test_fill_takes_input_image_for_image(client: Client, worker: Worker) -> Non
 # Control pictures.
 
 
-def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worker, web: PictureWeb) -> None:
+@promise("7. gen-pro-1.0-canny", "bypasses the control preprocessing step")
+def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worker, web: Website) -> None:
     unused = web.put("/unused", picture())
     edges = encoded(picture(80, 70))
     looked_for = worker.job(client.ordered(CANNY, prompt="x", control_image=PHOTO))

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
-from picture_web import encoded, picture
-from running_service import HOOK, Client, Service, StartService, Worker
+from support.client import HOOK, Client
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings, Settings
@@ -28,6 +31,10 @@ def pictures(*sizes: tuple[int, int]) -> dict[str, str]:
     return {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=False)}
 
 
+@promise(
+    "Decided: submission",
+    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.',
+)
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_the_keys_of_the_reply(client: Client, endpoint: str) -> None:
     plain = client.order(endpoint, **MINIMAL[endpoint]).json()
@@ -60,6 +67,11 @@ def test_prices(
     assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (cost, input_mp, output_mp)
 
 
+@promise(
+    "What the service does",
+    "Submission responses of some endpoints carry a cost estimate and megapixel counts; the final polling "
+    "response carries the settled cost.",
+)
 @pytest.mark.parametrize(("endpoint", "cost"), [("gen-2-max", 7), ("gen-pro", 5), ("gen-pro-1.0-fill", 5)])
 def test_the_settled_cost_is_told_by_every_endpoint(client: Client, worker: Worker, endpoint: str, cost: float) -> None:
     task_id = client.ordered(endpoint, **MINIMAL[endpoint], seed=2**64 - 1)
@@ -73,6 +85,7 @@ def test_endpoints_have_queues_of_their_own(service: Service) -> None:
     assert len({endpoints[name].model for name in ENDPOINTS}) == len(ENDPOINTS)
 
 
+@promise("Versioning", "`gen-2-pro` is a fixed snapshot for reproducible workflows")
 def test_the_snapshot_is_pinned(service: Service) -> None:
     chosen = service.app.state.services.catalog
     assert chosen.models[chosen.endpoints["gen-2-pro"].model].revision
@@ -82,6 +95,11 @@ def test_the_snapshot_is_pinned(service: Service) -> None:
 # Deprecation.
 
 
+@promise(
+    "Decided: tuned models",
+    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, "
+    "`Sunset` (RFC 9745, RFC 8594).",
+)
 def test_a_deprecated_endpoint_says_so_in_every_answer(client: Client) -> None:
     for response in (client.order(CANNY, **MINIMAL[CANNY]), client.order(CANNY), client.get(f"/v1/{CANNY}")):
         assert response.headers["deprecation"] == "@1761868800"
@@ -96,6 +114,11 @@ def test_others_do_not(client: Client, endpoint: str) -> None:
     assert not {"deprecation", "sunset"} & set(response.headers)
 
 
+@promise(
+    "Decided: tuned models",
+    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, "
+    "`Sunset` (RFC 9745, RFC 8594).",
+)
 def test_the_end_is_told_as_a_date() -> None:
     assert notices(date(2025, 10, 31), date(2027, 1, 1)) == {
         "Deprecation": "@1761868800",
@@ -106,10 +129,18 @@ def test_the_end_is_told_as_a_date() -> None:
 # Other names.
 
 
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
 def test_without_aliases_there_are_none(client: Client) -> None:
     assert client.order("flux-kontext-pro", prompt="x").status_code == 404
 
 
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
 def test_aliases_lead_to_the_same_endpoints(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(path_aliases=["flux", "other"]))
     with service.client() as client:
@@ -149,6 +180,10 @@ def app_of(regional: Path, region: str | None) -> Any:
     return create_app(settings, catalog.load(settings))
 
 
+@promise(
+    "Decided: regions",
+    "`regions:` in the config lists base URLs by name; a `-finetuned` endpoint may be served only there.",
+)
 def test_an_endpoint_of_another_region_is_told_where_it_is(start_service: StartService, regional: Path) -> None:
     service = start_service(catalog=regional, service=ServiceSettings(region="eu", regions=REGIONS))
     with service.client() as client:

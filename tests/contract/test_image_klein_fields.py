@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+from support.client import ENDPOINT, HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.media.geometry import GRID, RATIOS, TIERS
 
@@ -164,6 +167,7 @@ def test_what_is_sent_reaches_the_model(client: Client, worker: Worker) -> None:
     assert {name: job[name] for name in sent} == sent
 
 
+@promise("1. gen-3-image-klein", "Equal-area size tier.")
 @pytest.mark.parametrize("tier", TIERS)
 def test_every_ratio_has_about_the_same_area_at_a_tier(client: Client, worker: Worker, tier: str) -> None:
     for name, ratio in RATIOS.items():
@@ -192,6 +196,7 @@ def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, 
     assert (job["width"], job["height"]) == size
 
 
+@promise("1. gen-3-image-klein", "First item is the image being edited and sets the default output size")
 @pytest.mark.parametrize(
     ("body", "size"),
     [
@@ -210,6 +215,11 @@ def test_the_first_reference_sets_the_size_of_an_edit(
     assert (job["width"], job["height"]) == size
 
 
+@promise(
+    "Errors",
+    "On the image endpoint with `safety_tolerance` above the approved level, HTTP 422 is returned together "
+    "with the approved levels.",
+)
 @pytest.mark.parametrize("level", [6, 7])
 def test_a_level_that_is_not_approved_is_refused_with_those_that_are(
     client: Client, service: Service, level: int

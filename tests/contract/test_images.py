@@ -7,9 +7,13 @@ import io
 from collections.abc import Callable
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 
 MB = 2**20
 
@@ -31,6 +35,7 @@ def padded(size: int) -> bytes:
     return data + bytes(size - len(data))
 
 
+@promise("Decided: submission", "base64, `data:` URI, or http(s) URL, on every endpoint.")
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
 @pytest.mark.parametrize(
     "written",
@@ -51,25 +56,28 @@ def test_base64_in_every_spelling(client: Client, worker: Worker, form: str, wri
     assert stored(worker, task_id) == [data], "bytes that are fine are kept as they are"
 
 
-def test_a_url_is_fetched(client: Client, worker: Worker, web: PictureWeb) -> None:
+@promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
+def test_a_url_is_fetched(client: Client, worker: Worker, web: Website) -> None:
     data = picture(form="WEBP")
     task_id = client.accepted(images=[web.put("/cat", data)])
     assert stored(worker, task_id) == [data]
 
 
-def test_a_redirect_is_followed(client: Client, worker: Worker, web: PictureWeb) -> None:
+def test_a_redirect_is_followed(client: Client, worker: Worker, web: Website) -> None:
     web.put("/there.png", picture(100, 50))
-    task_id = client.accepted(images=[web.put("/here.png", status=302, Location="/there.png")])
+    task_id = client.accepted(images=[web.put("/here.png", status=302, location="/there.png")])
     assert [size_of(data) for data in stored(worker, task_id)] == [(100, 50)]
 
 
-def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: PictureWeb) -> None:
+@promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
+def test_the_order_of_mixed_forms_is_kept(client: Client, worker: Worker, web: Website) -> None:
     sizes = [(64 + n, 64) for n in range(10)]
     files = [picture(*size) for size in sizes]
     images = [web.put(f"/order/{n}", data) if n % 2 else encoded(data) for n, data in enumerate(files)]
     assert [size_of(data) for data in stored(worker, client.accepted(images=images))] == sizes
 
 
+@promise("Decided: submission", "EXIF orientation applied")
 def test_the_camera_orientation_is_applied(client: Client, worker: Worker) -> None:
     task_id = client.accepted(images=[encoded(picture(120, 80, "JPEG", orientation=6))])
     assert [size_of(data) for data in stored(worker, task_id)] == [(80, 120)]
@@ -85,6 +93,7 @@ def test_transparent_grey_palette_and_deep_pictures(client: Client, worker: Work
         assert (image.mode == "RGBA") == mode.endswith("A")
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 @pytest.mark.parametrize(
     "image",
     [
@@ -115,15 +124,18 @@ def test_what_is_no_good_picture_is_refused_by_its_place(client: Client, service
     assert "JPEG, PNG or WebP" in entry["msg"], "what would be accepted is told"
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 def test_the_first_bad_picture_is_named(client: Client) -> None:
     response = client.submit(images=[encoded(picture()), "bad!", "worse!"])
     assert problems(response) == [(["body", "images", "1"], "image_invalid")]
 
 
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 def test_twenty_megapixels_are_taken(client: Client) -> None:
     client.accepted(images=[encoded(picture(5120, 4096, mode="L"))])
 
 
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
 def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, service: Service) -> None:
     client.accepted(images=[encoded(padded(20 * MB))])
     with service.unchanged():
@@ -132,24 +144,26 @@ def test_twenty_megabytes_are_taken_and_a_byte_more_is_not(client: Client, servi
         ]
 
 
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
 @pytest.mark.parametrize("body", [padded(20 * MB + 1), b"<html>", b""], ids=["too-large", "html", "empty"])
-def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: PictureWeb, body: bytes) -> None:
+def test_a_url_with_no_good_picture_is_refused(client: Client, service: Service, web: Website, body: bytes) -> None:
     with service.unchanged():
         response = client.submit(images=[web.put("/bad", body)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
 @pytest.mark.parametrize("status", [204, 401, 404, 500])
-def test_a_url_that_fails_is_refused(client: Client, service: Service, web: PictureWeb, status: int) -> None:
+def test_a_url_that_fails_is_refused(client: Client, service: Service, web: Website, status: int) -> None:
     with service.unchanged():
         response = client.submit(images=[web.put("/fails", status=status)])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
     assert f"HTTP status {status}" in response.json()["detail"][0]["msg"]
 
 
+@promise("Decided: webhooks", "`webhook_url` and image URLs go through one guard")
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "unknown.test"])
 def test_a_url_to_the_inside_is_refused_and_not_called(
-    client: Client, service: Service, web: PictureWeb, host: str
+    client: Client, service: Service, web: Website, host: str
 ) -> None:
     web.put("/inside.png", picture())
     asked = len(web.asked)
@@ -159,23 +173,29 @@ def test_a_url_to_the_inside_is_refused_and_not_called(
     assert len(web.asked) == asked
 
 
+@promise(
+    "Decided: webhooks",
+    "the resolved address must be public (private, loopback, link-local, metadata ranges refused, also after "
+    "redirects and against DNS rebinding: connect to the address that was checked)",
+)
 @pytest.mark.parametrize("target", ["http://127.0.0.1:{port}/secret", "http://10.0.0.1/", "file:///etc/passwd"])
-def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: PictureWeb, target: str) -> None:
+def test_a_redirect_to_the_inside_is_refused(client: Client, service: Service, web: Website, target: str) -> None:
     web.put("/secret", picture())
     asked = len(web.asked)
     with service.unchanged():
-        url = web.put("/away", status=302, Location=target.format(port=web.port))
+        url = web.put("/away", status=302, location=target.format(port=web.port))
         assert problems(client.submit(images=[url])) == [(["body", "images", "0"], "image_invalid")]
     assert web.asked[asked:] == ["/away"]
 
 
-def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web: PictureWeb) -> None:
+def test_a_circle_of_redirects_is_refused(client: Client, service: Service, web: Website) -> None:
     with service.unchanged():
-        response = client.submit(images=[web.put("/circle", status=307, Location="/circle")])
+        response = client.submit(images=[web.put("/circle", status=307, location="/circle")])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: PictureWeb) -> None:
+@promise("Decided: webhooks", "http(s) only, no credentials in the URL")
+def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: Website) -> None:
     response = client.submit(images=[web.url("/x", "me:hunter2@pictures.test")])
     assert problems(response) == [(["body", "images", "0"], "image_invalid")]
     assert "hunter2" not in response.text

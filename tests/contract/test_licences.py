@@ -13,7 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from redis import Redis as RawRedis
-from running_service import Client, Service, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service
+from support.promises import promise
 
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
@@ -64,6 +66,7 @@ def counted(client: Client, **query: Any) -> dict[str, int]:
     return dict(sums)
 
 
+@promise("14. Model usage", "200: Usage recorded: `message` string")
 def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: Client) -> None:
     response = report(developer, number_of_generations=3)
     assert (response.status_code, response.json()) == (200, {"message": f"Recorded 3 generations of {MODEL}"})
@@ -71,6 +74,7 @@ def test_reports_are_recorded_and_added_up(developer: Client, billing_manager: C
     assert counted(billing_manager) == {MODEL: 7}
 
 
+@promise("Usage record", "`number_of_generations`, integer, greater than 0, default 1.")
 def test_one_generation_is_reported_where_no_number_is_given(developer: Client, billing_manager: Client) -> None:
     response = report(developer)
     assert (response.status_code, response.json()) == (200, {"message": f"Recorded 1 generations of {MODEL}"})
@@ -83,6 +87,7 @@ def test_the_largest_number_is_recorded(developer: Client, billing_manager: Clie
     assert counted(billing_manager) == {MODEL: 3_000_000_000}
 
 
+@promise("Decided: money, accounts", "counted per organization, model and day")
 def test_projects_of_an_organization_report_together(
     service: Service, developer: Client, licensed: str, billing_manager: Client
 ) -> None:
@@ -93,6 +98,7 @@ def test_projects_of_an_organization_report_together(
     assert counted(billing_manager) == {MODEL: 2}
 
 
+@promise("Limits", "`number_of_generations` greater than 0")
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
@@ -119,6 +125,7 @@ def test_what_is_no_number_of_generations(
     assert counted(billing_manager) == {}
 
 
+@promise("14. Model usage", "422: Invalid body or parameters: validation error body")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3"])
 def test_what_is_no_report(service: Service, developer: Client, body: bytes) -> None:
     with service.unchanged():
@@ -129,6 +136,7 @@ def test_what_is_no_report(service: Service, developer: Client, body: bytes) -> 
     assert loc[0] == "body"
 
 
+@promise("14. Model usage", "400: Model slug is not supported for usage reporting: `detail` string")
 @pytest.mark.parametrize("model", ["unheard-of", "FLUX-1-DEV", "gen-3-image-klein", "flux3-klein", "x" * 100])
 def test_a_model_that_nobody_can_license(service: Service, developer: Client, model: str) -> None:
     with service.unchanged():
@@ -138,6 +146,7 @@ def test_a_model_that_nobody_can_license(service: Service, developer: Client, mo
     assert "flux-1-dev, flux-1-kontext-dev, flux-tools" in said
 
 
+@promise("14. Model usage", "The model is not licensed for the caller")
 def test_a_model_that_is_not_licensed(service: Service, developer: Client, billing_manager: Client) -> None:
     with service.unchanged():
         response = report(developer, OTHER_MODEL)
@@ -145,6 +154,7 @@ def test_a_model_that_is_not_licensed(service: Service, developer: Client, billi
     assert counted(billing_manager) == {}
 
 
+@promise("14. Model usage", "The model is not licensed for the caller")
 def test_the_licence_of_another_organization_is_of_no_use(service: Service, licensed: str, client: Client) -> None:
     with service.unchanged():
         response = report(client)
@@ -157,12 +167,14 @@ def test_who_may_not_generate_may_not_report(service: Service, licensed: str, ro
         assert "no permission to generate" in refusal(report(client), 403)
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 def test_without_a_key_nothing_is_reported(service: Service, developer: Client) -> None:
     del developer.headers["x-key"]
     with service.unchanged():
         assert refusal(report(developer), 403) == "Not authenticated"
 
 
+@promise("14. Model usage", "a subscription change may take 15 minutes to take effect")
 def test_a_licence_holds_from_the_next_report_on_and_no_longer_than_until_it_is_withdrawn(
     operator: Client, developer: Client, billing_manager: Client, licensed: str
 ) -> None:
@@ -249,6 +261,7 @@ def test_another_organization_sees_nothing_of_it(
     assert counted(operator, organization=stranger) == {}
 
 
+@promise("Decided: money, accounts", "counted per organization, model and day")
 def test_reports_are_listed_by_day_and_model(service: Service, billing_manager: Client, licensed: str) -> None:
     first = date(2026, 2, 27)
     redis = RawRedis.from_url(service.settings.redis_url)
@@ -303,6 +316,7 @@ def counting_fails(service: Service, licensed: str) -> Iterator[None]:
     service.app.state.services = whole
 
 
+@promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
 @pytest.mark.usefixtures("counting_fails")
 def test_a_report_that_could_not_be_counted_says_so(service: Service, developer: Client) -> None:
     with service.unchanged():

@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from running_service import ENDPOINT, Client, Service, refusal
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service
+from support.promises import promise
 
 from serve_app.accounts.roles import Role
 
@@ -123,6 +125,11 @@ def shown(value: object) -> str | None:
     return " ".join(map(str, value)) if isinstance(value, tuple) else None
 
 
+@promise(
+    "Decided: money, accounts",
+    "Roles: Administrator (everything), Developer (keys of own project, submit), Billing Manager (credits, "
+    "limits, ledger), Viewer (read).",
+)
 @pytest.mark.parametrize(("cell", "allowed"), TABLE, ids=shown)
 def test_what_each_role_may_ask_for(
     clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell, allowed: set[Role]
@@ -136,6 +143,7 @@ def test_what_each_role_may_ask_for(
         assert response.status_code < 500, (role, response.text)
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 @pytest.mark.parametrize("cell", [cell for cell, _ in TABLE], ids=shown)
 def test_without_a_key_nothing_is_allowed(
     clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell

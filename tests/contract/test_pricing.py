@@ -7,8 +7,12 @@ from typing import Any
 import httpx2
 import pytest
 from image_endpoints import MASK, PHOTO
-from picture_web import PictureWeb, encoded, picture
-from running_service import ENDPOINT, Client, Service, Worker, problems, refusal
+from support.client import ENDPOINT, Client, problems, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 from tool_endpoints import DEBLUR, ERASE, MINIMAL, OUTPAINTING, TOOLS, TRY_ON_1, TRY_ON_2
 
 SMALL, LARGE = encoded(picture(512, 512)), encoded(picture(1600, 1200))
@@ -18,6 +22,10 @@ def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
     return client.post("/v1/pricing", json={"path": f"/v1/{endpoint}", "body": body})
 
 
+@promise(
+    "Decided: money, accounts",
+    "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.",
+)
 @pytest.mark.parametrize(
     ("endpoint", "body"),
     [
@@ -65,6 +73,7 @@ def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
     assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == 5
 
 
+@promise("Decided: money, accounts", "flat where the table says so")
 @pytest.mark.parametrize(
     ("tool", "body", "cost", "input_mp", "output_mp"),
     [
@@ -99,19 +108,24 @@ def test_a_mode_settles_at_its_own_price(client: Client, worker: Worker, mode: s
     assert client.poll(task_id).json()["cost"] == cost
 
 
+@promise("12. Tuned-model endpoints", "During the beta such requests are billed at the base endpoint's rate.")
 def test_tuned_models_have_their_price(client: Client, worker: Worker) -> None:
     body = {"prompt": "a cat", "finetune_id": worker.new_finetune(client.project)}
     price = priced(client, "gen-3-image-klein-finetuned", body).json()
     assert price["cost"] == client.order("gen-3-image-klein-finetuned", **body).json()["cost"]
 
 
-def test_pictures_by_address_count_as_well(client: Client, web: PictureWeb) -> None:
+def test_pictures_by_address_count_as_well(client: Client, web: Website) -> None:
     by_address = priced(
         client, "gen-3-image-klein", {"prompt": "x", "images": [web.put("/pricing", picture(512, 512))]}
     )
     assert by_address.json() == priced(client, "gen-3-image-klein", {"prompt": "x", "images": [SMALL]}).json()
 
 
+@promise(
+    "Decided: money, accounts",
+    "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.",
+)
 @pytest.mark.parametrize("pictures", [{}, {"images": [SMALL]}, {"images": [LARGE, SMALL]}], ids=["none", "one", "two"])
 def test_nothing_is_kept(client: Client, service: Service, pictures: dict[str, list[str]]) -> None:
     with service.unchanged():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, StartService, refusal
+from support.client import Client, refusal
+from support.http_service import Service, StartService
+from support.pictures import encoded, picture
+from support.promises import promise
 
 from serve_app.config.settings import TaskSettings
 
@@ -38,6 +40,11 @@ def test_accepted_submissions_count_down(slow_service: Service) -> None:
             assert 1 <= until_more <= EVERY_S
 
 
+@promise(
+    "Decided: errors",
+    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
+    "each says which, with `Retry-After`",
+)
 def test_one_too_many_is_told_when_to_come_back_and_leaves_nothing(slow_service: Service) -> None:
     with slow_service.client() as client, slow_service.client() as other:
         for _ in range(3):
@@ -94,6 +101,11 @@ def test_a_fast_key_may_come_back_in_a_second_at_the_earliest(start_service: Sta
         assert remaining(client.submit().headers["ratelimit"]) == (0, 1)
 
 
+@promise(
+    "Decided: errors",
+    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
+    "each says which, with `Retry-After`",
+)
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_projects_own_number_of_active_tasks(
     service: Service, administrator: Client, organization: str, most: int

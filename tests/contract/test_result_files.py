@@ -8,8 +8,11 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import Client, Service, Worker
+from support.client import Client
+from support.http_service import Service
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.media.links import LinkSigner
 
@@ -36,6 +39,7 @@ def assert_closed(response: httpx2.Response, status: int = 403) -> None:
     assert response.headers["access-control-allow-origin"] == "*", "a page must be able to read why"
 
 
+@promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize("extension", ["jpeg", "png", "webp"])
 def test_a_file_is_served_as_what_it_is(client: Client, worker: Worker, extension: str) -> None:
     data, task_id = picture(form=extension), client.accepted(output_format=extension)
@@ -55,6 +59,7 @@ def test_head_says_the_same_without_the_body(client: Client, link: str) -> None:
         assert headed.headers[name] == got.headers[name]
 
 
+@promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize(
     ("asked", "start", "stop"),
     [("bytes=0-0", 0, 1), ("bytes=0-99", 0, 100), ("bytes=100-", 100, None), ("bytes=-10", -10, None)],
@@ -84,6 +89,7 @@ def test_a_range_that_makes_no_sense_is_ignored(client: Client, link: str, data:
     assert (response.status_code, response.content) == (200, data)
 
 
+@promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 def test_a_page_elsewhere_may_ask_for_ranges(client: Client, link: str) -> None:
     asks = {"Origin": "https://page.test", "Access-Control-Request-Method": "GET"}
     response = client.options(link, headers={**asks, "Access-Control-Request-Headers": "range"})
@@ -101,6 +107,7 @@ def changed(link: str, **query: str | None) -> str:
     return parts._replace(query=urlencode({k: v for k, v in pairs.items() if v is not None})).geturl()
 
 
+@promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize(
     "query",
     [
@@ -136,6 +143,7 @@ def test_a_signature_opens_its_own_file_only(client: Client, worker: Worker, lin
     assert_closed(client.get(parts._replace(path="/v1/results/results/other/1/picture.jpeg").geturl()))
 
 
+@promise("Decided: polling", "Life: 10 min for images, 1 h for video (configurable); every poll signs anew.")
 def test_an_expired_link_is_closed(client: Client, service: Service, worker: Worker, link: str) -> None:
     signer = link_signer(service)
     key = urlsplit(link).path.removeprefix("/v1/results/")

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from running_service import Client, Service, StartService, Worker, problems, refusal
+from support.client import Client, problems, refusal
+from support.http_service import Service, StartService
+from support.promises import promise
+from support.worker import Worker
 from tool_endpoints import MINIMAL, TOOLS
 
 from deployments.contract.moderation import CATEGORIES
@@ -61,12 +64,14 @@ def tolerance_of(worker: Worker, client: Client, endpoint: str, **body: Any) -> 
     return worker.job(client.ordered(endpoint, prompt="a cat", **body))["safety_tolerance"]
 
 
+@promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
 @pytest.mark.parametrize("level", [6, 7])
 def test_the_catalog_decides_where_nothing_else_is_said(client: Client, service: Service, level: int) -> None:
     assert refused(client, service, KLEIN, level) == [0, 1, 2, 3, 4, 5]
     client.ordered(KLEIN, prompt="a cat", safety_tolerance=5)
 
 
+@promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
 def test_an_organization_can_be_approved_for_more(
     operator: Client, client: Client, service: Service, worker: Worker
 ) -> None:
@@ -85,6 +90,7 @@ def test_no_more_is_approved_than_requests_can_name(operator: Client, client: Cl
     assert operator.put(path, json={"tolerance": 5}).status_code == 200
 
 
+@promise("1. gen-3-image-klein", "an unapproved level returns 422 together with the approved levels")
 @pytest.mark.parametrize(("endpoint", "level"), [(KLEIN, 0), (KLEIN, 1), (KONTEXT, 0), (KONTEXT, 1)])
 def test_an_organization_can_be_held_to_less(
     operator: Client, client: Client, service: Service, worker: Worker, endpoint: str, level: int
@@ -188,6 +194,7 @@ def test_without_ceilings_there_are_none(operator: Client, client: Client, worke
     assert ceilings_of(worker, client, KLEIN) == {}
 
 
+@promise("1. gen-3-image-klein", "The approved maximum and per-category ceilings depend on route and organization")
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_an_organizations_ceiling_reaches_the_job(
     operator: Client, client: Client, worker: Worker, category: str

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
-from running_service import Client, Service, running
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
@@ -21,6 +20,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from support.client import Client
+from support.http_service import Service, running
 
 from serve_app.config.settings import TaskSettings
 

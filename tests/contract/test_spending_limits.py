@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, refusal
+from support.client import Client, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.accounts.windows import day_number
 from serve_app.tasks.task import Status
@@ -50,6 +53,7 @@ def told(client: Client, service: Service, **body: Any) -> dict[str, str]:
     return told.groupdict()
 
 
+@promise("Decided: errors", "a spending limit reached: 402 naming window and limit")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_refusal_tells_all_there_is_to_know(
     administrator: Client, client: Client, service: Service, window: str
@@ -63,6 +67,7 @@ def test_the_refusal_tells_all_there_is_to_know(
     assert resets == datetime.fromisoformat(spending[window]["resets"])
 
 
+@promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_change_holds_for_the_next_submission(
     administrator: Client, client: Client, service: Service, window: str
@@ -91,6 +96,9 @@ def test_what_fits_is_taken_where_something_larger_did_not(
     client.accepted()
 
 
+@promise(
+    "Decided: money, accounts", "Spending limits per project by day, week (ISO) and month, UTC; held credits count."
+)
 @pytest.mark.parametrize(("lowest", "others"), [("day", 50), ("week", 50), ("month", 50)])
 def test_the_lowest_limit_decides(
     administrator: Client, client: Client, service: Service, lowest: str, others: float
@@ -121,6 +129,7 @@ def test_what_was_delivered_stays_spent(
     assert told(client, service)["spent"] == "0.9"
 
 
+@promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
 def test_projects_of_one_organization_are_limited_one_by_one(
     administrator: Client, client: Client, service: Service
 ) -> None:

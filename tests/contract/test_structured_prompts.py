@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 BOX = [10, 20, 300, 400]
 MADE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}
@@ -23,6 +26,10 @@ def references(count: int) -> dict[str, Any]:
     return {"images": [encoded(picture())] * count} if count else {}
 
 
+@promise(
+    "Decided: structured prompts",
+    "The text reaches the model unchanged; the parsed layout is also handed to pipelines that can use boxes.",
+)
 @pytest.mark.parametrize(
     ("text", "images"),
     [
@@ -43,6 +50,7 @@ def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worke
     assert worker.job(task_id)["prompt"] == text
 
 
+@promise("Decided: structured prompts", "text that does not parse as an array is plain text")
 @pytest.mark.parametrize(
     "text",
     [
@@ -58,6 +66,10 @@ def test_what_is_no_table_is_plain_text(client: Client, worker: Worker, text: st
     assert worker.job(client.accepted(prompt=text))["prompt"] == text
 
 
+@promise(
+    "Decided: structured prompts",
+    'A trailing array that parses but breaks these rules is a 422 at `["body", "prompt"]`',
+)
 @pytest.mark.parametrize(
     "rows",
     [
@@ -89,6 +101,7 @@ def test_a_table_that_breaks_the_rules_is_refused(client: Client, service: Servi
     assert problems(response) == [(["body", "prompt"], "layout")]
 
 
+@promise("Region entry", "Reference image name the element is taken from; null when it is newly described")
 @pytest.mark.parametrize(
     ("source", "images"),
     [("ref_image_0", 0), ("ref_image_1", 1), ("ref_image_5", 1), ("ref_image_10", 10), ("cat_1", 1), ("", 1)],

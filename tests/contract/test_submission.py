@@ -6,14 +6,18 @@ import uuid
 from typing import Any
 
 import pytest
-from picture_web import encoded, picture
-from running_service import ENDPOINT, HOOK, Client, Service, Worker, problems
+from support.client import ENDPOINT, HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
 PLAIN_KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 
 
+@promise("1. gen-3-image-klein", "Response: `id`, `polling_url`, `cost`, `input_mp`, `output_mp`.")
 def test_the_reply_has_exactly_the_keys_of_the_contract(client: Client) -> None:
     reply = client.submit(resolution="1k", aspect_ratio="1:1").json()
     assert set(reply) == PLAIN_KEYS
@@ -23,6 +27,7 @@ def test_the_reply_has_exactly_the_keys_of_the_contract(client: Client) -> None:
         assert isinstance(reply[name], float | int), name
 
 
+@promise("Task submission response", "`polling_url`: string: always: Address to poll for the result")
 def test_the_polling_url_is_absolute_on_the_origin_that_was_used_and_works(client: Client, service: Service) -> None:
     reply = client.submit().json()
     assert reply["polling_url"] == f"{service.base_url}/v1/get_result?id={reply['id']}"
@@ -30,10 +35,15 @@ def test_the_polling_url_is_absolute_on_the_origin_that_was_used_and_works(clien
     assert (polled.status_code, polled.json()["status"]) == (200, "Pending")
 
 
+@promise("What the service does", "The service answers at once with a task identifier and a polling address.")
 def test_every_submission_is_a_task_of_its_own(client: Client) -> None:
     assert client.accepted() != client.accepted()
 
 
+@promise(
+    "Decided: money, accounts",
+    "megapixels rounded up to whole ones, per endpoint from the price table in the catalog",
+)
 @pytest.mark.parametrize(
     ("body", "cost", "output_mp"),
     [
@@ -59,6 +69,10 @@ def test_text_to_image_is_priced_by_output_megapixels(
     assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), 0, output_mp)
 
 
+@promise(
+    "Decided: money, accounts",
+    "megapixels rounded up to whole ones, per endpoint from the price table in the catalog",
+)
 @pytest.mark.parametrize(
     ("sizes", "body", "cost", "input_mp", "output_mp"),
     [
@@ -85,16 +99,22 @@ def test_edits_are_priced_by_input_and_output_megapixels(
     assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), input_mp, output_mp)
 
 
+@promise("Decided: submission", 'the same body plus `status: "Pending"` and `webhook_url`')
 def test_with_a_webhook_the_reply_says_status_and_url_as_well(client: Client) -> None:
     reply = client.submit(webhook_url=HOOK, webhook_secret="whsec_c2VjcmV0").json()
     assert set(reply) == PLAIN_KEYS | {"status", "webhook_url"}
     assert (reply["status"], reply["webhook_url"]) == ("Pending", HOOK)
 
 
+@promise("Common field types", "`webhook_url`: string or null, URI format, length 1 to 2083.")
 def test_a_null_webhook_is_none(client: Client) -> None:
     assert set(client.submit(webhook_url=None, webhook_secret=None).json()) == PLAIN_KEYS
 
 
+@promise(
+    "Decided: submission",
+    "`user` (string 1 to 256 or null: the caller's own end-user id, kept with the task, never shown to others)",
+)
 @pytest.mark.parametrize("length", [1, 256])
 def test_the_end_users_id_is_kept_and_shown_to_no_one(client: Client, worker: Worker, length: int) -> None:
     user = "\N{GREEK SMALL LETTER OMEGA}" * length
@@ -105,6 +125,11 @@ def test_the_end_users_id_is_kept_and_shown_to_no_one(client: Client, worker: Wo
     assert user not in response.text + client.poll(task_id).text + listed.text
 
 
+@promise(
+    "What the service does",
+    "Submission responses of some endpoints carry a cost estimate and megapixel counts; the final polling "
+    "response carries the settled cost.",
+)
 def test_a_task_costs_nothing_until_it_is_settled_at_the_price_quoted(client: Client, worker: Worker) -> None:
     reply = client.submit(resolution="2k").json()
     assert "cost" not in client.poll(reply["id"]).json()
@@ -112,12 +137,21 @@ def test_a_task_costs_nothing_until_it_is_settled_at_the_price_quoted(client: Cl
     assert client.poll(reply["id"]).json()["cost"] == reply["cost"]
 
 
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
 def test_the_endpoint_has_no_other_name(client: Client) -> None:
     for path in ("/v1/gen-3-image-klei", f"{ENDPOINT}/", f"{ENDPOINT}/x", ENDPOINT.removeprefix("/v1")):
         response = client.post(path, json={"prompt": "a cat"})
         assert (response.status_code, response.json()) == (404, {"detail": "Not Found"}), path
 
 
+@promise(
+    "Decided: webhooks",
+    "the resolved address must be public (private, loopback, link-local, metadata ranges refused, also after "
+    "redirects and against DNS rebinding: connect to the address that was checked)",
+)
 def test_a_refused_webhook_is_named(client: Client, service: Service) -> None:
     for url in ("http://127.0.0.1/hook", "http://[::1]/", "http://169.254.169.254/latest", "http://nowhere.test/"):
         with service.unchanged():

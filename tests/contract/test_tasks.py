@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import picture
-from running_service import Client, Worker, problems
+from support.client import Client, problems
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.tasks.task import Status
 
@@ -96,6 +98,7 @@ def test_queries_that_are_refused(client: Client, query: dict[str, Any], field: 
     assert [loc for loc, _ in problems(client.get("/v1/tasks", params=query))] == [["query", field]]
 
 
+@promise("Decided: polling", "Any non-terminal → `Error`.")
 @pytest.mark.parametrize("phase", [Status.PENDING, Status.REASONING, Status.GENERATING])
 def test_a_task_that_has_not_ended_can_be_cancelled(client: Client, worker: Worker, phase: Status) -> None:
     task_id = client.accepted()
@@ -118,6 +121,7 @@ def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worke
     assert client.poll(task_id).json()["status"] == "Error"
 
 
+@promise("Decided: polling", "A terminal status never changes")
 @pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
 def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, status: Status) -> None:
     task_id = client.accepted()

@@ -8,8 +8,11 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pytest
-from picture_web import picture
-from running_service import ENDPOINT, Client, Service, Worker, refusal
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
 
 from serve_app.accounts.roles import Role
 
@@ -184,6 +187,7 @@ def test_not_even_an_operator_cancels_from_another_project(owner: Client, operat
     assert refusal(operator.delete(f"/v1/tasks/{active_task_of(owner)}"), 404) == "Task not found"
 
 
+@promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
 def test_tuned_models_of_others_cannot_be_seen_used_or_deleted(
     owner: Client, outsider: Client, service: Service
 ) -> None:
@@ -196,6 +200,7 @@ def test_tuned_models_of_others_cannot_be_seen_used_or_deleted(
             assert refusal(used, 400) == "Finetune not found or not ready"
 
 
+@promise("Authentication", "Keys are scoped to a project.")
 def test_idempotency_keys_of_different_projects_do_not_meet(owner: Client, outsider: Client) -> None:
     for client in (owner, outsider):
         client.headers["Idempotency-Key"] = "the same"

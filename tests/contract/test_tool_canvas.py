@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from running_service import Client, Service, Worker
-from tool_endpoints import MINIMAL, OUTPAINTING, PHOTO, coloured, large, pixels, refused, sent, stored
+from support.client import Client
+from support.http_service import Service
+from support.pictures import sent
+from support.promises import promise
+from support.worker import Worker
+from tool_endpoints import MINIMAL, OUTPAINTING, PHOTO, coloured, large, pixels, refused, stored
 
 
+@promise("11. Tool endpoints", "placement of the reference via `reference_offset_x` / `reference_offset_y`")
 @pytest.mark.parametrize(
     ("size", "body", "corner"),
     [
@@ -57,6 +62,7 @@ def test_what_is_transparent_is_shown_over_white(client: Client, worker: Worker)
     assert (pixels(stored(worker, job["references"][0]).crop((16, 16, 112, 80))) == 255).all()
 
 
+@promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
 @pytest.mark.parametrize(
     ("body", "field", "kind"),
     [
@@ -103,6 +109,7 @@ def test_what_would_fit_is_told(client: Client, service: Service, body: dict[str
     assert all(limit in message for limit in limits), message
 
 
+@promise("Limits", "4 MP output (outpainting)")
 def test_outpainting_takes_the_largest_pictures(client: Client, worker: Worker) -> None:
     body = {"input_image": large(5120, 4096), "width": 2048, "height": 2048, "reference_offset_x": 1000}
     reply = client.order(OUTPAINTING, **body, auto_crop=True).json()

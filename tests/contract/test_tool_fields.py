@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from running_service import HOOK, Client, Service, Worker, problems
+from support.client import HOOK, Client, problems
+from support.http_service import Service
+from support.pictures import sent
+from support.promises import promise
+from support.worker import Worker
 from tool_endpoints import (
     DEBLUR,
     ERASE,
@@ -19,7 +23,6 @@ from tool_endpoints import (
     TRY_ONS,
     coloured,
     mask,
-    sent,
 )
 
 MAX_SEED = 2**64 - 1
@@ -184,6 +187,7 @@ def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, too
     assert {name: job[name] for name in asked} == asked
 
 
+@promise("11. Tool endpoints", "`mode` parameter with values `fast` and `high` (default `high`)")
 @pytest.mark.parametrize(("mode", "steps"), [("fast", 10), ("high", 40), (None, 40)])
 def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
     task = worker.run(worker.tasks.get(client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)))
@@ -221,6 +225,7 @@ def test_a_prompt_is_ignored_where_there_is_none(client: Client, worker: Worker,
     assert job["prompt"] == instruction(service, tool)
 
 
+@promise("Decided: tools", "outpainting rejects unknown fields")
 def test_all_unknown_fields_of_outpainting_are_named(client: Client, service: Service) -> None:
     with service.unchanged():
         response = client.order(OUTPAINTING, **MINIMAL[OUTPAINTING], a=1, b={"c": 2})

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from picture_web import encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker
-from tool_endpoints import ERASE, PHOTO, PHOTO_FILE, SPOT, large, mask, pixels, refused, sent, stored, stored_file
+from support.client import Client
+from support.http_service import Service
+from support.pictures import encoded, picture, sent
+from support.promises import promise
+from support.worker import Worker
+from tool_endpoints import ERASE, PHOTO, PHOTO_FILE, SPOT, large, mask, pixels, refused, stored, stored_file
 
 MEGAPIXEL = 2**20
 MAX_AREA = 16_822_272
@@ -20,6 +23,7 @@ def test_the_picture_to_erase_from_is_passed_on_as_it_is(client: Client, worker:
     assert [stored_file(worker, key) for key in job["references"]] == [PHOTO_FILE]
 
 
+@promise("11. Tool endpoints", "optional edge expansion")
 @pytest.mark.parametrize(
     ("body", "reach"), [({}, 10), ({"dilate_pixels": None}, 10), *(({"dilate_pixels": n}, n) for n in (0, 1, 2, 25))]
 )
@@ -69,6 +73,7 @@ def test_greys_are_split_in_the_middle(client: Client, worker: Worker) -> None:
     assert (pixels(made)[:, 48:] == 0).all()
 
 
+@promise("Decided: tools", "`mask`* (black/white, same size, white = remove)")
 @pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
 def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
     field, kind, message = refused(client, service, ERASE, mask=sent(mask((0, 0, 9, 9), size=size)))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import Client, Service, Worker
+from support.client import Client
+from support.http_service import Service
+from support.pictures import encoded, file_of, picture, sent
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 from tool_endpoints import (
     DEBLUR,
     ERASE,
@@ -21,11 +25,9 @@ from tool_endpoints import (
     TRY_ON_2,
     TRY_ONS,
     coloured,
-    file_of,
     large,
     mask,
     refused,
-    sent,
     stored,
     stored_file,
 )
@@ -44,10 +46,11 @@ AS_THEY_ARE: dict[str, list[bytes]] = {
 # How pictures may be sent.
 
 
+@promise("Decided: tools", "Images as base64 or URL.")
 @pytest.mark.parametrize("way", ["base64", "data", "url"])
 @pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
 def test_every_way_leads_to_the_same(
-    client: Client, worker: Worker, web: PictureWeb, tool: str, field: str, way: str
+    client: Client, worker: Worker, web: Website, tool: str, field: str, way: str
 ) -> None:
     file = SPOT_FILE if field == "mask" else PHOTO_FILE
     value = {
@@ -94,8 +97,9 @@ def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, tool: 
         image = image.convert("I").point(lambda value: value * 257).convert("I;16")
     value = sent(image, "JPEG" if mode == "CMYK" else "PNG")
     job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
-    for key in (*job["references"], job["mask"]):
-        assert key is None or stored(worker, key).mode in ("L", "RGB", "RGBA")
+    assert job["references"]
+    for key in filter(None, (*job["references"], job["mask"])):
+        assert stored(worker, key).mode in ("L", "RGB", "RGBA")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -117,6 +121,7 @@ def test_the_person_comes_before_the_garment(client: Client, worker: Worker, too
     assert (job["width"], job["height"]) == (80, 100)
 
 
+@promise("11. Tool endpoints", "inputs up to 4 MP used as-is")
 @pytest.mark.parametrize(("tool", "size"), [(TRY_ON_1, (2048, 1024)), (TRY_ON_2, (2048, 2048))])
 @pytest.mark.parametrize("field", ["person", "garment"])
 def test_pictures_up_to_the_limit_are_used_as_they_are(
@@ -128,6 +133,7 @@ def test_pictures_up_to_the_limit_are_used_as_they_are(
     assert (job["width"], job["height"]) == (size if field == "person" else (96, 64))
 
 
+@promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
 @pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (5120, 4096), (8000, 300)])
 @pytest.mark.parametrize("field", ["person", "garment"])
 def test_larger_ones_are_scaled_to_about_a_megapixel(
@@ -169,6 +175,7 @@ def test_pictures_of_all_kinds_can_be_scaled(
 # Too large.
 
 
+@promise("Limits", "4 MP (deblur, vto-v2)")
 @pytest.mark.parametrize(("tool", "field"), [(TRY_ON_2, "person"), (TRY_ON_2, "garment"), (DEBLUR, "image")])
 def test_four_megapixels_are_the_most(client: Client, service: Service, tool: str, field: str) -> None:
     client.ordered(tool, **MINIMAL[tool] | {field: large(4096, 1024)})
@@ -178,6 +185,7 @@ def test_four_megapixels_are_the_most(client: Client, service: Service, tool: st
     assert str(4 * MEGAPIXEL) in message
 
 
+@promise("Decided: tools", "v2: up to 4 MP as they are, over that 422")
 def test_of_two_that_are_too_large_the_person_is_named(client: Client, service: Service) -> None:
     both = dict.fromkeys(("person", "garment"), large(2049, 2048))
     assert refused(client, service, TRY_ON_2, **both)[:2] == ("person", "picture_too_large")

@@ -7,8 +7,11 @@ import uuid
 from typing import Any
 
 import pytest
-from picture_web import picture
-from running_service import HOOK, Client, Service, StartService, Worker, problems, refusal
+from support.client import HOOK, Client, problems, refusal
+from support.http_service import Service, StartService
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
 from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS, TRY_ON_1, TRY_ON_2
 
 from serve_app.config.settings import ServiceSettings
@@ -19,6 +22,7 @@ KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 # Answers.
 
 
+@promise("Decided: tools", "All answer `id, polling_url, cost, input_mp, output_mp`.")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_keys_of_the_reply(client: Client, service: Service, tool: str) -> None:
     plain = client.order(tool, **MINIMAL[tool]).json()
@@ -56,12 +60,14 @@ def test_what_a_tool_costs_is_held_and_counted_under_its_name(
     assert (used["endpoint"], used["tasks"], used["cost"]) == (tool, 1, reply["cost"])
 
 
+@promise("Decided: errors", '`"Insufficient credits"`; a spending limit reached: 402 naming window and limit')
 @pytest.mark.parametrize("tool", TOOLS)
 def test_without_credits(service: Service, tool: str) -> None:
     with service.client(organization=service.worker.new_organization(credits=1)) as client, service.unchanged():
         assert refusal(client.order(tool, **MINIMAL[tool]), 402) == "Insufficient credits"
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_without_a_key(service: Service, tool: str) -> None:
     with Client(service.base_url, "", "") as nobody, service.unchanged():
@@ -83,6 +89,7 @@ def key() -> dict[str, str]:
     return {"Idempotency-Key": str(uuid.uuid4())}
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_repeat_gets_the_first_answer_again(client: Client, service: Service, key: dict[str, str], tool: str) -> None:
     path, body = f"/v1/{tool}", MINIMAL[tool]
@@ -136,6 +143,10 @@ def test_unknown_paths(client: Client, service: Service, path: str) -> None:
         assert refusal(priced, 404) == "Not Found"
 
 
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
 def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(path_aliases=["flux"]))
     with service.client() as client:
@@ -152,6 +163,10 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
         assert sorted(task["endpoint"] for task in listed) == sorted(TOOLS * 2)
 
 
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
 def test_without_aliases_there_are_none(client: Client) -> None:
     assert refusal(client.order("flux-tools/erase-v1", **MINIMAL[ERASE]), 404) == "Not Found"
 
@@ -210,6 +225,7 @@ def test_limits_are_shown(described: dict[str, Any]) -> None:
     assert forms["OutpaintingRequest"]["properties"]["width"]["minimum"] == 64
 
 
+@promise("Decided: errors", "never echo the value of a secret or an image")
 def test_no_error_repeats_a_picture(client: Client) -> None:
     for tool in TOOLS:
         response = client.order(tool, **MINIMAL[tool], seed=-1)

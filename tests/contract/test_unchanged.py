@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from running_service import ENDPOINT, Client, Service
+from support.client import ENDPOINT, Client
+from support.http_service import Service
 
 
 def test_a_task_is_a_change(service: Service, client: Client) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from running_service import Client, Service, StartService
+from support.client import Client
+from support.http_service import Service, StartService
+from support.promises import promise
 from video_requests import FILE, PICTURE, VIDEO, drafted, minimal, problem
 
 from serve_app.config.settings import TaskSettings
@@ -23,6 +25,7 @@ def refused(client: Client, service: Service, draft: str) -> tuple[str, str]:
     return kind, message
 
 
+@promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
 def test_a_draft_has_a_link_to_its_latents(client: Client, service: Service) -> None:
     result = client.poll(drafted(client, service, b"the latents")).json()["result"]
     assert set(result) == {"sample", "draft_cache", "prompt", "seed", "start_time", "end_time", "duration"}
@@ -30,6 +33,7 @@ def test_a_draft_has_a_link_to_its_latents(client: Client, service: Service) -> 
     assert client.get(result["draft_cache"]).content == b"the latents"
 
 
+@promise("Decided: video", "the draft's URL or task id")
 def test_a_draft_is_named_by_its_task_or_its_link(client: Client, service: Service) -> None:
     task_id = drafted(client, service)
     link = client.poll(task_id).json()["result"]["draft_cache"]
@@ -39,6 +43,10 @@ def test_a_draft_is_named_by_its_task_or_its_link(client: Client, service: Servi
         assert service.worker.job(enhance(client, named))["clip"]["enhance"] == key
 
 
+@promise(
+    "10. gen-3-video",
+    "`draft_enhance` (re-render of a finished draft at full quality with the same composition, seed and prompt plan)",
+)
 def test_what_is_made_of_it_takes_it_over(client: Client, service: Service) -> None:
     body = {"prompt": "a storm", "seed": 5, "duration": 9, "aspect_ratio": "9:16", "generate_audio": False}
     task_id = drafted(client, service, **body)

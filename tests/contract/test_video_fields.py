@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 from video_requests import MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal, problem
 
 
+@promise("Decided: video", "A union discriminated by `mode`, strict.")
 @pytest.mark.parametrize(
     ("body", "kind"),
     [({}, "missing"), ({"prompt": "x"}, "missing"), ({"mode": None}, "missing"), ({"mode": "video"}, "literal_error")],
@@ -28,6 +33,7 @@ def test_a_body_that_is_no_object(client: Client, service: Service, body: str) -
     assert loc == ["body"]
 
 
+@promise("Decided: video", "422 reports the chosen mode's problems only.")
 @pytest.mark.parametrize(
     ("mode", "missing"),
     [
@@ -50,6 +56,7 @@ def test_several_problems_are_told_at_once(client: Client) -> None:
     assert sorted(loc[1] for loc, _ in problems(response)) == ["duration", "keyframes", "prompt", "seed", "start_video"]
 
 
+@promise("Decided: video", "A union discriminated by `mode`, strict.")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("field", ["nonsense", "output_format", "finetune_id", "width"])
 def test_unknown_fields_are_refused(client: Client, service: Service, mode: str, field: str) -> None:
@@ -101,7 +108,7 @@ def test_a_start_that_is_no_video(client: Client, service: Service, video: str) 
     assert (loc, kind) == (["start_video"], "video_invalid")
 
 
-def test_a_start_that_leads_inside(client: Client, service: Service, web: PictureWeb) -> None:
+def test_a_start_that_leads_inside(client: Client, service: Service, web: Website) -> None:
     for url in ("http://127.0.0.1/start.mp4", web.url("/nowhere.mp4")):
         loc, kind, _ = problem(client, service, mode="v2v", prompt="x", start_video=url)
         assert (loc, kind) == (["start_video"], "video_invalid")
@@ -116,6 +123,7 @@ def test_nulls_mean_the_default(client: Client, worker: Worker, mode: str) -> No
     assert [job[name] for name in same] == [plain[name] for name in same]
 
 
+@promise("Decided: video", "0 to 4, default 2")
 def test_the_default_tolerance_is_two(client: Client, service: Service) -> None:
     assert service.worker.job(client.ordered(VIDEO, **minimal("t2v")))["safety_tolerance"] == 2
     job = service.worker.job(client.ordered(VIDEO, **minimal("t2v"), safety_tolerance=4))
@@ -143,6 +151,7 @@ def test_a_price_leaves_nothing_behind(client: Client, service: Service) -> None
             assert client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}).status_code == 200
 
 
+@promise("Decided: errors", "never echo the value of a secret or an image")
 def test_no_error_repeats_what_was_sent(client: Client) -> None:
     for mode in NEW:
         response = client.order(VIDEO, **minimal(mode), duration=99, webhook_secret="hunter2-hunter2")

@@ -9,8 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from picture_web import PictureWeb, encoded, picture
-from running_service import HOOK, Client, Service, Worker, problems, refusal
+from support.client import HOOK, Client, problems, refusal
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
 from video_requests import FILE, MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal
 
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
@@ -24,6 +28,10 @@ def body_of(client: Client, service: Service, mode: str) -> dict[str, Any]:
 # Answers.
 
 
+@promise(
+    "Decided: submission",
+    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.',
+)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_submission_tells_no_price(client: Client, service: Service, mode: str) -> None:
     body = body_of(client, service, mode)
@@ -36,6 +44,7 @@ def test_a_submission_tells_no_price(client: Client, service: Service, mode: str
     assert (hooked["status"], hooked["webhook_url"]) == ("Pending", HOOK)
 
 
+@promise("10. gen-3-video", "The final polling response carries `cost`, the settled cost in credits.")
 @pytest.mark.parametrize("mode", MODES)
 def test_the_way_of_a_video(client: Client, service: Service, mode: str) -> None:
     task_id = client.ordered(VIDEO, **body_of(client, service, mode))
@@ -49,6 +58,7 @@ def test_the_way_of_a_video(client: Client, service: Service, mode: str) -> None
     assert {task["endpoint"] for task in listed} == {VIDEO}
 
 
+@promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 def test_a_file_is_served_as_a_video_with_ranges(client: Client, worker: Worker) -> None:
     task_id = client.ordered(VIDEO, **minimal("t2v"))
     worker.deliver_clip(task_id, FILE)
@@ -59,6 +69,7 @@ def test_a_file_is_served_as_a_video_with_ranges(client: Client, worker: Worker)
     assert part.headers["content-range"] == f"bytes 4-7/{len(FILE)}"
 
 
+@promise("Decided: polling", "Life: 10 min for images, 1 h for video (configurable); every poll signs anew.")
 def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, service: Service) -> None:
     def expires(link: str) -> int:
         return int(parse_qs(urlsplit(link).query)["se"][0])
@@ -74,6 +85,7 @@ def test_links_to_videos_live_longer_than_those_to_pictures(client: Client, serv
 # Prices.
 
 
+@promise("Decided: money, accounts", "video per second and resolution")
 @pytest.mark.parametrize(
     ("mode", "body", "cost", "output_mp"),
     [
@@ -118,12 +130,14 @@ def test_the_price_is_held_and_used(service: Service, administrator: Client) -> 
     assert (used["endpoint"], used["tasks"], used["cost"]) == (VIDEO, 1, 80)
 
 
+@promise("Decided: errors", '`"Insufficient credits"`; a spending limit reached: 402 naming window and limit')
 @pytest.mark.parametrize("mode", NEW)
 def test_without_credits(service: Service, mode: str) -> None:
     with service.client(organization=service.worker.new_organization(credits=39)) as client, service.unchanged():
         assert refusal(client.order(VIDEO, **minimal(mode)), 402) == "Insufficient credits"
 
 
+@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
 @pytest.mark.parametrize("mode", MODES)
 def test_without_a_key(service: Service, mode: str) -> None:
     with Client(service.base_url, "", "") as nobody, service.unchanged():
@@ -142,7 +156,8 @@ def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worke
     assert (job["width"], job["height"]) == (960, 960), "that of the first"
 
 
-def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: PictureWeb) -> None:
+@promise("Decided: video", "URL or base64 mp4, at most 50 MB")
+def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: Website) -> None:
     for sent in (encoded(clip()), f"data:video/mp4;base64,{encoded(clip())}", web.put("/start.mp4", clip())):
         job = worker.job(client.ordered(VIDEO, **minimal("v2v") | {"start_video": sent}))
         assert re.fullmatch(r"inputs/[0-9a-f-]{36}/0\.mp4", job["start_video"])
@@ -169,6 +184,7 @@ def test_a_seed_is_kept(client: Client, worker: Worker, mode: str) -> None:
 # Idempotency.
 
 
+@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_repeat_gets_the_first_answer_again(client: Client, service: Service, mode: str) -> None:
     path, headers = f"/v1/{VIDEO}", {"Idempotency-Key": str(uuid.uuid4())}
@@ -182,6 +198,7 @@ def test_a_repeat_gets_the_first_answer_again(client: Client, service: Service, 
         assert problems(other) == [(["header", "Idempotency-Key"], "idempotency_key_reused")]
 
 
+@promise("Decided: submission", "Same key, other body: 422.")
 def test_another_form_is_another_body(client: Client, service: Service) -> None:
     headers = {"Idempotency-Key": str(uuid.uuid4())}
     keyframes = [{"keyframes": PICTURE}, {"keyframes": [[0, PICTURE]]}]
@@ -215,6 +232,7 @@ def test_there_is_no_other_endpoint(client: Client, service: Service, path: str)
 # The description.
 
 
+@promise("Decided: video", "A union discriminated by `mode`, strict.")
 def test_the_endpoint_is_described_as_a_union(client: Client) -> None:
     described = client.get("/openapi.json").json()
     operation = described["paths"][f"/v1/{VIDEO}"]["post"]

@@ -6,9 +6,11 @@ import io
 from typing import Any
 
 import numpy as np
-from picture_web import encoded, picture
 from PIL import Image
-from running_service import Client, Service, Worker, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, file_of, picture
+from support.worker import Worker
 
 ERASE = "gen-tools/erase-v1"
 OUTPAINTING = "gen-tools/outpainting-v1"
@@ -22,16 +24,6 @@ def coloured(width: int = 96, height: int = 64) -> Image.Image:
     """No two pixels of a row or a column are alike, up to 256 either way."""
     down, across = np.mgrid[:height, :width]
     return Image.fromarray(np.stack([across % 256, down % 256, (across + down) % 256], axis=-1).astype(np.uint8))
-
-
-def file_of(image: Image.Image, form: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form)
-    return buffer.getvalue()
-
-
-def sent(image: Image.Image, form: str = "PNG") -> str:
-    return encoded(file_of(image, form))
 
 
 def mask(*boxes: tuple[int, int, int, int], size: tuple[int, int] = (96, 64), mode: str = "L") -> Image.Image:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from picture_web import encoded, picture
-from running_service import Client, Service, problems
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
 from video_making import made
 
 VIDEO = "gen-3-video"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from priced_tasks import contents
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
+from support.redis_contents import contents
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.callers import Caller, Callers

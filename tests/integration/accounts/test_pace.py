@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from priced_tasks import contents, priced_task
 from redis.asyncio import Redis
+from support.books import priced_task
+from support.redis_contents import contents
 
 from serve_app.redis_store.scripts import PRELUDE
 from serve_app.tasks.limits import InsufficientCredits, Limits, TooFast

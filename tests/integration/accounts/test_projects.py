@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from priced_tasks import contents
 from redis.asyncio import Redis
+from support.redis_contents import contents
 
 from serve_app.accounts import projects as module
 from serve_app.accounts.audit import AuditLog

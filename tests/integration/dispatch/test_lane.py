@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
-from simulated_model import SimulatedModel
+from support.simulated_model import SimulatedModel
+from support.tasks import LANE, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.config.models import ModelSettings
@@ -20,9 +20,8 @@ from serve_app.dispatch.attempt import Means, Patience
 from serve_app.dispatch.lane import Lane
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import NewTask, Status, Task
+from serve_app.tasks.task import Status, Task
 
-LANE = "lane"
 PRICE = 900
 PATIENCE_S = 20
 
@@ -66,17 +65,15 @@ class Scene:
                 "references": [],
                 "rewrite": rewrite,
             }
-            task_id = str(uuid.uuid4())
-            await self.store.submit(NewTask(task_id, "p", LANE, "gen-test", json.dumps(job), 1.0, "{}", price=PRICE))
-            ids.append(task_id)
+            task = new_task(job=json.dumps(job), price=PRICE)
+            await self.store.submit(task)
+            ids.append(task.id)
         for lane in self.lanes:
             lane.wake.set()
         return ids
 
     async def task(self, task_id: str) -> Task:
-        task = await self.store.get(task_id)
-        assert task is not None
-        return task
+        return await stored(self.store, task_id)
 
     async def ended(self, ids: list[str]) -> list[Task]:
         """The tasks once all have ended."""
@@ -248,9 +245,13 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> 
 
 
 async def test_two_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> None:
-    scene.dispatcher()
-    scene.dispatcher()
+    scene.model.admitting.clear()
+    for _ in range(2):
+        scene.dispatcher(headroom=4)
     ids = await scene.submit(200)
+    # One dispatcher alone would have its headroom waiting, and no more.
+    await scene.until(lambda: len(scene.model.waiting) == 8)
+    scene.model.admitting.set()
     tasks = await scene.ended(ids)
     assert {task.status for task in tasks} == {Status.READY}
     assert set(scene.model.finished.values()) == {1}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from support.tasks import LANE, new_task
 
 from deployments.contract.objects import ObjectStore
 from serve_app.dispatch.maintenance import Upkeep
@@ -16,13 +17,7 @@ from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import NewTask, Status
-
-LANE = "lane"
-
-
-def a_task(task_id: str) -> NewTask:
-    return NewTask(task_id, "p", LANE, "gen-test", "{}", 1.0, "{}")
+from serve_app.tasks.task import Status
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +39,7 @@ async def until_event(store: TaskStore, event: str) -> None:
 async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store = TaskStore(redis, prefix, Limits(lease_s=1, run_s=0.5))
     for task_id in ("abandoned", "slow"):
-        await store.submit(a_task(task_id))
+        await store.submit(new_task(id=task_id))
         await store.lease(LANE, "d", 1, 10)
     await store.advance(LANE, "slow", 1, Status.GENERATING)
     upkeep = Upkeep(store, ObjectStore(tmp_path.as_uri()), [LANE])
@@ -59,14 +54,24 @@ async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redi
     assert slow.details == {"error": "The task was not done before its deadline"}
 
 
+class Reaped(TaskStore):
+    """Counts how often it was looked for leases that ran out."""
+
+    looks = 0
+
+    async def reap(self, lane: str, limit: int = 100) -> int:
+        self.looks += 1
+        return await super().reap(lane, limit)
+
+
 @pytest.mark.slow
 async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twice(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path / "redis")
     server.start()
     redis = connection.connect(server.url)
     try:
-        store = TaskStore(redis, limits=Limits(lease_s=2))
-        await store.submit(a_task("t"))
+        store = Reaped(redis, limits=Limits(lease_s=2))
+        await store.submit(new_task(id="t"))
         (lease,) = await store.lease(LANE, "d", 1, 10)
 
         async def heartbeat() -> None:
@@ -79,9 +84,11 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
         async with running(asyncio.create_task(upkeep.reap()), beat):
             assert server.pid is not None
             os.kill(server.pid, signal.SIGSTOP)
-            await asyncio.sleep(3)  # the hang itself: longer than the lease
+            await asyncio.sleep(2.5)  # the hang itself: longer than the lease
             os.kill(server.pid, signal.SIGCONT)
-            await asyncio.sleep(3)  # long enough for the reaper to be at work again
+            async with asyncio.timeout(20):
+                while not store.looks:
+                    await asyncio.sleep(0.02)
         assert await store.complete(LANE, "t", 1, Status.READY, result={})
         assert "reaped" not in await store.counts(LANE)
     finally:
@@ -92,7 +99,7 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
 async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
     for task_id in ("old", "new"):
-        await store.submit(a_task(task_id))
+        await store.submit(new_task(id=task_id))
         await store.lease(LANE, "d", 1, 10)
         await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
         await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
@@ -109,7 +116,7 @@ async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix
 async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redis, prefix: str, tmp_path: Path) -> None:
     store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
     for task_id in ("waiting", "cancelled", "working"):
-        await store.submit(a_task(task_id))
+        await store.submit(new_task(id=task_id))
     await store.lease(LANE, "d", 1, 10)
     await store.cancel("cancelled", "p")
     for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):

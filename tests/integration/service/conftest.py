@@ -1,26 +1,71 @@
+"""Two whole services for all tests of them: one that stays whole, and one that tests may break.
+
+A test that breaks one depends on time, so all of them run one after the other, on one worker (`xdist_group`).
+"""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from local_service import LocalService
+import yaml
+from forbidden_picture import forbidden
+from support.local_service import LocalService
 
+from deployments.moderation.known_pictures import fingerprint
 from serve_app.cli.client import Client
+
+PACE: dict[str, Any] = {"lease_s": 3, "max_active": 200}
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     """One service for all tests that leave it whole."""
-    service = LocalService(tmp_path_factory.mktemp("service"), repository, tasks={"lease_s": 3, "max_active": 200})
-    try:
-        service.start()
+    names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
+    # A model starts as soon as it is asked for, and stays for the next test that asks.
+    scaling = {"upscale_delay_s": 0, "downscale_delay_s": 600}
+    models = {name: {"autoscaling": scaling} for name in names}
+    with _running(LocalService(tmp_path_factory.mktemp("service"), repository, tasks=PACE, models=models)) as service:
         yield service
-    finally:
-        service.close()
 
 
 @pytest.fixture
 def client(service: LocalService) -> Iterator[Client]:
     with service.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
+    folder = tmp_path_factory.mktemp("breakable")
+    known = fingerprint(forbidden())
+    assert known.is_reliable
+    (folder / "known.txt").write_text(f"{known.text} violence\n")
+    pictures = [{"backend": "known-pictures", "checkpoint": str(folder / "known.txt")}]
+    eraser = {"backend": "telea", "checkpoint": "", "steps": 1, "max_batch": 1}
+    service = LocalService(folder, repository, moderation={"pictures": pictures}, tasks=PACE, models={"eraser": eraser})
+    with _running(service):
+        yield service
+
+
+@pytest.fixture
+def breakable(_breakable: LocalService) -> LocalService:
+    """A service whose processes may be killed, and that may be stopped; the next test finds it up again.
+
+    It knows a forbidden picture, and its eraser brings back what is around a mask, exactly.
+    """
+    if not _breakable.is_up:
+        _breakable.start()
+    return _breakable
+
+
+@contextmanager
+def _running(service: LocalService) -> Iterator[LocalService]:
+    try:
+        service.start()
+        yield service
+    finally:
+        service.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import Any
 
@@ -10,18 +9,13 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from local_service import LocalService
 from PIL import Image, ImageDraw, ImageFilter
+from support.local_service import LocalService
+from support.pictures import sent
 
 from serve_app.cli.client import Client
 
-pytestmark = pytest.mark.slow
-
-
-def as_base64(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +44,21 @@ def test_gen_2_max_rewrites_cuts_out_and_can_be_told_not_to(client: Client) -> N
 @pytest.mark.parametrize("endpoint", ["gen-2-pro", "gen-2-pro-preview"])
 def test_gen_2_pro_edits_with_references(client: Client, photo: Image.Image, endpoint: str) -> None:
     body = {"prompt": "make it blue", "disable_pup": True}
-    _, one = make(client, endpoint, input_image=as_base64(photo), **body)
-    _, two = make(client, endpoint, input_image=as_base64(photo), input_image_2=as_base64(photo), **body)
+    _, one = make(client, endpoint, input_image=sent(photo), **body)
+    _, two = make(client, endpoint, input_image=sent(photo), input_image_2=sent(photo), **body)
     assert one.size == two.size == photo.size
     assert one.tobytes() != two.tobytes()
 
 
 def test_kontext_takes_any_ratio(client: Client, photo: Image.Image) -> None:
-    task, picture = make(client, "gen-kontext-pro", prompt="winter", input_image=as_base64(photo), aspect_ratio="2:1")
+    task, picture = make(client, "gen-kontext-pro", prompt="winter", input_image=sent(photo), aspect_ratio="2:1")
     assert abs(picture.width / picture.height - 2) < 0.05
     assert task["cost"] == 4
 
 
 def test_gen_pro_looks_at_its_picture_prompt_its_guidance_and_its_interval(client: Client, photo: Image.Image) -> None:
     body = {"prompt": "a fox", "width": 256, "height": 256, "steps": 4}
-    variants = [{}, {"image_prompt": as_base64(photo)}, {"guidance": 5}, {"interval": 1}]
+    variants = [{}, {"image_prompt": sent(photo)}, {"guidance": 5}, {"interval": 1}]
     pictures = [make(client, "gen-pro", **body, **variant)[1].tobytes() for variant in variants]
     assert len(set(pictures)) == len(variants)
 
@@ -72,7 +66,7 @@ def test_gen_pro_looks_at_its_picture_prompt_its_guidance_and_its_interval(clien
 def test_fill_leaves_what_is_outside_the_mask(client: Client, photo: Image.Image) -> None:
     mask = Image.new("L", photo.size, 0)
     ImageDraw.Draw(mask).rectangle((30, 20, 70, 50), fill=255)
-    _, filled = make(client, "gen-pro-1.0-fill", image=as_base64(photo), mask=as_base64(mask), prompt="x", steps=15)
+    _, filled = make(client, "gen-pro-1.0-fill", image=sent(photo), mask=sent(mask), prompt="x", steps=15)
     outside = np.asarray(mask) < 128
     assert np.abs(np.asarray(filled, int) - np.asarray(photo, int))[outside].max() <= 2
     assert np.abs(np.asarray(filled, int) - np.asarray(photo, int))[~outside].max() > 2
@@ -80,7 +74,7 @@ def test_fill_leaves_what_is_outside_the_mask(client: Client, photo: Image.Image
 
 def test_canny_follows_its_thresholds(client: Client, photo: Image.Image) -> None:
     soft = photo.filter(ImageFilter.GaussianBlur(1.2))  # hard edges are above any threshold
-    body = {"prompt": "a fox", "control_image": as_base64(soft), "steps": 15}
+    body = {"prompt": "a fox", "control_image": sent(soft), "steps": 15}
     _, edges = make(client, "gen-pro-1.0-canny", **body)
     _, none = make(client, "gen-pro-1.0-canny", canny_low_threshold=500, canny_high_threshold=500, **body)
     assert edges.size == photo.size

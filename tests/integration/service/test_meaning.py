@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
+from support.pictures import encoded, file_of, sent
 
 from serve_app.cli.client import Client
 from training.evaluation.pictures import drawn, drawn_mask
 from training.world.judge import Verdict, judge
 from training.world.lessons import Mask
 from training.world.scene import Background, Scene, Thing
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 ENDPOINT = "gen-3-image-klein"
 SQUARE = (8, 8)
@@ -48,13 +49,7 @@ def seen_in(png: bytes, *things: Thing, background: str) -> Verdict:
 
 def drawing(*things: Thing, background: str) -> bytes:
     """A PNG of what a picture should show."""
-    return as_png(drawn(Scene(things, Background(background)), SQUARE, (512, 512)))
-
-
-def as_png(pixels: NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return file_of(Image.fromarray(drawn(Scene(things, Background(background)), SQUARE, (512, 512))))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +77,7 @@ def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
     first = ask(prompt="a large red circle on the left on a white background")
     before = seen_in(first, Thing("circle", "red", "large", "left"), background="white")
     assert before.colour, before.faults()
-    second = ask(prompt="make the circle blue", images=[base64.b64encode(first).decode()])
+    second = ask(prompt="make the circle blue", images=[encoded(first)])
     after = seen_in(second, Thing("circle", "blue", "large", "left"), background="white")
     assert after.colour, after.faults()
     assert after.place, after.faults()
@@ -98,7 +93,7 @@ def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
 )
 def test_kontext_keeps_what_an_edit_is_not_about(ask: Ask, prompt: str, thing: Thing, background: str) -> None:
     picture = drawing(Thing("circle", "red", "large", "left"), background="white")
-    png = ask("gen-kontext-pro", prompt=prompt, input_image=base64.b64encode(picture).decode())
+    png = ask("gen-kontext-pro", prompt=prompt, input_image=encoded(picture))
     verdict = seen_in(png, thing, background=background)
     assert verdict.colour, verdict.faults()
     assert verdict.shape, verdict.faults()
@@ -111,7 +106,7 @@ def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
     png = ask(
         "gen-pro-1.0-canny",
         prompt="a green diamond on a yellow background",
-        control_image=base64.b64encode(control).decode(),
+        control_image=encoded(control),
     )
     verdict = seen_in(png, Thing("diamond", "green", place="top left"), background="yellow")
     assert verdict.colour, verdict.faults()
@@ -125,8 +120,8 @@ def test_what_was_asked_for_appears_under_the_mask_and_nowhere_else(ask: Ask) ->
     png = ask(
         "gen-pro-1.0-fill",
         prompt="a blue circle",
-        image=base64.b64encode(drawing(kept, background="white")).decode(),
-        mask=base64.b64encode(as_png(drawn_mask(Mask(box), (512, 512)))).decode(),
+        image=encoded(drawing(kept, background="white")),
+        mask=sent(Image.fromarray(drawn_mask(Mask(box), (512, 512)))),
     )
     verdict = seen_in(png, kept, Thing("circle", "blue", box=box), background="white")
     assert verdict.colour, verdict.faults()

@@ -2,68 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 import pytest
-from local_service import LocalService
+from forbidden_picture import forbidden
 from PIL import Image
+from support.local_service import LocalService
+from support.pictures import sent
 
-from deployments.moderation.known_pictures import fingerprint
 from serve_app.cli.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("breaking")]
 
 CIRCLE = {"prompt": "a red circle", "aspect_ratio": "1:1", "resolution": "768sq", "steps": 1}
 COVERED = (slice(16, 240), slice(136, 376))
 """A plain part of the forbidden picture."""
 
 
-def forbidden() -> npt.NDArray[np.uint8]:
-    """A picture of detail on one side, nothing on the other."""
-    picture = np.full((256, 384, 3), 90, np.uint8)
-    random = np.random.default_rng(4)
-    for _ in range(40):
-        corners = random.integers((0, 0), (120, 256), (2, 2))
-        colour = tuple(int(level) for level in random.integers(0, 256, 3))
-        cv2.rectangle(picture, tuple(map(int, corners[0])), tuple(map(int, corners[1])), colour, -1)
-    return picture
-
-
-def as_base64(pixels: npt.NDArray[np.uint8]) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-@pytest.fixture(scope="module")
-def moderated(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
-    """A service that knows a forbidden picture, and whose eraser brings back what is around a mask, exactly."""
-    folder = tmp_path_factory.mktemp("moderated")
-    known = fingerprint(forbidden())
-    assert known.is_reliable
-    (folder / "known.txt").write_text(f"{known.text} violence\n")
-    pictures = [{"backend": "known-pictures", "checkpoint": str(folder / "known.txt")}]
-    eraser = {"backend": "telea", "checkpoint": "", "steps": 1, "max_batch": 1}
-    service = LocalService(
-        folder, repository, moderation={"pictures": pictures}, tasks={"lease_s": 3}, models={"eraser": eraser}
-    )
-    try:
-        service.start()
-        yield service
-    finally:
-        service.close()
-
-
 @pytest.fixture
-def client(moderated: LocalService) -> Iterator[Client]:
-    with moderated.client() as client:
+def client(breakable: LocalService) -> Iterator[Client]:
+    with breakable.client() as client:
         yield client
 
 
@@ -76,22 +37,22 @@ def stored(service: LocalService, task: dict[str, Any], place: str) -> list[Path
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_what_is_harmless_passes(client: Client, moderated: LocalService) -> None:
+def test_what_is_harmless_passes(client: Client, breakable: LocalService) -> None:
     task = ended(client, "gen-3-image-klein", **CIRCLE)
     assert task["status"] == "Ready"
     assert client.fetch(task["result"]["sample"])
-    assert not stored(moderated, task, "unjudged")
+    assert not stored(breakable, task, "unjudged")
 
 
 @pytest.mark.parametrize("prompt", ["a very bloody murder scene", "a v3ry b l o o d y m u r d e r scene"])
-def test_a_refused_prompt_costs_nothing_and_makes_nothing(client: Client, moderated: LocalService, prompt: str) -> None:
+def test_a_refused_prompt_costs_nothing_and_makes_nothing(client: Client, breakable: LocalService, prompt: str) -> None:
     before = client.credits()
     task = ended(client, "gen-3-image-klein", **CIRCLE | {"prompt": prompt})
     assert task["status"] == "Request Moderated"
     assert task["details"] == {"Moderation Reasons": ["violence"]}
     assert (task["result"], task.get("cost")) == (None, None)
     assert client.credits() == before
-    assert not stored(moderated, task, "results") + stored(moderated, task, "unjudged")
+    assert not stored(breakable, task, "results") + stored(breakable, task, "unjudged")
 
 
 def test_the_tolerance_decides(client: Client) -> None:
@@ -101,31 +62,31 @@ def test_the_tolerance_decides(client: Client) -> None:
 
 
 def test_a_picture_that_is_sent_is_judged_too(client: Client) -> None:
-    task = ended(client, "gen-3-image-klein", **CIRCLE | {"images": [as_base64(forbidden())]})
+    task = ended(client, "gen-3-image-klein", **CIRCLE | {"images": [sent(Image.fromarray(forbidden()))]})
     assert task["status"] == "Request Moderated"
     assert task["details"] == {"Moderation Reasons": ["violence"]}
 
 
-def test_a_result_that_is_refused_is_nowhere(client: Client, moderated: LocalService) -> None:
+def test_a_result_that_is_refused_is_nowhere(client: Client, breakable: LocalService) -> None:
     covered = forbidden()
     covered[COVERED] = np.where(np.indices((224, 240)).sum(axis=0)[..., None] // 56 % 2, 255, 0)
     mask = np.zeros(covered.shape[:2], np.uint8)
     mask[COVERED] = 255
     before = client.credits()
-    body = {"image": as_base64(covered), "mask": as_base64(mask), "dilate_pixels": 0}
+    body = {"image": sent(Image.fromarray(covered)), "mask": sent(Image.fromarray(mask)), "dilate_pixels": 0}
     task = ended(client, "gen-tools/erase-v1", **body)
     assert task["status"] == "Content Moderated"
     assert task["details"] == {"Moderation Reasons": ["violence"]}
     assert (task["result"], task["preview"]) == (None, None)
     assert client.credits() == before
-    assert not stored(moderated, task, "results") + stored(moderated, task, "unjudged")
+    assert not stored(breakable, task, "results") + stored(breakable, task, "unjudged")
 
 
-def test_tasks_wait_for_a_moderator_that_died(client: Client, moderated: LocalService) -> None:
-    before = {process.pid for process in moderated.processes("ServeReplica:gen:Moderator")}
-    moderated.kill_one("ServeReplica:gen:Moderator")
+def test_tasks_wait_for_a_moderator_that_died(client: Client, breakable: LocalService) -> None:
+    before = {process.pid for process in breakable.processes("ServeReplica:gen:Moderator")}
+    breakable.kill_one("ServeReplica:gen:Moderator")
     harmless = client.submit("gen-3-image-klein", CIRCLE)["id"]
     harmful = client.submit("gen-3-image-klein", CIRCLE | {"prompt": "a very bloody murder scene"})["id"]
     assert client.wait(harmless)["status"] == "Ready"
     assert client.wait(harmful)["status"] == "Request Moderated"
-    assert before.isdisjoint(process.pid for process in moderated.processes("ServeReplica:gen:Moderator"))
+    assert before.isdisjoint(process.pid for process in breakable.processes("ServeReplica:gen:Moderator"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import subprocess
 import sys
@@ -12,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_service import LocalService
 from PIL import Image
+from support.local_service import LocalService
+from support.pictures import sent
 
 from serve_app.cli.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]
@@ -29,12 +31,6 @@ def make(client: Client) -> Make:
         return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 
     return make
-
-
-def as_base64(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 @pytest.mark.parametrize("output_format", ["jpeg", "png", "webp"])
@@ -70,9 +66,9 @@ def test_a_seed_that_was_left_out_is_reported_and_gives_the_picture_again(make: 
 def test_an_edit_keeps_the_size_of_its_first_reference_and_depends_on_both(make: Make) -> None:
     red, blue = Image.new("RGB", (150, 90), "red"), Image.new("RGB", (64, 64), "blue")
     body = {"prompt": "put the second into the first", "seed": 1, "output_format": "png"}
-    _, one = make(images=[as_base64(red)], **body)
-    _, two = make(images=[as_base64(red), as_base64(blue)], **body)
-    _, swapped = make(images=[as_base64(red), as_base64(red.resize((64, 64)))], **body)
+    _, one = make(images=[sent(red)], **body)
+    _, two = make(images=[sent(red), sent(blue)], **body)
+    _, swapped = make(images=[sent(red), sent(red.resize((64, 64)))], **body)
     assert one.size == two.size == (150, 90)
     assert len({np.asarray(picture).tobytes() for picture in (one, two, swapped)}) == 3
 
@@ -94,7 +90,8 @@ def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, clien
     for task_id in ids:
         assert client.poll(task_id)["details"] == {"error": "Cancelled by the client"}
     # Whatever comes next finds the engine free of them.
-    assert client.wait(client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})["id"])
+    following = client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})
+    assert client.wait(following["id"])["status"] == "Ready"
     for task_id in ids:
         assert not list((service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*"))
 

@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
+import httpx2
 import pytest
-from local_service import LocalService
-from work_under_way import assert_each_ready_once, events, submit_all, wait_until_under_way
+from support.local_service import LocalService
+
+from serve_app.cli.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("breaking")]
 
 
-@pytest.fixture
-def own_service(tmp_path: Path, repository: Path) -> Iterator[LocalService]:
-    service = LocalService(tmp_path, repository, tasks={"lease_s": 3, "max_active": 200})
-    try:
-        service.start()
-        yield service
-    finally:
-        service.close()
+LANE = "flux3-klein"
+TASKS = 20
+BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}
+PATIENCE_S = 120
+
+
+def submit_all(client: Client) -> list[str]:
+    return [client.submit("gen-3-image-klein", BODY | {"seed": seed})["id"] for seed in range(TASKS)]
+
+
+def poll(client: Client, task_id: str) -> dict[str, object]:
+    """One answer, however often the way there breaks down meanwhile."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return client.poll(task_id, wait=1)
+        except Exception:
+            if time.monotonic() > give_up:
+                raise
+
+
+def wait_until_under_way(client: Client, ids: list[str]) -> None:
+    """Until the first task is ready, so that others are being worked on and some still wait."""
+    assert poll_until(client, ids[0], lambda task: task["status"] == "Ready")["status"] == "Ready"
+
+
+def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        task = poll(client, task_id)
+        if reached(task):
+            return task
+        assert time.monotonic() < give_up, task
+
+
+def events(service: LocalService) -> dict[str, int]:
+    """The service's own counters of the model under test."""
+    text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
+    return {
+        name: int(n) for name, n in re.findall(rf'gen_task_events_total\{{lane="{LANE}",event="(\w+)"\}} (\d+)', text)
+    }
+
+
+def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[str, int]) -> None:
+    with service.client() as client:
+        for task_id in ids:
+            task = poll_until(client, task_id, lambda task: task["status"] in ("Ready", "Error"))
+            assert task["status"] == "Ready", task
+            result = task["result"]
+            assert isinstance(result, dict)
+            assert client.fetch(result["sample"])[:2] == b"\xff\xd8", "a JPEG file"
+    after = events(service)
+    assert after["accepted"] - before.get("accepted", 0) == TASKS
+    assert after["ready"] - before.get("ready", 0) == TASKS
+    assert after.get("error", 0) == before.get("error", 0)
 
 
 def wait_until_gone(service: LocalService) -> None:
@@ -28,9 +79,8 @@ def wait_until_gone(service: LocalService) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
-def test_ctrl_c_and_kill_of_the_launcher(own_service: LocalService) -> None:
-    service = own_service
+def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
+    service = breakable
     before = events(service)
     with service.client() as client:
         ids = submit_all(client)

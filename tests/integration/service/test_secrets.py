@@ -9,9 +9,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from local_service import LocalService
+from support.local_service import LocalService
 
 from serve_app.cli.client import Client
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"the hook's own secret, 32 bytes!").decode()
 WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import Any
 
@@ -11,18 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
+from support.pictures import sent
 
 from serve_app.cli.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 Pixels = npt.NDArray[np.int16]
-
-
-def as_base64(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def pixels_of(picture: Image.Image) -> Pixels:
@@ -53,7 +47,7 @@ def make(client: Client, tool: str, **body: Any) -> tuple[dict[str, Any], Image.
 
 
 def test_erase_touches_nothing_but_the_widened_mask(client: Client, photo: Image.Image, mask: Image.Image) -> None:
-    task, erased = make(client, "erase-v1", image=as_base64(photo), mask=as_base64(mask), dilate_pixels=4)
+    task, erased = make(client, "erase-v1", image=sent(photo), mask=sent(mask), dilate_pixels=4)
     widened = cv2.dilate(np.asarray(mask), cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))) > 0
     assert erased.size == photo.size
     assert np.array_equal(pixels_of(erased)[~widened], pixels_of(photo)[~widened])
@@ -66,7 +60,7 @@ def test_erase_touches_nothing_but_the_widened_mask(client: Client, photo: Image
 def test_outpainting_keeps_the_picture_and_paints_around_it(
     client: Client, photo: Image.Image, mode: str | None, cost: float
 ) -> None:
-    body = {"input_image": as_base64(photo), "width": 480, "height": 320, "mode": mode}
+    body = {"input_image": sent(photo), "width": 480, "height": 320, "mode": mode}
     task, extended = make(client, "outpainting-v1", reference_offset_x=100, reference_offset_y=10, **body)
     assert extended.size == (480, 320)
     assert np.array_equal(pixels_of(extended)[10:266, 100:420], pixels_of(photo))
@@ -74,7 +68,7 @@ def test_outpainting_keeps_the_picture_and_paints_around_it(
 
 
 def test_fast_and_high_do_different_work(client: Client, photo: Image.Image) -> None:
-    body = {"input_image": as_base64(photo), "width": 480, "height": 320}
+    body = {"input_image": sent(photo), "width": 480, "height": 320}
     fast, high = (make(client, "outpainting-v1", mode=mode, **body)[1] for mode in ("fast", "high"))
     assert fast.tobytes() != high.tobytes()
 
@@ -82,7 +76,7 @@ def test_fast_and_high_do_different_work(client: Client, photo: Image.Image) -> 
 @pytest.mark.parametrize("version", ["vto-v1", "vto-v2"])
 def test_try_on_has_the_persons_size_and_looks_at_both(client: Client, photo: Image.Image, version: str) -> None:
     garments = [Image.new("RGB", (200, 200), colour) for colour in ("green", "red")]
-    results = [make(client, version, person=as_base64(photo), garment=as_base64(each)) for each in garments]
+    results = [make(client, version, person=sent(photo), garment=sent(each)) for each in garments]
     assert [picture.size for _, picture in results] == [photo.size] * 2
     assert results[0][1].tobytes() != results[1][1].tobytes()
     assert results[0][0]["result"]["prompt"].startswith("Put the garment from image 2 on the person from image 1")
@@ -90,7 +84,7 @@ def test_try_on_has_the_persons_size_and_looks_at_both(client: Client, photo: Im
 
 def test_deblur_comes_closer_to_the_sharp_picture(client: Client, photo: Image.Image) -> None:
     blurred = photo.filter(ImageFilter.GaussianBlur(2))
-    _, sharpened = make(client, "deblur-v1", image=as_base64(blurred))
+    _, sharpened = make(client, "deblur-v1", image=sent(blurred))
 
     def error(picture: Image.Image) -> float:
         return float(np.square(pixels_of(picture) - pixels_of(photo)).mean())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import time
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,16 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from local_service import LocalService
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from safetensors import safe_open
+from support.local_service import LocalService
+from support.pictures import encoded, sent
 from video_inspection import decoded, heard, inspect
 
 from serve_app.cli.client import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
@@ -62,9 +61,7 @@ def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
     """A keyframe as it is sent, and as a frame of a clip."""
     image = Image.new("RGB", (1280, 704), "navy")
     ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode(), np.asarray(image)
+    return sent(image), np.asarray(image)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +117,7 @@ def test_keyframes_are_seen_at_their_times(client: Client) -> None:
 
 
 def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: bytes) -> None:
-    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=base64.b64encode(start).decode(), **QUICK)
+    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=encoded(start), **QUICK)
     before, after = decoded(start), decoded(data)
     assert len(after) == len(before) + 5 * FPS
     assert psnr(after[: len(before)], before) > 30

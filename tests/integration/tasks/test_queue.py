@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from redis.asyncio import Redis
-from task_making import LANE, new_task
+from support.tasks import LANE, new_task
 
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore

@@ -6,34 +6,18 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
-from task_making import LANE, new_task
+from support.tasks import LANE, lease_one, limited, make_due, new_task
 
 from serve_app.accounts.credits import Credits
-from serve_app.tasks.limits import IdempotencyMismatch, Limits, QueueFull, TooManyActive
+from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, Status, Webhook
-
-
-async def lease_one(store: TaskStore, owner: str = "d1") -> Lease:
-    (lease,) = await store.lease(LANE, owner, 1, 100)
-    return lease
+from serve_app.tasks.task import Status, Webhook
 
 
 async def status_of(store: TaskStore, task_id: str) -> Status:
     task = await store.get(task_id)
     assert task is not None
     return task.status
-
-
-def limited(store: TaskStore, **limits: float) -> TaskStore:
-    return TaskStore(store.redis, store.prefix, Limits(**limits))  # type: ignore[arg-type]
-
-
-async def due(store: TaskStore, index: str) -> None:
-    """Makes every entry of a time index due, in place of waiting."""
-    key = store.prefix + index
-    for member in await store.redis.zrange(key, 0, -1):
-        await store.redis.zadd(key, {str(member): 1})
 
 
 async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
@@ -134,7 +118,7 @@ async def test_a_result_that_comes_after_the_reaper_still_counts(store: TaskStor
     task = new_task()
     await store.submit(task)
     await lease_one(store)
-    await due(store, f"leased:{LANE}")
+    await make_due(store, f"leased:{LANE}")
     assert await store.reap(LANE) == 1
     assert await status_of(store, task.id) is Status.PENDING
     assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
@@ -146,7 +130,7 @@ async def test_a_heartbeat_keeps_a_lease_from_the_reaper(store: TaskStore) -> No
     task = new_task()
     await store.submit(task)
     await lease_one(store)
-    await due(store, f"leased:{LANE}")
+    await make_due(store, f"leased:{LANE}")
     assert await store.heartbeat(LANE, [(task.id, 1)]) == []
     assert await store.reap(LANE) == 0
 
@@ -258,7 +242,7 @@ async def test_a_task_expires_in_the_queue_and_at_work(store: TaskStore) -> None
     await store.advance(LANE, working.id, 1, Status.GENERATING)
     await store.submit(waiting)
     assert await store.expire(LANE) == 0
-    await due(store, f"deadlines:{LANE}")
+    await make_due(store, f"deadlines:{LANE}")
     assert await store.expire(LANE) == 2
     for task in (waiting, working):
         assert await status_of(store, task.id) is Status.ERROR
@@ -345,7 +329,7 @@ async def test_retention_removes_record_index_and_names_the_objects(store: TaskS
     await lease_one(store)
     await store.complete(LANE, task.id, 1, Status.READY, result={})
     assert await store.sweep() == []
-    await due(store, "expiring")
+    await make_due(store, "expiring")
     assert await store.sweep() == [task.id]
     assert await store.sweep() == [], "claimed: nobody else deletes the same objects"
     assert await store.sweep([task.id]) == []
@@ -359,7 +343,7 @@ async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore)
     kept = new_task()
     await store.reserve(kept.id)
     await store.submit(kept)
-    await due(store, "expiring")
+    await make_due(store, "expiring")
     assert await store.sweep() == ["lost"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
-from task_making import LANE, new_task
+from support.tasks import LANE, new_task
 
 from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits, TooManyActive

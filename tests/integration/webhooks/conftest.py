@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from ended_tasks import LIMITS
-from hook_receivers import Receiver, receiving
 from redis.asyncio import Redis
+from support.deliveries import LIMITS
+from support.receiver import Receiver, receiving
 
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import cast
 
 import pytest
-from ended_tasks import (
+from support.deliveries import (
     DOWN,
     HOUR_S,
     OK,

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from ended_tasks import (
+from redis.asyncio import Redis
+from support.deliveries import (
     DOWN,
     HOUR_S,
     OK,
@@ -24,7 +25,6 @@ from ended_tasks import (
     time_passes,
     until,
 )
-from redis.asyncio import Redis
 
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Attempt, Claim, Outbox, State

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from ended_tasks import LANE, LIMITS, RECEIVER, URL, claimed, found, members, new_task
 from redis.asyncio import Redis
+from support.deliveries import LIMITS, RECEIVER, URL, claimed, found, hooked_task, members
+from support.tasks import LANE
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -63,7 +64,7 @@ ENDS: dict[str, End] = {
 async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     store: TaskStore, outbox: Outbox, end: End
 ) -> None:
-    task = new_task()
+    task = hooked_task()
     await store.submit(task)
     assert await outbox.get(task.id) is None
     await store.lease(LANE, "d", 1, 100)
@@ -86,7 +87,7 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
 async def test_a_task_without_a_webhook_leaves_no_trace_in_the_outbox(
     store: TaskStore, outbox: Outbox, redis: Redis, end: End
 ) -> None:
-    task = new_task(url=None)
+    task = hooked_task(url=None)
     await store.submit(task)
     await store.lease(LANE, "d", 1, 100)
     await end(store, task.id)
@@ -100,7 +101,7 @@ async def test_ending_and_entering_are_one_call_to_the_store(
     store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for counted in (False, True):
-        task = new_task()
+        task = hooked_task()
         await store.submit(task)
         await store.lease(LANE, "d", 1, 100)
         if not counted:  # the first time, the script itself may have to be brought to the server
@@ -121,7 +122,7 @@ async def test_ending_and_entering_are_one_call_to_the_store(
 
 
 async def test_publishing_again_does_not_make_it_due_again(store: TaskStore, outbox: Outbox) -> None:
-    task = new_task()
+    task = hooked_task()
     await store.submit(task)
     await store.lease(LANE, "d", 1, 100)
     assert await store.complete(LANE, task.id, 1, Status.READY)
@@ -134,7 +135,7 @@ async def test_publishing_again_does_not_make_it_due_again(store: TaskStore, out
 
 
 async def test_senders_hear_of_what_is_due(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
-    task = new_task()
+    task = hooked_task()
     await store.submit(task)
     await store.lease(LANE, "d", 1, 100)
     async with redis.pubsub() as pubsub, asyncio.timeout(20):
@@ -150,7 +151,7 @@ async def test_senders_hear_of_what_is_due(store: TaskStore, outbox: Outbox, red
 async def test_a_receiver_is_scheme_host_and_port(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     urls = [URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"]
     for url in urls:
-        await store.submit(new_task(url))
+        await store.submit(hooked_task(url))
     for lease in await store.lease(LANE, "d", 10, 100):
         await store.complete(LANE, lease.id, 1, Status.READY)
     receivers = ["http://one.test:80", "http://one.test:8080", "https://one.test:443"]

@@ -8,9 +8,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from ended_tasks import HOUR_S, one_ended, outbox_of
-from hook_receivers import Receiver, Reply, breaks_off, http, is_silent_after_the_head, never_stops
-from senders import QUICK_S, attempted, outcome_of, running, sender_of
+from support.deliveries import HOUR_S, one_ended, outbox_of
+from support.receiver import Receiver, Reply, breaks_off, http, is_silent_after_the_head, never_stops
+from support.sender import QUICK_S, attempted, outcome_of, running, sender_of
 
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox, State

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ended_tasks import DOWN, LANE, LIMITS, OTHER_URL, URL, everything, new_task, time_passes
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from support.deliveries import DOWN, LIMITS, OTHER_URL, URL, everything, hooked_task, time_passes
+from support.tasks import LANE
 
 from serve_app.media.url_guard import receiver_of
 from serve_app.redis_store import connection
@@ -76,7 +77,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(url=st.sampled_from((URL, OTHER_URL, None)), cancelled=st.booleans())
         def a_task_ends(self, url: str | None, cancelled: bool) -> None:
-            task = new_task(url)
+            task = hooked_task(url)
             self.do(self.store.submit(task))
             if cancelled:
                 self.do(self.store.cancel(task.id, "p"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from ended_tasks import (
+from support.deliveries import (
     DOWN,
     HOUR_S,
     OK,
@@ -14,8 +14,8 @@ from ended_tasks import (
     ended,
     everything,
     found,
+    hooked_task,
     members,
-    new_task,
     one_ended,
     outbox_of,
     time_passes,
@@ -125,7 +125,7 @@ async def test_a_claim_from_before_a_replay_records_nothing(store: TaskStore, ou
 
 
 async def test_there_is_nothing_to_replay_of_a_task_that_has_no_delivery(store: TaskStore, outbox: Outbox) -> None:
-    silent, active = await one_ended(store, url=None), new_task()
+    silent, active = await one_ended(store, url=None), hooked_task()
     await store.submit(active)
     before = await everything(store)
     for task_id in ("unknown", silent, active.id):

@@ -7,10 +7,10 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
-from ended_tasks import BASE, HOUR_S, URL, one_ended, outbox_of
-from hook_receivers import Receiver, breaks_off, http
-from senders import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 from standardwebhooks import Webhook
+from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
+from support.receiver import Receiver, breaks_off, http
+from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.presentation import encoded

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ended_tasks import HOUR_S, LIMITS, ended, members, one_ended, outbox_of, time_passes, until
-from hook_receivers import Receiver, http, receiving
 from redis.exceptions import ConnectionError
-from senders import KEY, QUICK_S, SEALER, kill, outcome_of, running, sender_of, started
+from support.deliveries import HOUR_S, LIMITS, ended, members, one_ended, outbox_of, time_passes, until
+from support.receiver import Receiver, http, receiving
+from support.sender import KEY, QUICK_S, SEALER, kill, outcome_of, running, sender_of, started
 
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.media.url_guard import receiver_of

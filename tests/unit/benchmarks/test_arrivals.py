@@ -28,5 +28,6 @@ def test_constant_arrivals_are_evenly_spaced() -> None:
 @pytest.mark.parametrize("arrivals", ["poisson", "constant"])
 def test_moments_rise_and_end_with_the_duration(arrivals: Arrivals) -> None:
     moments = schedule(arrivals, rate=7, duration=20)
+    assert len(moments) > 20
     assert moments == sorted(moments)
     assert all(0 <= moment < 20 for moment in moments)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from local_dialect import LocalDialect
+from support.local_dialect import LocalDialect
 
 from benchmarks import closed_loop
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from local_dialect import LocalDialect
+from support.local_dialect import LocalDialect
 
 from benchmarks import open_loop
 from benchmarks.open_loop import Load

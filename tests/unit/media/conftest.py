@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
-import pytest_asyncio
-from local_web import LocalWeb, serving
+import pytest
+from support.website import Website, serving
 
 
-@pytest_asyncio.fixture
-async def web() -> AsyncIterator[LocalWeb]:
-    async with serving() as server:
-        yield server
+@pytest.fixture
+def web() -> Iterator[Website]:
+    with serving() as site:
+        yield site

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_web import Answer, LocalWeb
 from PIL import Image
+from support.pictures import encoded, file_of
+from support.website import Website
 
 from serve_app.media.geometry import MEGAPIXEL
 from serve_app.media.inputs import BadImage, InputImage, InputLimits, decode_image, load_image, read_image
@@ -19,16 +20,6 @@ from serve_app.media.url_guard import UrlGuard
 GUARD = UrlGuard(["127.0.0.0/8"])
 NOISE = Image.effect_noise((60, 40), 80)
 PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))
-
-
-def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def _b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _pixel(image: InputImage, x: int, y: int) -> Any:
@@ -43,23 +34,23 @@ def _mode(image: InputImage) -> str:
 
 @pytest.mark.parametrize(("kind", "extension"), [("JPEG", "jpeg"), ("PNG", "png"), ("WEBP", "webp")])
 def test_good_files_keep_their_bytes(kind: str, extension: str) -> None:
-    data = _file(PICTURE, kind)
-    image = decode_image(_b64(data))
+    data = file_of(PICTURE, kind)
+    image = decode_image(encoded(data))
     assert image == InputImage(data, f"image/{extension}", extension, 60, 40, has_alpha=False)
     assert "data" not in repr(image)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
 def test_plain_modes_are_kept(mode: str) -> None:
-    data = _file(PICTURE.convert(mode), "PNG")
+    data = file_of(PICTURE.convert(mode), "PNG")
     image = read_image(data)
     assert image.data == data
     assert image.has_alpha == (mode == "RGBA")
 
 
 def test_every_way_to_write_base64() -> None:
-    data = _file(PICTURE, "PNG")
-    text = _b64(data)
+    data = file_of(PICTURE, "PNG")
+    text = encoded(data)
     lines = "\r\n".join(text[start : start + 76] for start in range(0, len(text), 76))
     urlsafe = base64.urlsafe_b64encode(data).decode()
     for value in (
@@ -97,12 +88,12 @@ def test_values_that_are_no_picture(value: str, problem: str) -> None:
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "BMP", "PPM", "ICO"])
 def test_other_formats(kind: str) -> None:
     with pytest.raises(BadImage, match="not a picture"):
-        read_image(_file(PICTURE, kind))
+        read_image(file_of(PICTURE, kind))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_truncated_files(kind: str) -> None:
-    data = _file(PICTURE, kind)
+    data = file_of(PICTURE, kind)
     for part in (len(data) // 4, len(data) // 2, len(data) * 9 // 10):
         with pytest.raises(BadImage, match="damaged"):
             read_image(data[:part])
@@ -110,7 +101,7 @@ def test_truncated_files(kind: str) -> None:
 
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None:
-    data = _file(PICTURE, "PNG")
+    data = file_of(PICTURE, "PNG")
     spoilt = data[:start] + junk + data[start + len(junk) :]
     try:
         image = read_image(spoilt)
@@ -135,17 +126,17 @@ def test_bombs_are_refused_by_their_header(side: int) -> None:
 
 def test_pixel_limit_on_both_sides() -> None:
     limits = InputLimits(max_pixels=60 * 40)
-    assert read_image(_file(PICTURE, "PNG"), limits).width == 60
+    assert read_image(file_of(PICTURE, "PNG"), limits).width == 60
     with pytest.raises(BadImage, match="60x41"):
-        read_image(_file(PICTURE.resize((60, 41)), "PNG"), limits)
+        read_image(file_of(PICTURE.resize((60, 41)), "PNG"), limits)
     assert InputLimits().max_pixels == 20 * MEGAPIXEL
 
 
 def test_byte_limit_on_both_sides() -> None:
-    data = _file(PICTURE, "PNG")
-    assert decode_image(_b64(data), InputLimits(max_bytes=len(data))).data == data
+    data = file_of(PICTURE, "PNG")
+    assert decode_image(encoded(data), InputLimits(max_bytes=len(data))).data == data
     with pytest.raises(BadImage, match="file is too large"):
-        decode_image(_b64(data), InputLimits(max_bytes=len(data) - 1))
+        decode_image(encoded(data), InputLimits(max_bytes=len(data) - 1))
     with pytest.raises(BadImage, match="file is too large"):
         decode_image("A" * 5000, InputLimits(max_bytes=1000))
 
@@ -156,7 +147,7 @@ def test_orientation_is_applied(kind: str) -> None:
     exif[0x0112] = 6
     upright = Image.new("RGB", (60, 40), "white")
     upright.paste("black", (0, 0, 30, 40))
-    image = read_image(_file(upright, kind, exif=exif))
+    image = read_image(file_of(upright, kind, exif=exif))
     assert (image.width, image.height, image.extension) == (40, 60, "png")
     assert max(_pixel(image, 20, 10)) < 60
     assert min(_pixel(image, 20, 50)) > 200
@@ -166,12 +157,12 @@ def test_orientation_is_applied(kind: str) -> None:
 def test_orientation_that_needs_no_turning_keeps_the_bytes() -> None:
     exif = Image.Exif()
     exif[0x0112] = 1
-    data = _file(PICTURE, "JPEG", exif=exif)
+    data = file_of(PICTURE, "JPEG", exif=exif)
     assert read_image(data).data == data
 
 
 def test_damaged_metadata_does_not_spoil_a_picture() -> None:
-    data = _file(PICTURE, "JPEG", exif=b"Exif\0\0garbage that is no TIFF header")
+    data = file_of(PICTURE, "JPEG", exif=b"Exif\0\0garbage that is no TIFF header")
     assert read_image(data).width == 60
 
 
@@ -179,7 +170,7 @@ def test_wide_grey_is_scaled_not_clipped() -> None:
     wide = Image.new("I;16", (3, 1))
     for x, value in enumerate((0, 0x8000, 0xFFFF)):
         wide.putpixel((x, 0), value)
-    image = read_image(_file(wide, "PNG"))
+    image = read_image(file_of(wide, "PNG"))
     assert _mode(image) == "L"
     assert [_pixel(image, x, 0) for x in range(3)] == [0, 127, 255]
 
@@ -194,21 +185,21 @@ def test_wide_grey_is_scaled_not_clipped() -> None:
     ],
 )
 def test_unusual_modes_are_normalised(image: Image.Image, kind: str, mode: str) -> None:
-    normal = read_image(_file(image, kind))
+    normal = read_image(file_of(image, kind))
     assert (normal.content_type, _mode(normal)) == ("image/png", mode)
     assert normal.has_alpha == (mode == "RGBA")
 
 
 def test_a_transparent_colour_becomes_alpha() -> None:
     for source, colour in ((Image.new("RGB", (2, 1), "red"), (255, 0, 0)), (Image.new("P", (2, 1), 0), 0)):
-        image = read_image(_file(source, "PNG", transparency=colour))
+        image = read_image(file_of(source, "PNG", transparency=colour))
         assert image.has_alpha
         assert _mode(image) == "RGBA"
         assert _pixel(image, 0, 0)[3] == 0
 
 
 def test_colours_of_print_files_survive() -> None:
-    image = read_image(_file(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG", icc_profile=b"for print"))
+    image = read_image(file_of(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG", icc_profile=b"for print"))
     red, green, blue = _pixel(image, 4, 4)
     assert red > 200
     assert max(green, blue) < 60
@@ -219,38 +210,36 @@ def test_colours_of_print_files_survive() -> None:
 @pytest.mark.parametrize("kind", ["WEBP", "PNG"])
 def test_animations_give_their_first_frame(kind: str) -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    image = read_image(_file(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True))
+    image = read_image(file_of(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True))
     assert image.extension == "png"
     assert _pixel(image, 4, 4) == (255, 0, 0)
     with Image.open(io.BytesIO(image.data)) as opened:
         assert getattr(opened, "n_frames", 1) == 1
 
 
-async def test_url_and_base64_load_alike(web: LocalWeb) -> None:
-    data = _file(PICTURE, "JPEG")
-    web.answers["/cat"] = Answer(data)
+async def test_url_and_base64_load_alike(web: Website) -> None:
+    data = file_of(PICTURE, "JPEG")
+    web.put("/cat", data)
     fetched = await load_image(f" {web.url('/cat')} ", GUARD)
     assert fetched.data == data
-    assert await load_image(_b64(data), GUARD) == fetched
+    assert await load_image(encoded(data), GUARD) == fetched
 
 
-async def test_redirects_are_followed_up_to_the_limit(web: LocalWeb) -> None:
-    web.answers |= {
-        f"/{n}": Answer(status=status, headers={"location": f"/{n - 1}"})
-        for n, status in ((4, 301), (3, 302), (2, 307), (1, 308))
-    }
-    web.answers["/0"] = Answer(_file(PICTURE, "PNG"))
+async def test_redirects_are_followed_up_to_the_limit(web: Website) -> None:
+    for n, status in ((4, 301), (3, 302), (2, 307), (1, 308)):
+        web.put(f"/{n}", status=status, location=f"/{n - 1}")
+    web.put("/0", file_of(PICTURE, "PNG"))
     assert (await load_image(web.url("/3"), GUARD)).width == 60
     with pytest.raises(BadImage, match="redirects more than 3 times"):
         await load_image(web.url("/4"), GUARD)
 
 
-async def test_a_redirect_to_an_inside_address_is_refused(web: LocalWeb) -> None:
+async def test_a_redirect_to_an_inside_address_is_refused(web: Website) -> None:
     open_port = UrlGuard(["public.test"], resolve=_one_name_public)
-    web.answers["/"] = Answer(status=302, headers={"location": web.url("/secret")})
+    web.put("/", status=302, location=web.url("/secret"))
     with pytest.raises(BadImage, match=r"refused.*public internet"):
         await load_image(web.url(host="public.test"), open_port)
-    web.answers["/"] = Answer(status=302, headers={"location": "file:///etc/passwd"})
+    web.put("/", status=302, location="file:///etc/passwd")
     with pytest.raises(BadImage, match=r"refused.*http://"):
         await load_image(web.url(host="public.test"), open_port)
     assert web.asked == ["/", "/"]
@@ -260,7 +249,7 @@ async def _one_name_public(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: LocalWeb) -> None:
+async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Website) -> None:
     with pytest.raises(BadImage, match="public internet") as refused:
         await load_image(web.url(host="localhost"), UrlGuard())
     assert "127" not in str(refused.value)
@@ -268,20 +257,20 @@ async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Loc
 
 
 @pytest.mark.parametrize("status", [204, 304, 403, 404, 500])
-async def test_other_statuses(status: int, web: LocalWeb) -> None:
-    web.answers["/"] = Answer(b"", status=status)
+async def test_other_statuses(status: int, web: Website) -> None:
+    web.put("/", b"", status=status)
     with pytest.raises(BadImage, match=f"HTTP status {status}"):
         await load_image(web.url(), GUARD)
 
 
-async def test_a_body_over_the_limit_is_cut_off(web: LocalWeb) -> None:
-    web.answers["/"] = Answer(b"x" * 3_000_000)
+async def test_a_body_over_the_limit_is_cut_off(web: Website) -> None:
+    web.put("/", b"x" * 3_000_000)
     with pytest.raises(BadImage, match="file is too large"):
         await load_image(web.url(), GUARD, InputLimits(max_bytes=1_000_000))
 
 
-async def test_a_body_that_never_comes(web: LocalWeb) -> None:
-    web.answers["/"] = Answer(b"x", delay_s=1.0)
+async def test_a_body_that_never_comes(web: Website) -> None:
+    web.put("/", b"x", delay_s=1.0)
     with pytest.raises(BadImage, match=r"within 0\.2 s"):
         await load_image(web.url(), GUARD, InputLimits(timeout_s=0.2))
 
@@ -292,8 +281,8 @@ async def test_urls_that_cannot_be_fetched(url: str) -> None:
         await load_image(url, GUARD)
 
 
-async def test_a_broken_answer(web: LocalWeb) -> None:
-    web.answers["/"] = Answer(b"short", headers={"content-length": "500"})
+async def test_a_broken_answer(web: Website) -> None:
+    web.put("/", b"short", content_length="500")
     with pytest.raises(BadImage, match="could not be fetched"):
         await load_image(web.url(), GUARD)
 

@@ -55,7 +55,8 @@ def test_the_picture_lies_where_it_should(
 
 
 def test_both_are_png_without_transparency() -> None:
-    for image in laid_out(_input(_noise(8, 8, 4)), Size(12, 12), 2, 2):
+    canvas, mask = laid_out(_input(_noise(8, 8, 4)), Size(12, 12), 2, 2)
+    for image in (canvas, mask):
         assert (image.content_type, image.extension, image.has_alpha) == ("image/png", "png", False)
         assert read_image(image.data) == image
 

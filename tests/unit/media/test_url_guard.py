@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import httpx2
 import pytest
-from local_web import Answer, LocalWeb
+from support.website import Website
 
 from serve_app.media.url_guard import Resolver, UrlGuard, UrlRefused, is_public, parse_url
 
@@ -58,7 +58,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("host", INSIDE)
-async def test_inside_addresses_are_refused_in_every_notation(host: str, web: LocalWeb) -> None:
+async def test_inside_addresses_are_refused_in_every_notation(host: str, web: Website) -> None:
     guard = UrlGuard()
     with pytest.raises(UrlRefused) as refused:
         await guard.check(web.url(host=host))
@@ -141,7 +141,7 @@ async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
             await client.get("http://slow.test/")
 
 
-async def test_rebinding_between_check_and_connection_gains_nothing(web: LocalWeb) -> None:
+async def test_rebinding_between_check_and_connection_gains_nothing(web: Website) -> None:
     guard = UrlGuard(resolve=_resolver(["8.8.8.8"], ["127.0.0.1"]))
     await guard.check(web.url(host="rebind.test"))
     async with guard.client(timeout=2) as client:
@@ -160,11 +160,12 @@ async def test_rebinding_between_check_and_connection_gains_nothing(web: LocalWe
         ("LocalHost", "localhost."),
     ],
 )
-async def test_the_allow_list_opens_hosts_and_networks(allow: str, host: str, web: LocalWeb) -> None:
+async def test_the_allow_list_opens_hosts_and_networks(allow: str, host: str, web: Website) -> None:
+    web.put("/ok", b"ok")
     guard = UrlGuard([allow, "::1/128"], resolve=_resolver(["127.0.0.1"]))
     await guard.check(web.url(host=host))
     async with guard.client(timeout=2) as client:
-        assert (await client.get(web.url(host=host))).text == "ok"
+        assert (await client.get(web.url("/ok", host))).text == "ok"
 
 
 async def test_the_allow_list_opens_nothing_else() -> None:
@@ -175,20 +176,19 @@ async def test_the_allow_list_opens_nothing_else() -> None:
             await guard.check(url)
 
 
-async def test_the_client_follows_no_redirect_and_reads_no_proxy(
-    web: LocalWeb, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_client_follows_no_redirect_and_reads_no_proxy(web: Website, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    web.answers["/"] = Answer(status=302, headers={"location": web.url("/next")})
+    web.put("/", status=302, location=web.url("/next"))
     async with UrlGuard([LOOPBACK]).client(timeout=2, headers={"user-agent": "test"}) as client:
         assert (await client.get(web.url())).status_code == 302
     assert web.asked == ["/"]
 
 
-async def test_the_next_address_is_tried_when_one_does_not_answer(web: LocalWeb) -> None:
+async def test_the_next_address_is_tried_when_one_does_not_answer(web: Website) -> None:
+    web.put("/ok", b"ok")
     async with UrlGuard([LOOPBACK], resolve=_resolver(["127.0.0.2", "127.0.0.1"])).client(timeout=2) as client:
-        assert (await client.get(web.url(host="two.test"))).text == "ok"
+        assert (await client.get(web.url("/ok", "two.test"))).text == "ok"
 
 
 async def test_a_dead_host_is_an_ordinary_connection_error() -> None:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_web import Answer, LocalWeb
+from support.pictures import encoded
+from support.website import Website
 from video_making import made, remade
 
 from serve_app.media.url_guard import UrlGuard
@@ -16,10 +16,6 @@ from serve_app.media.videos import BadVideo, InputVideo, VideoLimits, load_video
 GUARD = UrlGuard(["127.0.0.0/8"])
 VIDEO = made("testsrc=s=96x64:d=1:r=24", sound="sine=d=1")
 SMALL = VideoLimits(max_seconds=1.0, min_side=64, max_side=100)
-
-
-def _b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +28,9 @@ def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert not list(kept.iterdir())
 
 
-async def test_every_way_to_send_a_video(web: LocalWeb) -> None:
-    web.answers["/clip"] = Answer(VIDEO)
-    text = _b64(VIDEO)
+async def test_every_way_to_send_a_video(web: Website) -> None:
+    web.put("/clip", VIDEO)
+    text = encoded(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
         video = await load_video(value, GUARD)
         assert video == InputVideo(VIDEO, 96, 64)
@@ -139,16 +135,16 @@ async def test_values_that_hold_no_file(value: str, problem: str) -> None:
         await load_video(value, GUARD)
 
 
-async def test_byte_limit_on_both_sides(web: LocalWeb) -> None:
-    web.answers["/"] = Answer(VIDEO)
+async def test_byte_limit_on_both_sides(web: Website) -> None:
+    web.put("/", VIDEO)
     enough, little = VideoLimits(max_bytes=len(VIDEO)), VideoLimits(max_bytes=len(VIDEO) - 1)
-    for value in (_b64(VIDEO), web.url()):
+    for value in (encoded(VIDEO), web.url()):
         assert (await load_video(value, GUARD, enough)).data == VIDEO
         with pytest.raises(BadVideo, match="file is too large"):
             await load_video(value, GUARD, little)
 
 
-async def test_urls_pass_the_guard(web: LocalWeb) -> None:
+async def test_urls_pass_the_guard(web: Website) -> None:
     with pytest.raises(BadVideo, match=r"refused.*public internet"):
         await load_video(web.url(), UrlGuard())
     assert not web.asked

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tool_pictures import picture, sizes
+from support.input_images import picture, sizes
 
 from serve_app.media.geometry import MEGAPIXEL
 from serve_app.requests.deblur import DeblurRequest

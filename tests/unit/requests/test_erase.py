@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pydantic import ValidationError
-from tool_pictures import as_input, picture, pixels, sizes
+from support.input_images import as_input, picture, pixels, sizes
 
 from serve_app.media.inputs import InputImage
 from serve_app.requests.erase import EraseRequest

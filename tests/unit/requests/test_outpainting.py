@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
-from tool_pictures import as_input, picture, pixels, sizes
+from support.input_images import as_input, picture, pixels, sizes
 
 from serve_app.media.geometry import MAX_SIDE
 from serve_app.requests.outpainting import MAX_OFFSET, OutpaintingRequest

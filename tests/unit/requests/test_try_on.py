@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tool_pictures import picture, sizes
+from support.input_images import picture, sizes
 
 from serve_app.media.geometry import MEGAPIXEL
 from serve_app.media.inputs import InputImage

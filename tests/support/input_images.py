@@ -1,4 +1,4 @@
-"""Pictures that tools are asked to work on."""
+"""Pictures as the service reads them from requests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from PIL import Image
 
 from serve_app.media.inputs import InputImage, read_image
 from serve_app.requests.pictures import Picture
+from support.pictures import file_of
 
 
 def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputImage:
@@ -17,9 +18,7 @@ def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0
 
 
 def as_input(image: Image.Image, kind: str = "PNG") -> InputImage:
-    buffer = io.BytesIO()
-    image.save(buffer, kind)
-    return read_image(buffer.getvalue())
+    return read_image(file_of(image, kind))
 
 
 def pixels(image: InputImage) -> np.ndarray:

@@ -6,8 +6,6 @@ it, when its answer is lost: no cleanup runs.
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from PIL import Image
 from redis.asyncio import Redis
+from support.pictures import encoded, picture
 
 from deployments.contract.objects import ObjectStore
 from serve_app.config import catalog
@@ -89,14 +87,8 @@ async def opened(redis_url: str, prefix: str, repository: Path, folder: Path) ->
         yield app
 
 
-def picture() -> str:
-    buffer = io.BytesIO()
-    Image.new("RGB", (64, 64), "red").save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
 async def submit(app: FastAPI, secret: str) -> httpx2.Response:
-    body = {"prompt": "a star", "images": [picture()], "width": 64, "height": 64}
+    body = {"prompt": "a star", "images": [encoded(picture(64, 64))], "width": 64, "height": 64}
     headers = {"x-key": secret, "Idempotency-Key": "once"}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://service") as client:
         return await client.post(f"/v1/{ENDPOINT}", json=body, headers=headers)

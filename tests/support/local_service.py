@@ -22,7 +22,7 @@ STOP_S = 60
 
 class LocalService:
     def __init__(self, folder: Path, repository: Path, **overrides: Any) -> None:
-        """`overrides` replace settings of `configs/local.yaml`, section by section."""
+        """`overrides` are merged into the settings of `configs/local.yaml`, however deep they lie."""
         self.folder = folder
         self.repository = repository
         self.port = _free_port()
@@ -31,6 +31,10 @@ class LocalService:
         self.config.write_text(yaml.safe_dump(self._settings(overrides)))
         self.log = folder / "service.log"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
 
     def start(self) -> None:
         """Returns once the service takes requests."""
@@ -99,9 +103,15 @@ class LocalService:
         settings["data_dir"] = str(self.folder / "data")
         settings["catalog"] = str(self.repository / settings["catalog"])
         settings["service"]["port"] = self.port
-        for section, values in overrides.items():
-            settings[section] = settings[section] | values
-        return settings
+        return _merged(settings, overrides)
+
+
+def _merged(settings: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(settings)
+    for name, value in overrides.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _free_port() -> int:

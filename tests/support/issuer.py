@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from serve_app.accounts.bearer import IssuerOutOfReach
+from serve_app.accounts.bearer import BearerTokens, Issuer, IssuerOutOfReach, TokenRefused
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 
@@ -38,6 +41,21 @@ class SigningKey:
 
     def sign(self, claims: dict[str, Any], **header: Any) -> str:
         return jwt.encode(claims, self.private, self.algorithm, headers={"kid": self.id, **header})
+
+
+KEY = SigningKey("elliptic", "ES256", ec.generate_private_key(ec.SECP256R1()))
+RSA = SigningKey("rsa", "RS256", rsa.generate_private_key(65537, 2048))
+OTHER = SigningKey("other", "ES256", ec.generate_private_key(ec.SECP256R1()))
+KEYS = [
+    KEY,
+    RSA,
+    SigningKey("rsa-384", "RS384", RSA.private),
+    SigningKey("rsa-512", "RS512", RSA.private),
+    SigningKey("rsa-pss", "PS256", RSA.private),
+    SigningKey("elliptic-384", "ES384", ec.generate_private_key(ec.SECP384R1())),
+    SigningKey("edwards", "EdDSA", Ed25519PrivateKey.generate()),
+]
+TRUSTED = Issuer(ISSUER, JWKS_URL, AUDIENCE, "acme", skew_s=60.0)
 
 
 @dataclass
@@ -88,3 +106,17 @@ def claims_of(**changes: Any) -> dict[str, Any]:
         "role": "developer",
     }
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
+
+
+async def refusal(tokens: BearerTokens, token: str) -> str:
+    with pytest.raises(TokenRefused) as refused:
+        await tokens.authenticate(token)
+    return str(refused.value)
+
+
+def now() -> int:
+    return int(time.time())
+
+
+def segment(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -15,8 +14,9 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
 from serve_app.webhooks.outbox import Attempt, Claim, Delivery, Outbox
 from serve_app.webhooks.policy import Policy
+from support.redis_contents import values
+from support.tasks import ALL, LANE, new_task
 
-LANE = "lane"
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
@@ -29,28 +29,19 @@ OK = Attempt(1.0, 204)
 DOWN = Attempt(1.0, 503)
 
 
-def new_task(url: str | None = URL, secret: str = "") -> NewTask:
-    task_id = str(uuid.uuid4())
-    return NewTask(
-        id=task_id,
-        project="p",
-        lane=LANE,
-        endpoint="gen-test",
-        job="{}",
-        work=1.0,
-        reply="{}",
-        key_id=task_id,
-        webhook=Webhook(url, receiver_of(url), BASE, secret) if url else None,
-    )
+def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:
+    """A task whose end is delivered to `url`; to nobody where that is None."""
+    webhook = Webhook(url, receiver_of(url), BASE, secret) if url else None
+    return new_task(webhook=webhook, **changes)
 
 
 async def ended(
     store: TaskStore, n: int = 1, url: str | None = URL, status: Status = Status.READY, secret: str = "", **outcome: Any
 ) -> list[str]:
     """The ids of `n` tasks that have just ended. No others may be waiting."""
-    tasks = [new_task(url, secret) for _ in range(n)]
+    tasks = [hooked_task(url, secret) for _ in range(n)]
     await asyncio.gather(*map(store.submit, tasks))
-    leases = await store.lease(LANE, "d", n, 1_000_000)
+    leases = await store.lease(LANE, "d1", n, ALL)
     assert {lease.id for lease in leases} == {task.id for task in tasks}
     await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in leases))
     return [task.id for task in tasks]
@@ -82,25 +73,8 @@ async def members(redis: Redis, key: str) -> list[str]:
 
 async def everything(store: TaskStore) -> dict[str, Any]:
     """All that is kept below the prefix, but for what is forgotten by itself."""
-    found = [str(key) async for key in store.redis.scan_iter(f"{store.prefix}*", count=1000)]
-    keys = [key for key in found if not key.startswith(f"{store.prefix}rate:")]
-    kinds = store.redis.pipeline(transaction=False)
-    for key in keys:
-        kinds.type(key)
-    values = store.redis.pipeline(transaction=False)
-    for key, kind in zip(keys, await kinds.execute(), strict=True):
-        match kind:
-            case "zset":
-                values.zrange(key, 0, -1, withscores=True)
-            case "hash":
-                values.hgetall(key)
-            case "list":
-                values.lrange(key, 0, -1)
-            case "set":
-                values.smembers(key)
-            case _:
-                values.get(key)
-    return dict(zip(keys, await values.execute(), strict=True))
+    kept = await values(store.redis, store.prefix)
+    return {key: value for key, value in kept.items() if not key.startswith(f"{store.prefix}rate:")}
 
 
 async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:

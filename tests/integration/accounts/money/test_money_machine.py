@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from priced_tasks import LANE, assert_books_balance, priced_task
+from support.books import assert_books_balance, priced_task
+from support.tasks import LANE
 
 from serve_app.accounts.credits import Balance, Credits, TooLittle
 from serve_app.accounts.projects import Project, ProjectStore

@@ -1,0 +1,174 @@
+"""How the webhook of a task fares, as its project sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.client import HOOK, HOOK_HOST, Client, problems, refusal
+from support.delivering import Hook, deliveries, ended, replay, send
+from support.http_service import Service
+from support.promises import promise
+from support.worker import Worker
+
+from serve_app.accounts.roles import Role
+from serve_app.media.url_guard import receiver_of
+from serve_app.tasks.task import Status
+
+
+# What is told.
+def test_nothing_is_due_before_the_end(client: Client, worker: Worker) -> None:
+    task_id = client.accepted(webhook_url=HOOK)
+    not_due = {"id": task_id, "receiver": receiver_of(HOOK), "state": "not due", "next": None, "attempts": []}
+    assert deliveries(client, task_id) == not_due
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    assert deliveries(client, task_id) == not_due
+
+
+@promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")
+def test_it_waits_from_the_end_on(client: Client, worker: Worker) -> None:
+    task_id = ended(client, worker, HOOK)
+    told = deliveries(client, task_id)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert told == {
+        "id": task_id,
+        "receiver": receiver_of(HOOK),
+        "state": "waiting",
+        "next": task["finished"],
+        "attempts": [],
+    }
+
+
+@promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
+def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
+    hook.status, hook.answer = 200, "danke schön".encode()
+    task_id = ended(client, worker, hook.url())
+    send(service)
+    told = deliveries(client, task_id)
+    (attempt,) = told.pop("attempts")
+    assert told == {"id": task_id, "receiver": receiver_of(hook.url()), "state": "delivered", "next": None}
+    assert attempt.pop("at") > 1_700_000_000
+    assert 0 <= attempt.pop("took_s") < 60
+    assert attempt == {"status": 200, "error": None, "response": "danke schön"}
+
+
+@promise("Decided: webhooks", "2xx within 15 s is success; anything else (3xx too) is retried")
+def test_a_refusal_is_told_and_the_next_try_too(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
+    hook.status, hook.answer = 404, b"x" * 5000
+    task_id = ended(client, worker, hook.url())
+    send(service)
+    told = deliveries(client, task_id)
+    (attempt,) = told["attempts"]
+    assert (told["state"], attempt["status"], attempt["response"]) == ("waiting", 404, "x" * 1024)
+    assert told["next"] == pytest.approx(attempt["at"] + 3600, abs=60)
+
+
+def test_what_was_given_up_is_failed(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
+    hook.status = 410
+    task_id = ended(client, worker, hook.url())
+    send(service)
+    told = deliveries(client, task_id)
+    assert (told["state"], told["next"], len(told["attempts"])) == ("failed", None, 1)
+
+
+def test_a_receiver_that_is_not_there_has_no_status(
+    client: Client, worker: Worker, service: Service, hook: Hook
+) -> None:
+    task_id = ended(client, worker, f"http://{HOOK_HOST}:1/")
+    send(service)
+    (attempt,) = deliveries(client, task_id)["attempts"]
+    assert (attempt["status"], attempt["error"], attempt["response"]) == (None, "could not connect", None)
+
+
+@promise(
+    "Events",
+    "The service sends a webhook notification to `webhook_url` (when supplied in the submission) when a task "
+    "has a result.",
+)
+def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook: Hook) -> None:
+    task_id = client.accepted(webhook_url=hook.url())
+    assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
+    send(service)
+    assert deliveries(client, task_id)["state"] == "delivered"
+    [(_, body)] = hook.received
+    assert json.loads(body)["details"] == {"error": "Cancelled by the client"}
+
+
+# Sending again.
+@promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
+def test_what_was_delivered_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
+    task_id = ended(client, worker, hook.url())
+    send(service)
+    answer = replay(client, task_id)
+    assert answer.status_code == 200
+    assert answer.json() == deliveries(client, task_id)
+    assert answer.json()["state"] == "waiting"
+    assert len(answer.json()["attempts"]) == 1
+    send(service)
+    assert deliveries(client, task_id)["state"] == "delivered"
+    assert [headers["webhook-id"] for headers, _ in hook.received] == [task_id] * 2
+
+
+def test_what_was_given_up_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
+    hook.status = 410
+    task_id = ended(client, worker, hook.url())
+    send(service)
+    hook.status = 204
+    assert replay(client, task_id).json()["state"] == "waiting"
+    send(service)
+    told = deliveries(client, task_id)
+    assert (told["state"], [attempt["status"] for attempt in told["attempts"]]) == ("delivered", [410, 204])
+
+
+def test_there_is_nothing_to_send_before_the_end(client: Client) -> None:
+    task_id = client.accepted(webhook_url=HOOK)
+    assert "not ended" in refusal(replay(client, task_id), 409)
+    assert deliveries(client, task_id)["state"] == "not due"
+
+
+# Who may.
+def test_tasks_of_others_and_unknown_ones_look_the_same(
+    client: Client, other_client: Client, worker: Worker, service: Service
+) -> None:
+    foreign = ended(other_client, worker, HOOK)
+    with service.unchanged():
+        for task_id in (foreign, "none"):
+            for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
+                assert refusal(response, 404) == "There is no such task"
+    assert deliveries(other_client, foreign)["state"] == "waiting"
+
+
+def test_a_task_without_a_webhook_has_no_deliveries(client: Client, worker: Worker) -> None:
+    waiting, over = client.accepted(), client.accepted()
+    worker.end(over, Status.ERROR)
+    for task_id in (waiting, over):
+        for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
+            assert refusal(response, 404) == "The task was submitted without webhook_url"
+
+
+def test_an_id_that_is_too_long_is_refused(client: Client) -> None:
+    for response in (client.get(f"/v1/tasks/{'x' * 65}/deliveries"), replay(client, "x" * 65)):
+        assert problems(response) == [(["path", "task_id"], "string_too_long")]
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.OPERATOR])
+def test_every_role_may_look_and_those_that_generate_may_send_again(
+    client: Client, worker: Worker, service: Service, role: Role
+) -> None:
+    task_id = ended(client, worker, HOOK)
+    may = role in (Role.ADMINISTRATOR, Role.DEVELOPER)
+    with service.client(client.project, role=role) as other:
+        assert deliveries(other, task_id)["state"] == "waiting"
+        response = replay(other, task_id)
+        if may:
+            assert response.status_code == 200
+        else:
+            assert "no permission to generate" in refusal(response, 403)
+
+
+@pytest.mark.parametrize("key", [None, "gen_wrong"])
+def test_nobody_may_without_a_key(client: Client, worker: Worker, key: str | None) -> None:
+    path = f"/v1/tasks/{ended(client, worker, HOOK)}/deliveries"
+    with Client(str(client.base_url), "nobody", key or "") as nobody:
+        refusal(nobody.get(path), 403)
+        refusal(nobody.post(f"{path}/replay"), 403)

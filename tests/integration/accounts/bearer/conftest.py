@@ -1,0 +1,47 @@
+"""An issuer whose tokens are believed, and the projects that they name."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+from support.issuer import KEYS, TRUSTED, Clock, Published
+
+from serve_app.accounts import bearer
+from serve_app.accounts.bearer import BearerTokens
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import ProjectStore
+
+
+@pytest.fixture
+def published() -> Published:
+    published = Published()
+    published.put(*KEYS)
+    return published
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What the keys' age is measured by. The module's own: event loops need the real one."""
+    clock = Clock()
+    monkeypatch.setattr(bearer, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def organizations(redis: Redis, prefix: str) -> OrganizationStore:
+    return OrganizationStore(redis, prefix)
+
+
+@pytest.fixture
+async def projects(redis: Redis, prefix: str, organizations: OrganizationStore) -> ProjectStore:
+    """The project `shop` of the issuer's organization, and `elsewhere` of another."""
+    projects = ProjectStore(redis, prefix)
+    for organization, project in (("acme", "shop"), ("rival", "elsewhere")):
+        assert await organizations.create(organization, organization, "test")
+        assert await projects.create(project, organization, "test")
+    return projects
+
+
+@pytest.fixture
+def tokens(published: Published, projects: ProjectStore, organizations: OrganizationStore) -> BearerTokens:
+    return BearerTokens([TRUSTED], published, projects, organizations)

@@ -1,0 +1,29 @@
+"""A store that takes as many tasks as tests like, and an organization with credits."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+from support.books import FUNDS, ORGANIZATION
+
+from serve_app.accounts.credits import Credits
+from serve_app.accounts.projects import ProjectStore
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+
+
+@pytest.fixture
+def store(redis: Redis, prefix: str) -> TaskStore:
+    return TaskStore(redis, prefix, Limits(max_active=1000))
+
+
+@pytest.fixture
+async def credits(redis: Redis, prefix: str) -> Credits:
+    credits = Credits(redis, prefix)
+    await credits.grant(ORGANIZATION, "first", FUNDS, by="test")
+    return credits
+
+
+@pytest.fixture
+def projects(redis: Redis, prefix: str) -> ProjectStore:
+    return ProjectStore(redis, prefix)

@@ -1,0 +1,64 @@
+"""Tasks that cost something, and the books that must balance."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from serve_app.accounts.credits import Balance, Credits, Usage
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.windows import Window
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import NewTask, Status
+from support.tasks import LANE, lease_one, new_task
+
+ORGANIZATION = "acme"
+PROJECT = Project("p", ORGANIZATION)
+FUNDS = 10_000
+"""What the organization has to begin with, milli-credits."""
+
+
+def priced_task(price: int, **changes: Any) -> NewTask:
+    """A task of the organization `acme` that costs so many milli-credits."""
+    return new_task(**{"organization": ORGANIZATION, "price": price} | changes)
+
+
+async def assert_books_balance(credits: Credits, organization: str = ORGANIZATION) -> Balance:
+    """What holds after every step. Returns the balance."""
+    found = await credits.balance(organization)
+    entries, more = await credits.ledger(organization, 100_000)
+    assert more is None
+    assert sum(entry.amount for entry in entries) == found.balance
+    assert found.granted == found.balance + found.held + found.spent
+    assert min(found.balance, found.held, found.spent) >= 0
+    running = 0
+    for entry in reversed(entries):
+        running += entry.amount
+        assert entry.balance == running >= 0
+    return found
+
+
+async def limit(projects: ProjectStore, window: Window, amount: int | None) -> None:
+    await projects.change(PROJECT, {f"limit_{window}": amount}, "test")
+
+
+async def spent(credits: Credits, project: str = "p") -> set[int]:
+    """In the present day, week and month: one amount where they agree."""
+    return {window.spent for window in await credits.spending(project)}
+
+
+async def submitted(store: TaskStore, price: int, **changes: Any) -> NewTask:
+    task = priced_task(price, **changes)
+    assert (await store.submit(task)).created
+    return task
+
+
+async def completed(store: TaskStore, status: Status = Status.READY, cost: int | None = None) -> None:
+    lease = await lease_one(store)
+    assert await store.complete(LANE, lease.id, lease.attempt, status, cost=cost)
+
+
+async def usage(credits: Credits) -> list[Usage]:
+    """Of about now."""
+    today = (await credits.spending("p"))[0].since
+    return await credits.usage(ORGANIZATION, today - timedelta(days=2), today + timedelta(days=2))

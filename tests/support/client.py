@@ -1,0 +1,85 @@
+"""A client of the service that holds a key, and what it makes of refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+
+ENDPOINT = "/v1/gen-3-image-klein"
+HOOK_HOST = "hooks.test"
+"""Resolves to a public address, which nothing here ever connects to."""
+HOOK = f"https://{HOOK_HOST}/done"
+
+_TLS = httpx2.create_ssl_context()
+"""One for all clients: each of its own would read all root certificates, though none ever uses TLS."""
+
+
+class Client(httpx2.Client):
+    """An HTTP client of the service that holds a key."""
+
+    def __init__(
+        self,
+        base_url: str,
+        project: str,
+        secret: str,
+        headers: Mapping[str, str] | None = None,
+        organization: str = DEFAULT_ORGANIZATION,
+    ) -> None:
+        super().__init__(
+            base_url=base_url,
+            headers={"x-key": secret, **(headers or {})},
+            timeout=60,
+            trust_env=False,
+            verify=_TLS,
+        )
+        self.project = project
+        self.organization = organization
+        self.secret = secret
+
+    def submit(self, **body: Any) -> httpx2.Response:
+        """Submits a picture; the prompt has a default."""
+        return self.post(ENDPOINT, json={"prompt": "a cat", **body})
+
+    def accepted(self, **body: Any) -> str:
+        """The id of a task that was accepted."""
+        response = self.submit(**body)
+        assert response.status_code == 200, response.text
+        return response.json()["id"]
+
+    def order(self, endpoint: str, **body: Any) -> httpx2.Response:
+        """Submits to an endpoint by its name."""
+        return self.post(f"/v1/{endpoint}", json=body)
+
+    def ordered(self, endpoint: str, **body: Any) -> str:
+        """The id of a task that an endpoint accepted."""
+        response = self.order(endpoint, **body)
+        assert response.status_code == 200, response.text
+        return response.json()["id"]
+
+    def poll(self, task_id: str, **query: Any) -> httpx2.Response:
+        return self.get("/v1/get_result", params={"id": task_id, **query})
+
+
+def refusal(response: httpx2.Response, status: int) -> str:
+    """The detail of an error that is no 422, whose form is checked on the way."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"detail"}
+    assert isinstance(response.json()["detail"], str)
+    return response.json()["detail"]
+
+
+def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
+    """Location and type of every entry of a 422, whose form is checked on the way."""
+    assert response.status_code == 422, response.text
+    assert response.headers["content-type"] == "application/json"
+    entries = response.json()["detail"]
+    assert entries
+    for entry in entries:
+        assert {"type", "loc", "msg"} <= set(entry) <= {"type", "loc", "msg", "ctx"}
+        assert all(isinstance(part, str) for part in entry["loc"])
+    return [(entry["loc"], entry["type"]) for entry in entries]

@@ -1,0 +1,113 @@
+"""Deliveries of a service that runs no sender: the receiver, and the sender that a test sets to work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from serve_app.loops import Loops
+from serve_app.media.url_guard import UrlGuard
+from serve_app.tasks.presentation import Presenter
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import Outbox, State
+from serve_app.webhooks.sealing import Sealer
+from serve_app.webhooks.sender import Sender
+from support.client import HOOK_HOST, Client
+from support.http_service import Service
+from support.worker import Worker
+
+
+class Hook:
+    """Plays `hooks.test`: answers `status` to everything, and notes it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.status = 204
+        self.answer = b""
+        self.received: list[tuple[dict[str, str], bytes]] = []
+
+    def url(self) -> str:
+        return f"http://{HOOK_HOST}:{self.port}/done"
+
+
+@contextmanager
+def receiving() -> Iterator[Hook]:
+    hook = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            hook.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(hook.status)
+            self.send_header("Content-Length", str(len(hook.answer)))
+            self.end_headers()
+            self.wfile.write(hook.answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        hook.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield hook
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def send(service: Service) -> None:
+    """Makes every delivery that is due, as the service's own sender would."""
+    settings = service.settings
+    shared = service.app.state.services
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def all_are_tried() -> None:
+        tasks = TaskStore(service.worker.tasks.redis, settings.redis.prefix, settings.tasks.limits())
+        outbox = Outbox(tasks.redis, settings.redis.prefix, settings.webhooks.policy())
+        presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
+        guard = UrlGuard([HOOK_HOST], resolve)
+        headers = settings.webhooks.signature_headers
+        sender = Sender(outbox, tasks, presenter, Sealer(settings.webhook_keys), guard, headers)
+        loops = Loops({"send": sender.send})
+        try:
+            async with asyncio.timeout(40):
+                while await _due(outbox):
+                    await asyncio.sleep(0.01)
+        finally:
+            await sender.drain()
+            for task in loops._tasks:
+                while not task.done():
+                    task.cancel()
+                    await asyncio.wait([task], timeout=0.5)
+
+    service.worker.run(all_are_tried())
+
+
+async def _due(outbox: Outbox) -> bool:
+    deliveries, _ = await outbox.list_deliveries(limit=1000)
+    return any(delivery.state is State.SENDING or not delivery.attempts for delivery in deliveries)
+
+
+def deliveries(client: Client, task_id: str) -> dict[str, Any]:
+    response = client.get(f"/v1/tasks/{task_id}/deliveries")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def replay(client: Client, task_id: str) -> Any:
+    return client.post(f"/v1/tasks/{task_id}/deliveries/replay")
+
+
+def ended(client: Client, worker: Worker, url: str, **body: Any) -> str:
+    task_id = client.accepted(webhook_url=url, **body)
+    worker.end(task_id, Status.ERROR, details={"error": "no luck"})
+    return task_id

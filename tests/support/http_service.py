@@ -1,0 +1,136 @@
+"""The service's HTTP interface on a real socket, with a stand-in for what works behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx2
+import uvicorn
+from fastapi import FastAPI
+
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.roles import Role
+from serve_app.config import catalog
+from serve_app.config.settings import RedisSettings, Settings
+from serve_app.http.ingress import create_app
+from serve_app.media.url_guard import UrlGuard
+from serve_app.webhooks.sealing import new_key
+from support.client import HOOK_HOST, Client
+from support.redis_writes import written
+from support.website import PUBLIC_HOST
+from support.worker import Worker
+
+StartService: TypeAlias = Callable[..., "Service"]
+"""Takes settings, and `redis_url`."""
+_NAMES = {PUBLIC_HOST: ["127.0.0.1"], HOOK_HOST: ["93.184.215.14"]}
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """A name service of its own, so that no test asks the network."""
+    if host in _NAMES:
+        return _NAMES[host]
+    try:
+        return [str(ip_address(host))]
+    except ValueError:
+        raise OSError(f"unknown host {host}") from None
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up; its thread is not the main one, so it leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.up.set()
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    base_url: str
+    settings: Settings
+    app: FastAPI
+    worker: Worker
+
+    @property
+    def address(self) -> tuple[str, int]:
+        url = httpx2.URL(self.base_url)
+        assert url.port is not None
+        return url.host, url.port
+
+    @contextmanager
+    def client(
+        self,
+        project: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        role: Role = Role.DEVELOPER,
+        organization: str | None = None,
+    ) -> Iterator[Client]:
+        """A client with a key of `project`, or of a project of its own, in `organization`, which must be there."""
+        if project is None:
+            project = self.worker.new_project(organization) if organization else f"project-{uuid.uuid4().hex}"
+        organization = organization or DEFAULT_ORGANIZATION
+        secret = self.worker.new_key(project, role, organization)
+        with Client(self.base_url, project, secret, headers, organization) as client:
+            yield client
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Checks that what happens inside leaves nothing behind, neither in Redis nor in the object store."""
+        before = self._kept()
+        with written(self.settings.redis_url, self.settings.redis.prefix) as keys:
+            yield
+        # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
+        # inputs were stored before the refusal, their reservation came and went.
+        passing = ("keys:used", "rate:", "report:", "expiring")
+        changed = {key for key in keys if not key.startswith(passing)}
+        assert not changed, f"written in Redis: {sorted(changed)}"
+        kept = self._kept()
+        assert kept == before, f"kept: {sorted(kept ^ before)}"
+
+    def _kept(self) -> set[str]:
+        """All objects, and reservations of those that are to come."""
+        return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
+
+
+@contextmanager
+def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Service]:
+    """The service with the shipped catalog; `changes` are settings."""
+    settings = Settings(
+        data_dir=folder,
+        catalog=changes.pop("catalog", repository / "configs/catalog.yaml"),
+        redis=RedisSettings(url=redis_url, prefix=f"contract-{uuid.uuid4().hex}:"),
+        **changes,
+    ).with_webhook_key(new_key())
+    app = create_app(settings, catalog.load(settings))
+    # Forwarding headers are the app's own business.
+    server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        server.up.wait()
+        try:
+            assert server.started, "the service did not start"
+            guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
+            app.state.services = dataclasses.replace(app.state.services, guard=guard)
+            worker = Worker(settings)
+            try:
+                yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)
+            finally:
+                worker.close()
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,36 @@
+"""All that is kept in Redis below a prefix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+
+async def values(redis: Redis, prefix: str) -> dict[str, Any]:
+    """What every key holds, as Redis tells it: to be looked through. Streams with their ids."""
+    keys = [str(key) async for key in redis.scan_iter(f"{prefix}*", count=1000)]
+    kinds = redis.pipeline(transaction=False)
+    for key in keys:
+        kinds.type(key)
+    asked = redis.pipeline(transaction=False)
+    for key, kind in zip(keys, await kinds.execute(), strict=True):
+        match kind:
+            case "zset":
+                asked.zrange(key, 0, -1, withscores=True)
+            case "hash":
+                asked.hgetall(key)
+            case "list":
+                asked.lrange(key, 0, -1)
+            case "set":
+                asked.smembers(key)
+            case "stream":
+                asked.xrange(key)
+            case _:
+                asked.get(key)
+    return dict(zip(keys, await asked.execute(), strict=True))
+
+
+async def contents(redis: Redis, prefix: str) -> dict[str, Any]:
+    """Everything under the prefix, as it is stored: to be compared."""
+    return {name: await redis.dump(name) async for name in redis.scan_iter(f"{prefix}*", count=1000)}

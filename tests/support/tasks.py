@@ -1,0 +1,56 @@
+"""Tasks for the store, and the steps that tests of it take again and again."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, NewTask, Task
+
+LANE = "lane"
+ALL = 1_000_000
+"""More than any test has under way: a window that bounds nothing."""
+
+
+def new_task(**changes: Any) -> NewTask:
+    """A task that costs nothing, of the project `p`; `changes` are fields of `NewTask`."""
+    task_id = changes.pop("id", None) or str(uuid.uuid4())
+    defaults: dict[str, Any] = {
+        "id": task_id,
+        "project": "p",
+        "lane": LANE,
+        "endpoint": "gen-test",
+        "job": "{}",
+        "work": 1.0,
+        # A key of its own: tests submit faster than any key may.
+        "key_id": task_id,
+        "reply": f'{{"id": "{task_id}"}}',
+    }
+    return NewTask(**(defaults | changes))
+
+
+def limited(store: TaskStore, **limits: Any) -> TaskStore:
+    """The same tasks under other limits."""
+    return TaskStore(store.redis, store.prefix, Limits(**limits))
+
+
+async def stored(store: TaskStore, task_id: str) -> Task:
+    """The record, which must be there."""
+    task = await store.get(task_id)
+    assert task is not None
+    return task
+
+
+async def lease_one(store: TaskStore, owner: str = "d1") -> Lease:
+    """The only lease that there is to have."""
+    (lease,) = await store.lease(LANE, owner, 1, ALL)
+    return lease
+
+
+async def make_due(store: TaskStore, index: str) -> None:
+    """Makes every entry of a time index due, in place of waiting. `index` is a key without the prefix."""
+    key = store.prefix + index
+    for member in await store.redis.zrange(key, 0, -1):
+        await store.redis.zadd(key, {str(member): 1})

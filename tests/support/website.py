@@ -1,0 +1,75 @@
+"""A web site on the loopback interface that answers as it is told, and notes what it is asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PUBLIC_HOST = "pictures.test"
+"""Resolves to loopback and is on the allow-list of `http_service`; loopback itself is not."""
+
+
+@dataclass(frozen=True)
+class Page:
+    body: bytes
+    status: int
+    headers: Mapping[str, str]
+    delay_s: float
+    """Between the head and the body."""
+
+
+class Website:
+    """Serves `pages` by path, and 404 at any other."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.port = 0
+        self.pages: dict[str, Page] = {}
+        self.asked: list[str] = []
+        """Every path it was asked for, in order."""
+        self.closing = threading.Event()
+
+    def url(self, path: str = "/", host: str | None = None) -> str:
+        return f"http://{host or self.host}:{self.port}{path}"
+
+    def put(self, path: str, body: bytes = b"", status: int = 200, delay_s: float = 0.0, **headers: str) -> str:
+        """Serves `body` at `path`. Returns its URL. Names of headers are in lower case, `_` for `-`."""
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.pages[path] = Page(body, status, told, delay_s)
+        return self.url(path)
+
+
+@contextmanager
+def serving(host: str = "127.0.0.1") -> Iterator[Website]:
+    """A website that calls itself `host`; it listens on 127.0.0.1 whatever the name."""
+    site = Website(host)
+    nothing = Page(b"", 404, {}, 0.0)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site.asked.append(self.path)
+            page = site.pages.get(self.path, nothing)
+            self.send_response(page.status)
+            for name, value in {"content-length": str(len(page.body)), **page.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            site.closing.wait(page.delay_s)
+            self.wfile.write(page.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        site.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield site
+        finally:
+            site.closing.set()
+            server.shutdown()
+            thread.join()

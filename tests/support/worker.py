@@ -1,0 +1,152 @@
+"""A stand-in for the dispatcher and its models, behind a service that runs neither."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from deployments.contract.job import Output
+from deployments.contract.objects import ObjectStore
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import Settings
+from serve_app.dispatch.jobs import job_of, result_of
+from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.redis_store import connection
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, Status
+
+T = TypeVar("T")
+
+LANE = "flux3-klein"
+"""Where tasks of `PICTURE_ENDPOINT` wait."""
+PICTURE_ENDPOINT = "gen-3-image-klein"
+
+
+class Worker:
+    """Plays the dispatcher and its model: takes tasks, moves them on, stores results and publishes outcomes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._redis = connection.connect(settings.redis_url)
+        prefix = settings.redis.prefix
+        self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits())
+        self.keys = KeyStore(self._redis, prefix)
+        self.projects = ProjectStore(self._redis, prefix)
+        self.organizations = OrganizationStore(self._redis, prefix)
+        self.credits = Credits(self._redis, prefix)
+        self.objects = ObjectStore(settings.objects_url)
+        self._held: dict[str, Lease] = {}
+
+    def run(self, step: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(step)
+
+    async def reservations(self) -> list[str]:
+        """Ids of tasks whose record and objects will go."""
+        found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}expiring", 0, -1)
+        return found
+
+    def close(self) -> None:
+        self.run(self._redis.aclose())
+        self._runner.close()
+
+    def new_key(
+        self,
+        project: str,
+        role: Role = Role.DEVELOPER,
+        organization: str = DEFAULT_ORGANIZATION,
+        expires: float | None = None,
+    ) -> str:
+        created = self.keys.create("contract", project, role=role, organization=organization, expires=expires)
+        return self.run(created)[1]
+
+    def new_organization(self, credits: float) -> str:
+        organization = f"organization-{uuid.uuid4().hex}"
+        assert self.run(self.organizations.create(organization, organization, "test"))
+        self.run(self.credits.grant(organization, "start", round(credits * 1000), "test"))
+        return organization
+
+    def new_project(self, organization: str) -> str:
+        project = f"project-{uuid.uuid4().hex}"
+        assert self.run(self.projects.create(project, organization, "test"))
+        return project
+
+    def new_finetune(self, project: str) -> str:
+        """A tuned model of the picture endpoint's, there without the seconds that a check takes."""
+        registry = FinetuneRegistry(self._redis, self.tasks.prefix)
+
+        async def register() -> str:
+            begun = await registry.begin("ink", project, PICTURE_ENDPOINT, LANE)
+            return (await registry.finish(begun, rank=4, layers=1, size=1)).id
+
+        return self.run(register())
+
+    def set_project(self, project_id: str, **changes: Any) -> None:
+        self.run(self.projects.change(Project(project_id), changes, "test"))
+
+    def take(self, task_id: str) -> Lease:
+        """The lease of this very task; all that wait before it are leased, too."""
+        if task_id not in self._held:
+            for lease in self.run(self.tasks.lease(self._lane(task_id), "worker", 10_000, 100_000)):
+                self._held[lease.id] = lease
+        return self._held[task_id]
+
+    def advance(self, task_id: str, status: Status, **fields: Any) -> None:
+        attempt = self.take(task_id).attempt
+        assert self.run(self.tasks.advance(self._lane(task_id), task_id, attempt, status, **fields))
+
+    def end(self, task_id: str, status: Status, **outcome: Any) -> None:
+        attempt = self.take(task_id).attempt
+        assert self.run(self.tasks.complete(self._lane(task_id), task_id, attempt, status, **outcome))
+
+    def show_preview(self, task_id: str, data: bytes, step: int, steps: int) -> None:
+        key = f"previews/{task_id}/{step}.jpeg"
+        self.run(self.objects.put(key, data, "image/jpeg"))
+        preview = {"key": key, "step": step, "steps": steps}
+        self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
+
+    def deliver(self, task_id: str, data: bytes, extension: str = "jpeg") -> str:
+        """Stores the picture and publishes it as the dispatcher does. Returns its key."""
+        lease = self.take(task_id)
+        job = json.loads(lease.job)
+        key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
+        self.run(self.objects.put(key, data, f"image/{extension}"))
+        result = {
+            "key": key,
+            "prompt": job["prompt"],
+            "seed": job["seed"],
+            "start_time": 1_700_000_000.5,
+            "end_time": 1_700_000_002.0,
+            "duration": 1.5,
+        }
+        self.end(task_id, Status.READY, result=result)
+        return key
+
+    def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
+        """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
+        lease = self.take(task_id)
+        spec = json.loads(lease.job)
+        job = job_of(spec, lease, spec["prompt"], "results/")
+        key, draft = f"{job.output_prefix}/clip.mp4", f"{job.output_prefix}/draft.safetensors"
+        self.run(self.objects.put(key, data, "video/mp4"))
+        if latents is not None:
+            self.run(self.objects.put(draft, latents, "application/octet-stream"))
+        output = Output(key, "video/mp4", job.width, job.height, len(data), None if latents is None else draft)
+        self.end(task_id, Status.READY, result=result_of(job, output, began=1_700_000_000.5))
+
+    def job(self, task_id: str) -> dict[str, Any]:
+        """What submission decided the task is."""
+        task = self.run(self.tasks.get(task_id))
+        assert task is not None
+        return task.job
+
+    def _lane(self, task_id: str) -> str:
+        task = self.run(self.tasks.get(task_id))
+        assert task is not None
+        return task.lane
