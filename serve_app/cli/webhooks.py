@@ -12,7 +12,7 @@ from serve_app.cli.client import ServiceError
 from serve_app.cli.options import DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected
 from serve_app.cli.table import moment, show
-from serve_app.webhooks.outbox import DeliveryAttempt, Delivery, Outbox
+from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 from serve_app.webhooks.sealing import new_key
 
 app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)

@@ -38,7 +38,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     # No dispatcher runs, so a lease that ran out would not come back: let none run out.
-    tasks = TaskSettings(max_ready=MANY, lease_s=3600, requests_per_s=MANY, burst=MANY)
+    tasks = TaskSettings(max_queued=MANY, lease_s=3600, requests_per_s=MANY, burst=MANY)
     # Uploads of tuned models are checked against their base, and only the bundled ones are here.
     models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
     with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks, models=models) as service:

@@ -195,7 +195,7 @@ def test_with_a_wrong_key_large_bodies_are_not_read(service: Service, framing: s
     "each says which, with `Retry-After`",
 )
 def test_a_full_queue(start_service: StartService) -> None:
-    service = start_service(tasks=TaskSettings(max_ready=2))
+    service = start_service(tasks=TaskSettings(max_queued=2))
     with service.client() as client, service.client() as other:
         client.accepted()
         other.accepted()

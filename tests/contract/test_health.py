@@ -40,11 +40,11 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
     worker = service.worker
     with service.client() as client:
         tasks = [client.accepted() for _ in range(3)]
-        assert figures(client)["gen_tasks_ready", ""] == 3
+        assert figures(client)["gen_tasks_queued", ""] == 3
         assert figures(client)["gen_task_events_total", "accepted"] == 3
         worker.deliver(tasks[0], picture(form="JPEG"))
         worker.end(tasks[1], Status.CONTENT_MODERATED)
         seen = figures(client)
-    assert (seen["gen_tasks_ready", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
+    assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
     assert seen["gen_task_events_total", "ready"] == 1
     assert seen["gen_task_events_total", "content_moderated"] == 1

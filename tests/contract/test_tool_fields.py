@@ -190,9 +190,10 @@ def test_what_is_asked_for_reaches_the_model(client: Client, worker: Worker, too
 @promise("11. Tool endpoints", "`mode` parameter with values `fast` and `high` (default `high`)")
 @pytest.mark.parametrize(("mode", "steps"), [("fast", 10), ("high", 40), (None, 40)])
 def test_the_mode_decides_the_steps(client: Client, worker: Worker, mode: str | None, steps: int) -> None:
-    task = worker.run(worker.tasks.get(client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)))
+    task_id = client.ordered(OUTPAINTING, **MINIMAL[OUTPAINTING], mode=mode)
+    task = worker.run(worker.tasks.get(task_id))
     assert task is not None
-    assert (task.lane, task.job["steps"]) == ("flux1-fill", steps)
+    assert (task.lane, worker.job(task_id)["steps"]) == ("flux1-fill", steps)
 
 
 @pytest.mark.parametrize("tool", TRY_ONS)

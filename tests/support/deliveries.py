@@ -12,7 +12,7 @@ from serve_app.media.url_guard import receiver_of
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
-from serve_app.webhooks.outbox import Attempt, Claim, Delivery, Outbox
+from serve_app.webhooks.outbox import Claim, Delivery, DeliveryAttempt, Outbox
 from serve_app.webhooks.policy import Policy
 from support.redis_contents import values
 from support.tasks import ALL, LANE, new_task
@@ -22,11 +22,11 @@ URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
 RECEIVER = receiver_of(URL)
 OTHER_RECEIVER = receiver_of(OTHER_URL)
-LIMITS = Limits(max_active=100_000, max_ready=100_000)
+LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
 
-OK = Attempt(1.0, 204)
-DOWN = Attempt(1.0, 503)
+OK = DeliveryAttempt(1.0, 204)
+DOWN = DeliveryAttempt(1.0, 503)
 
 
 def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewTask:
@@ -41,7 +41,7 @@ async def ended(
     """The ids of `n` tasks that have just ended. No others may be waiting."""
     tasks = [hooked_task(url, secret) for _ in range(n)]
     await asyncio.gather(*map(store.submit, tasks))
-    leases = await store.lease(LANE, "d1", n, ALL)
+    leases = await store.lease(LANE, n, ALL)
     assert {lease.id for lease in leases} == {task.id for task in tasks}
     await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in leases))
     return [task.id for task in tasks]

@@ -15,6 +15,7 @@ from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State
+from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sealing import Sealer
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
@@ -72,7 +73,7 @@ def send(service: Service) -> None:
 
     async def all_are_tried() -> None:
         tasks = TaskStore(service.worker.tasks.redis, settings.redis.prefix, settings.tasks.limits())
-        outbox = Outbox(tasks.redis, settings.redis.prefix, settings.webhooks.policy())
+        outbox = Outbox(tasks.redis, settings.redis.prefix, Policy.of(settings.webhooks))
         presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
         guard = UrlGuard([HOOK_HOST], resolve)
         headers = settings.webhooks.signature_headers

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.inputs import InputPicture, read_image
 from serve_app.requests.pictures import Picture
 from support.pictures import file_of
 
 
-def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputImage:
+def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0, kind: str = "PNG") -> InputPicture:
     return as_input(Image.new(mode, size, colour), kind)
 
 
-def as_input(image: Image.Image, kind: str = "PNG") -> InputImage:
+def as_input(image: Image.Image, kind: str = "PNG") -> InputPicture:
     return read_image(file_of(image, kind))
 
 
-def pixels(image: InputImage) -> np.ndarray:
+def pixels(image: InputPicture) -> np.ndarray:
     with Image.open(io.BytesIO(image.data)) as opened:
         return np.asarray(opened)
 

@@ -23,7 +23,7 @@ def written(url: str, prefix: str) -> Iterator[set[str]]:
         yield keys
         events.ping()  # Redis answers behind all that it has to tell
         for message in _heard_until(events, "pong"):
-            if message["data"] not in (b"expire", b"expired"):
+            if message["data"] not in (b"end_overdue", b"expired"):
                 keys.add(message["channel"].decode().partition(f"__:{prefix}")[2])
 
 

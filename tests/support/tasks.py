@@ -43,9 +43,9 @@ async def stored(store: TaskStore, task_id: str) -> Task:
     return task
 
 
-async def lease_one(store: TaskStore, owner: str = "d1") -> Lease:
+async def lease_one(store: TaskStore) -> Lease:
     """The only lease that there is to have."""
-    (lease,) = await store.lease(LANE, owner, 1, ALL)
+    (lease,) = await store.lease(LANE, 1, ALL)
     return lease
 
 

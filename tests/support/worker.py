@@ -16,9 +16,10 @@ from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
-from serve_app.dispatch.jobs import job_of, result_of
+from serve_app.dispatch.generation import generation_job, result_of
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.redis_store import connection
+from serve_app.tasks.job import Job
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
@@ -49,7 +50,7 @@ class Worker:
 
     async def reservations(self) -> list[str]:
         """Ids of tasks whose record and objects will go."""
-        found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}expiring", 0, -1)
+        found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
         return found
 
     def close(self) -> None:
@@ -93,7 +94,7 @@ class Worker:
     def take(self, task_id: str) -> Lease:
         """The lease of this very task; all that wait before it are leased, too."""
         if task_id not in self._held:
-            for lease in self.run(self.tasks.lease(self._lane(task_id), "worker", 10_000, 100_000)):
+            for lease in self.run(self.tasks.lease(self._lane(task_id), 10_000, 100_000)):
                 self._held[lease.id] = lease
         return self._held[task_id]
 
@@ -114,13 +115,13 @@ class Worker:
     def deliver(self, task_id: str, data: bytes, extension: str = "jpeg") -> str:
         """Stores the picture and publishes it as the dispatcher does. Returns its key."""
         lease = self.take(task_id)
-        job = json.loads(lease.job)
+        job = Job.decode(lease.job)
         key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
         self.run(self.objects.put(key, data, f"image/{extension}"))
         result = {
             "key": key,
-            "prompt": job["prompt"],
-            "seed": job["seed"],
+            "prompt": job.prompt,
+            "seed": job.seed,
             "start_time": 1_700_000_000.5,
             "end_time": 1_700_000_002.0,
             "duration": 1.5,
@@ -131,20 +132,22 @@ class Worker:
     def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
         """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
         lease = self.take(task_id)
-        spec = json.loads(lease.job)
-        job = job_of(spec, lease, spec["prompt"], "results/")
-        key, draft = f"{job.output_prefix}/clip.mp4", f"{job.output_prefix}/draft.safetensors"
+        job = Job.decode(lease.job)
+        generation = generation_job(job, lease, job.prompt, "results/")
+        key, draft = f"{generation.output_prefix}/clip.mp4", f"{generation.output_prefix}/draft.safetensors"
         self.run(self.objects.put(key, data, "video/mp4"))
         if latents is not None:
             self.run(self.objects.put(draft, latents, "application/octet-stream"))
-        output = Output(key, "video/mp4", job.width, job.height, len(data), None if latents is None else draft)
-        self.end(task_id, Status.READY, result=result_of(job, output, began=1_700_000_000.5))
+        output = Output(
+            key, "video/mp4", generation.width, generation.height, len(data), None if latents is None else draft
+        )
+        self.end(task_id, Status.READY, result=result_of(generation, output, began=1_700_000_000.5))
 
     def job(self, task_id: str) -> dict[str, Any]:
-        """What submission decided the task is."""
+        """What submission decided of the task, as its record has it."""
         task = self.run(self.tasks.get(task_id))
         assert task is not None
-        return task.job
+        return json.loads(task.job)
 
     def _lane(self, task_id: str) -> str:
         task = self.run(self.tasks.get(task_id))

@@ -15,7 +15,7 @@ from support.deliveries import one_ended
 from serve_app.config.settings import WebhookSettings
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import Attempt, Outbox, Outcome, State
+from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome, State
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Deliveries:
 
         return self.do(end)
 
-    def attempted(self, outcome: Outcome, attempt: Attempt, n: int = 1) -> list[str]:
+    def attempted(self, outcome: Outcome, attempt: DeliveryAttempt, n: int = 1) -> list[str]:
         """The same, after one attempt each."""
         ids = self.waiting(n)
 
@@ -93,9 +93,9 @@ def test_there_is_nothing_at_first(webhooks: Webhooks, options: tuple[str, ...])
 
 
 def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, deliveries: Deliveries) -> None:
-    [delivered] = deliveries.attempted("delivered", Attempt(1.0, 204))
-    [failed] = deliveries.attempted("failed", Attempt(1.0, error="could not connect"))
-    [retried] = deliveries.attempted("retry", Attempt(1.0, 503, text="later"))
+    [delivered] = deliveries.attempted("delivered", DeliveryAttempt(1.0, 204))
+    [failed] = deliveries.attempted("failed", DeliveryAttempt(1.0, error="could not connect"))
+    [retried] = deliveries.attempted("retry", DeliveryAttempt(1.0, 503, text="later"))
     [fresh] = deliveries.waiting()
     rows = {row[0]: row[1:] for row in webhooks("list").table}
     assert rows[delivered] == [RECEIVER, "delivered", "1", "HTTP 204"]
@@ -111,7 +111,7 @@ def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, deliveries
 def test_longer_lists_go_on_where_the_page_before_ended(
     webhooks: Webhooks, deliveries: Deliveries, failed: bool
 ) -> None:
-    ids = deliveries.attempted("failed", Attempt(1.0, 500), n=5) if failed else deliveries.waiting(5)
+    ids = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=5) if failed else deliveries.waiting(5)
     options = ("--failed",) if failed else ()
     listed, words = [], ["list", "--limit", "2", *options]
     for left in (3, 1, 0):
@@ -136,7 +136,9 @@ def test_no_secret_is_shown(webhooks: Webhooks, deliveries: Deliveries) -> None:
 
 
 def test_named_deliveries_are_sent_again(webhooks: Webhooks, deliveries: Deliveries) -> None:
-    ids = deliveries.attempted("failed", Attempt(1.0, 500), n=3) + deliveries.attempted("delivered", Attempt(1.0, 200))
+    ids = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=3) + deliveries.attempted(
+        "delivered", DeliveryAttempt(1.0, 200)
+    )
     ran = webhooks("replay", ids[0], ids[3])
     assert (ran.code, ran.out) == (0, "2 to be sent again\n")
     assert deliveries.states(ids) == [State.WAITING, State.FAILED, State.FAILED, State.WAITING]
@@ -144,8 +146,8 @@ def test_named_deliveries_are_sent_again(webhooks: Webhooks, deliveries: Deliver
 
 
 def test_all_that_were_given_up_are_sent_again_and_nothing_else(webhooks: Webhooks, deliveries: Deliveries) -> None:
-    failed = deliveries.attempted("failed", Attempt(1.0, 500), n=7)
-    [delivered] = deliveries.attempted("delivered", Attempt(1.0, 200))
+    failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=7)
+    [delivered] = deliveries.attempted("delivered", DeliveryAttempt(1.0, 200))
     assert webhooks("replay", "--failed").out == "7 to be sent again\n"
     assert set(deliveries.states(failed)) == {State.WAITING}
     assert deliveries.states([delivered]) == [State.DELIVERED]
@@ -157,13 +159,13 @@ def test_more_than_fit_on_a_page_are_sent_again(
     webhooks: Webhooks, deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve_app.cli.webhooks._PAGE", 2)
-    failed = deliveries.attempted("failed", Attempt(1.0, 500), n=5)
+    failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=5)
     assert webhooks("replay", "--failed").out == "5 to be sent again\n"
     assert set(deliveries.states(failed)) == {State.WAITING}
 
 
 def test_what_is_not_there_is_named_and_the_others_are_sent(webhooks: Webhooks, deliveries: Deliveries) -> None:
-    [failed] = deliveries.attempted("failed", Attempt(1.0, 500))
+    [failed] = deliveries.attempted("failed", DeliveryAttempt(1.0, 500))
     ran = webhooks("replay", "nonsense", failed, "unheard-of")
     assert (ran.code, ran.out) == (1, "1 to be sent again\n")
     assert ran.err == "error: no delivery of nonsense, unheard-of\n"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
 from redis.asyncio import Redis
+from support.job_records import new_job
 from support.simulated_model import SimulatedModel
 from support.tasks import LANE, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Means, Patience
+from serve_app.dispatch.attempt import Dependencies, Timeouts
 from serve_app.dispatch.lane import Lane
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -37,10 +37,10 @@ class Scene:
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, **settings: Any) -> Lane:
-        owner = f"d{len(self.lanes)}"
         chosen = DispatcherSettings(**settings)
-        means = Means(self.model.generate, Patience(chosen.start_s, chosen.stall_s, rewrite_s=0.2), self.rewrite)
-        lane = Lane(LANE, owner, self.store, means, chosen, ModelSettings(max_running=25))
+        timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s=0.2)
+        dependencies = Dependencies(self.model.generate, timeouts, self.rewrite)
+        lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)
         self._loops[lane] = [asyncio.create_task(lane.lease()), asyncio.create_task(lane.heartbeat())]
         return lane
@@ -55,17 +55,7 @@ class Scene:
     async def submit(self, n: int = 1, prompt: str = "a star", rewrite: bool = False) -> list[str]:
         ids = []
         for _ in range(n):
-            job = {
-                "prompt": prompt,
-                "width": 64,
-                "height": 64,
-                "steps": 1,
-                "seed": 1,
-                "output_format": "png",
-                "references": [],
-                "rewrite": rewrite,
-            }
-            task = new_task(job=json.dumps(job), price=PRICE)
+            task = new_task(job=new_job(prompt=prompt, rewrite=rewrite).encode(), price=PRICE)
             await self.store.submit(task)
             ids.append(task.id)
         for lane in self.lanes:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from support.tasks import LANE, new_task
 
 from deployments.contract.objects import ObjectStore
-from serve_app.dispatch.maintenance import Upkeep
+from serve_app.dispatch.maintenance import Maintenance
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits
@@ -40,9 +40,9 @@ async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redi
     store = TaskStore(redis, prefix, Limits(lease_s=1, run_s=0.5))
     for task_id in ("abandoned", "slow"):
         await store.submit(new_task(id=task_id))
-        await store.lease(LANE, "d", 1, 10)
+        await store.lease(LANE, 1, 10)
     await store.advance(LANE, "slow", 1, Status.GENERATING)
-    upkeep = Upkeep(store, ObjectStore(tmp_path.as_uri()), [LANE])
+    upkeep = Maintenance(store, ObjectStore(tmp_path.as_uri()), [LANE])
     async with running(asyncio.create_task(upkeep.reap())):
         await until_event(store, "reaped")
         await until_event(store, "Error")
@@ -72,14 +72,14 @@ async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twic
     try:
         store = Reaped(redis, limits=Limits(lease_s=2))
         await store.submit(new_task(id="t"))
-        (lease,) = await store.lease(LANE, "d", 1, 10)
+        (lease,) = await store.lease(LANE, 1, 10)
 
         async def heartbeat() -> None:
             while True:
                 await store.heartbeat(LANE, [(lease.id, lease.attempt)])
                 await asyncio.sleep(0.5)
 
-        upkeep = Upkeep(store, ObjectStore((tmp_path / "objects").as_uri()), [LANE])
+        upkeep = Maintenance(store, ObjectStore((tmp_path / "objects").as_uri()), [LANE])
         beat = asyncio.create_task(heartbeat())
         async with running(asyncio.create_task(upkeep.reap()), beat):
             assert server.pid is not None
@@ -100,12 +100,12 @@ async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix
     store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
     for task_id in ("old", "new"):
         await store.submit(new_task(id=task_id))
-        await store.lease(LANE, "d", 1, 10)
+        await store.lease(LANE, 1, 10)
         await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
         await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
         await store.complete(LANE, task_id, 1, Status.READY, result={})
-    await redis.zadd(f"{prefix}expiring", {"old": 1})
-    async with running(asyncio.create_task(Upkeep(store, objects, [LANE]).sweep())), asyncio.timeout(20):
+    await redis.zadd(f"{prefix}retention", {"old": 1})
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(20):
         while await store.get("old"):
             await asyncio.sleep(0.02)
     assert sorted(await objects.keys("")) == ["inputs/new/0.png", "results/new/1/picture.png"]
@@ -117,11 +117,11 @@ async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redi
     store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
     for task_id in ("waiting", "cancelled", "working"):
         await store.submit(new_task(id=task_id))
-    await store.lease(LANE, "d", 1, 10)
+    await store.lease(LANE, 1, 10)
     await store.cancel("cancelled", "p")
     for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):
         await objects.put(f"checkpoints/{name}", b"latents", "application/octet-stream")
-    async with running(asyncio.create_task(Upkeep(store, objects, [LANE]).sweep())), asyncio.timeout(20):
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(20):
         while len(left := await objects.keys("checkpoints")) > 3:
             await asyncio.sleep(0.02)
     assert sorted(left) == ["checkpoints/waiting.safetensors", "checkpoints/working.safetensors", "checkpoints/x"]

@@ -21,11 +21,11 @@ async def status_of(store: TaskStore, task_id: str) -> Status:
 
 
 async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
-    for index in ("ready", "suspects", "leased", "deadlines"):
+    for index in ("queued", "suspects", "leased", "deadlines"):
         assert await store.redis.zscore(f"{store.prefix}{index}:{LANE}", task_id) is None, index
     assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None
     assert not await store.redis.sismember(f"{store.prefix}isolated:{LANE}", task_id)  # type: ignore[misc]
-    assert await store.redis.zscore(f"{store.prefix}expiring", task_id) is not None
+    assert await store.redis.zscore(f"{store.prefix}retention", task_id) is not None
 
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
@@ -57,7 +57,7 @@ async def test_submitting_the_same_task_again_is_harmless(store: TaskStore) -> N
     await store.submit(task)
     again = await store.submit(task)
     assert (again.created, again.reply) == (True, task.reply)
-    assert (await store.counts(LANE))["ready"] == 1
+    assert (await store.counts(LANE))["queued"] == 1
 
 
 async def test_only_terminal_statuses_are_outcomes(store: TaskStore) -> None:
@@ -68,9 +68,9 @@ async def test_only_terminal_statuses_are_outcomes(store: TaskStore) -> None:
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
-    await lease_one(store, "d1")
+    await lease_one(store)
     assert await store.release(LANE, task.id, 1, strike=False) == 1
-    await lease_one(store, "d2")
+    await lease_one(store)
 
     assert not await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.9)
     assert not await store.complete(LANE, task.id, 1, Status.READY, result={"key": "zombie"})
@@ -122,7 +122,7 @@ async def test_a_result_that_comes_after_the_reaper_still_counts(store: TaskStor
     assert await store.reap(LANE) == 1
     assert await status_of(store, task.id) is Status.PENDING
     assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
-    assert await store.lease(LANE, "d2", 1, 100) == []
+    assert await store.lease(LANE, 1, 100) == []
     await assert_gone_from_indexes(store, task.id)
 
 
@@ -138,9 +138,9 @@ async def test_a_heartbeat_keeps_a_lease_from_the_reaper(store: TaskStore) -> No
 async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
     for _ in range(5):
         await store.submit(new_task())
-    assert len(await store.lease(LANE, "d1", 2, 3)) == 2
-    assert len(await store.lease(LANE, "d2", 4, 3)) == 1
-    assert await store.lease(LANE, "d1", 1, 3) == []
+    assert len(await store.lease(LANE, 2, 3)) == 2
+    assert len(await store.lease(LANE, 4, 3)) == 1
+    assert await store.lease(LANE, 1, 3) == []
 
 
 async def test_two_strikes_make_a_suspect_that_runs_alone(store: TaskStore) -> None:
@@ -152,7 +152,7 @@ async def test_two_strikes_make_a_suspect_that_runs_alone(store: TaskStore) -> N
     other = new_task()
     await store.submit(other)
 
-    leases = await store.lease(LANE, "d1", 5, 100)
+    leases = await store.lease(LANE, 5, 100)
     assert {lease.id: lease.isolated for lease in leases} == {task.id: True, other.id: False}
 
 
@@ -161,12 +161,12 @@ async def test_suspects_are_in_flight_one_at_a_time(store: TaskStore) -> None:
     for task in suspects:
         await store.submit(task)
     for attempt in (1, 2):
-        for lease in await store.lease(LANE, "d1", 3, 100):
+        for lease in await store.lease(LANE, 3, 100):
             await store.release(LANE, lease.id, attempt, strike=True)
-    (first,) = await store.lease(LANE, "d1", 3, 100)
-    assert await store.lease(LANE, "d2", 3, 100) == []
+    (first,) = await store.lease(LANE, 3, 100)
+    assert await store.lease(LANE, 3, 100) == []
     await store.complete(LANE, first.id, first.attempt, Status.READY, result={})
-    assert len(await store.lease(LANE, "d2", 3, 100)) == 1
+    assert len(await store.lease(LANE, 3, 100)) == 1
 
 
 async def test_a_shared_crash_never_ends_a_task(store: TaskStore) -> None:
@@ -215,7 +215,7 @@ async def test_cancel_ends_a_waiting_task(store: TaskStore) -> None:
     assert await store.cancel(task.id, "p") == 1
     assert await store.cancel(task.id, "p") == 2
     assert await store.cancel("unknown", "p") == 0
-    assert await store.lease(LANE, "d1", 1, 100) == []
+    assert await store.lease(LANE, 1, 100) == []
     await assert_gone_from_indexes(store, task.id)
 
 
@@ -241,9 +241,9 @@ async def test_a_task_expires_in_the_queue_and_at_work(store: TaskStore) -> None
     await lease_one(store)
     await store.advance(LANE, working.id, 1, Status.GENERATING)
     await store.submit(waiting)
-    assert await store.expire(LANE) == 0
+    assert await store.end_overdue(LANE) == 0
     await make_due(store, f"deadlines:{LANE}")
-    assert await store.expire(LANE) == 2
+    assert await store.end_overdue(LANE) == 2
     for task in (waiting, working):
         assert await status_of(store, task.id) is Status.ERROR
         await assert_gone_from_indexes(store, task.id)
@@ -288,7 +288,7 @@ async def test_work_may_be_given_longer_than_other_work(store: TaskStore) -> Non
 
 
 async def test_a_full_queue_refuses_and_writes_nothing(store: TaskStore) -> None:
-    store = limited(store, max_ready=2)
+    store = limited(store, max_queued=2)
     for _ in range(2):
         await store.submit(new_task())
     refused = new_task(idempotency_key="k")
@@ -316,7 +316,7 @@ async def test_an_idempotency_key_makes_one_task(store: TaskStore) -> None:
     outcomes = await asyncio.gather(*(store.submit(task) for task in tasks))
     assert sum(accepted.created for accepted in outcomes) == 1
     assert len({accepted.reply for accepted in outcomes}) == 1
-    assert (await store.counts(LANE))["ready"] == 1
+    assert (await store.counts(LANE))["queued"] == 1
     with pytest.raises(IdempotencyMismatch):
         await store.submit(new_task(idempotency_key="k", body_hash="another"))
     accepted = await store.submit(new_task(project="q", idempotency_key="k", body_hash="another"))
@@ -329,7 +329,7 @@ async def test_retention_removes_record_index_and_names_the_objects(store: TaskS
     await lease_one(store)
     await store.complete(LANE, task.id, 1, Status.READY, result={})
     assert await store.sweep() == []
-    await make_due(store, "expiring")
+    await make_due(store, "retention")
     assert await store.sweep() == [task.id]
     assert await store.sweep() == [], "claimed: nobody else deletes the same objects"
     assert await store.sweep([task.id]) == []
@@ -343,7 +343,7 @@ async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore)
     kept = new_task()
     await store.reserve(kept.id)
     await store.submit(kept)
-    await make_due(store, "expiring")
+    await make_due(store, "retention")
     assert await store.sweep() == ["lost"]
 
 
@@ -373,7 +373,7 @@ async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redi
     silent, loud = new_task(), new_task(webhook=webhook)
     for task in (silent, loud):
         await store.submit(task)
-    for lease in await store.lease(LANE, "d1", 2, 100):
+    for lease in await store.lease(LANE, 2, 100):
         await store.complete(LANE, lease.id, 1, Status.READY, result={})
     assert await redis.zrange(f"{store.prefix}outbox:{webhook.receiver}", 0, -1) == [loud.id]
     assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [webhook.receiver]

@@ -57,7 +57,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(target=leases, n=st.integers(1, 3), window=st.integers(1, 6))
         def lease(self, n: int, window: int) -> Any:
-            return multiple(*self.do(self.store.lease(LANE, "d", n, window)))
+            return multiple(*self.do(self.store.lease(LANE, n, window)))
 
         @rule(lease=leases)
         def heartbeat(self, lease: Lease) -> None:
@@ -102,7 +102,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             key = f"{self.store.prefix}deadlines:{LANE}"
             for member in self.do(self.redis.zrange(key, 0, 0)):
                 self.do(self.redis.zadd(key, {member: 1}))
-            self.do(self.store.expire(LANE))
+            self.do(self.store.end_overdue(LANE))
 
         @invariant()
         def every_change_was_legal(self) -> None:
@@ -122,15 +122,15 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
         def indexes_agree_with_statuses(self) -> None:
             members: dict[str, set[str]] = {
                 name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{LANE}", 0, -1)))
-                for name in ("ready", "suspects", "leased", "deadlines")
+                for name in ("queued", "suspects", "leased", "deadlines")
             }
-            expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}expiring", 0, -1)))
+            expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
             isolated = self.do(self.redis.smembers(f"{self.store.prefix}isolated:{LANE}"))
             alive = {i for i, task in self.seen.items() if not task.status.terminal}
             assert members["deadlines"] == alive
             assert expiring == set(self.seen) - alive
             assert isolated <= members["leased"]
-            places = [members["ready"], members["suspects"], members["leased"]]
+            places = [members["queued"], members["suspects"], members["leased"]]
             assert set().union(*places) == alive
             assert sum(map(len, places)) == len(alive), "a task waits in two places"
             for project in "ab":

@@ -27,7 +27,7 @@ from support.deliveries import (
 )
 
 from serve_app.tasks.store import TaskStore
-from serve_app.webhooks.outbox import Attempt, Claim, Outbox, State
+from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, State
 
 
 async def test_many_claimers_get_each_delivery_once(store: TaskStore) -> None:
@@ -90,7 +90,7 @@ async def test_what_is_claimed_is_being_sent_until_it_is_recorded(store: TaskSto
     claim = await claimed(outbox)
     sent = await found(outbox, task_id)
     assert (sent.state, sent.attempts, sent.next, sent.log) == (State.SENDING, 1, None, ())
-    attempt = Attempt(1_700_000_000.25, 200, "", 'thanks: "ключ" \x00', 0.125)
+    attempt = DeliveryAttempt(1_700_000_000.25, 200, "", 'thanks: "ключ" \x00', 0.125)
     assert await outbox.record(claim, attempt, "delivered")
     done = await found(outbox, task_id)
     assert (done.state, done.attempts, done.next, done.log) == (State.DELIVERED, 1, None, (attempt,))
@@ -215,7 +215,7 @@ async def test_the_last_fifty_attempts_are_kept(store: TaskStore) -> None:
     outbox = outbox_of(store, schedule_s=(1,) * 60)
     task_id = await one_ended(store)
     for n in range(1, 56):
-        await outbox.record(await claimed(outbox), Attempt(float(n), 404), "retry")
+        await outbox.record(await claimed(outbox), DeliveryAttempt(float(n), 404), "retry")
     delivery = await found(outbox, task_id)
     assert [attempt.at for attempt in delivery.log] == [float(n) for n in range(6, 56)]
     assert delivery.attempts == 55

@@ -32,20 +32,20 @@ async def cancelled(store: TaskStore, task_id: str) -> None:
 
 async def past_its_deadline(store: TaskStore, task_id: str) -> None:
     await store.redis.zadd(f"{store.prefix}deadlines:{LANE}", {task_id: 1})
-    assert await store.expire(LANE) == 1
+    assert await store.end_overdue(LANE) == 1
 
 
 async def lost_too_often(store: TaskStore, task_id: str) -> None:
     for _ in range(LIMITS.max_losses):
         await store.redis.zadd(f"{store.prefix}leased:{LANE}", {task_id: 1})
         assert await store.reap(LANE) == 1
-        await store.lease(LANE, "d", 1, 100)
+        await store.lease(LANE, 1, 100)
 
 
 async def struck_alone(store: TaskStore, task_id: str) -> None:
     for attempt in range(1, LIMITS.max_strikes + 1):
         await store.release(LANE, task_id, attempt, strike=True, alone=attempt == LIMITS.max_strikes)
-        await store.lease(LANE, "d", 1, 100)
+        await store.lease(LANE, 1, 100)
 
 
 ENDS: dict[str, End] = {
@@ -67,7 +67,7 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     task = hooked_task()
     await store.submit(task)
     assert await outbox.get(task.id) is None
-    await store.lease(LANE, "d", 1, 100)
+    await store.lease(LANE, 1, 100)
     assert await outbox.get(task.id) is None
     assert await outbox.claim(10) == []
 
@@ -89,7 +89,7 @@ async def test_a_task_without_a_webhook_leaves_no_trace_in_the_outbox(
 ) -> None:
     task = hooked_task(url=None)
     await store.submit(task)
-    await store.lease(LANE, "d", 1, 100)
+    await store.lease(LANE, 1, 100)
     await end(store, task.id)
     assert await outbox.claim(10) == []
     assert await outbox.list_deliveries(limit=10) == ([], None)
@@ -103,7 +103,7 @@ async def test_ending_and_entering_are_one_call_to_the_store(
     for counted in (False, True):
         task = hooked_task()
         await store.submit(task)
-        await store.lease(LANE, "d", 1, 100)
+        await store.lease(LANE, 1, 100)
         if not counted:  # the first time, the script itself may have to be brought to the server
             await store.complete(LANE, task.id, 1, Status.READY)
             continue
@@ -124,7 +124,7 @@ async def test_ending_and_entering_are_one_call_to_the_store(
 async def test_publishing_again_does_not_make_it_due_again(store: TaskStore, outbox: Outbox) -> None:
     task = hooked_task()
     await store.submit(task)
-    await store.lease(LANE, "d", 1, 100)
+    await store.lease(LANE, 1, 100)
     assert await store.complete(LANE, task.id, 1, Status.READY)
     claim = await claimed(outbox)
     assert await store.complete(LANE, task.id, 1, Status.READY)
@@ -137,7 +137,7 @@ async def test_publishing_again_does_not_make_it_due_again(store: TaskStore, out
 async def test_senders_hear_of_what_is_due(store: TaskStore, outbox: Outbox, redis: Redis) -> None:
     task = hooked_task()
     await store.submit(task)
-    await store.lease(LANE, "d", 1, 100)
+    await store.lease(LANE, 1, 100)
     async with redis.pubsub() as pubsub, asyncio.timeout(20):
         await pubsub.subscribe(outbox.channel)
         while (message := await pubsub.get_message(timeout=1)) is None or message["type"] != "subscribe":
@@ -152,7 +152,7 @@ async def test_a_receiver_is_scheme_host_and_port(store: TaskStore, outbox: Outb
     urls = [URL, "http://ONE.test:80/another?x=1", "https://one.test/hook", "http://one.test:8080/hook"]
     for url in urls:
         await store.submit(hooked_task(url))
-    for lease in await store.lease(LANE, "d", 10, 100):
+    for lease in await store.lease(LANE, 10, 100):
         await store.complete(LANE, lease.id, 1, Status.READY)
     receivers = ["http://one.test:80", "http://one.test:8080", "https://one.test:443"]
     assert sorted(await members(redis, outbox.channel)) == receivers

@@ -82,7 +82,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             if cancelled:
                 self.do(self.store.cancel(task.id, "p"))
             else:
-                [lease] = self.do(self.store.lease(LANE, "d", 1, 1000))
+                [lease] = self.do(self.store.lease(LANE, 1, 1000))
                 self.do(self.store.complete(LANE, lease.id, lease.attempt, Status.READY))
             if url:
                 self.expected[task.id] = Expected(receiver_of(url))
@@ -153,7 +153,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule()
         def sweep(self) -> None:
-            key = f"{self.prefix}expiring"
+            key = f"{self.prefix}retention"
             for member in self.do(self.redis.zrange(key, 0, -1)):
                 self.do(self.redis.zadd(key, {member: 1}))
             named = set(self.do(self.store.sweep(limit=1000)))

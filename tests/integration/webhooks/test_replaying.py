@@ -183,7 +183,7 @@ async def test_a_cursor_that_is_none_is_refused(outbox: Outbox, cursor: str) -> 
 
 async def swept(store: TaskStore) -> list[str]:
     """Has the retention of everything end, and the sweep run. What it named, and has forgotten by now."""
-    key = f"{store.prefix}expiring"
+    key = f"{store.prefix}retention"
     await store.redis.zadd(key, dict.fromkeys(await members(store.redis, key), 1))
     named = await store.sweep()
     assert await store.sweep(named) == []

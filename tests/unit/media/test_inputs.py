@@ -14,7 +14,7 @@ from support.pictures import encoded, file_of
 from support.website import Website
 
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import BadImage, InputImage, InputLimits, decode_image, load_image, read_image
+from serve_app.media.inputs import BadPicture, InputLimits, InputPicture, decode_image, load_picture, read_image
 from serve_app.media.url_guard import UrlGuard
 
 GUARD = UrlGuard(["127.0.0.0/8"])
@@ -22,12 +22,12 @@ NOISE = Image.effect_noise((60, 40), 80)
 PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))
 
 
-def _pixel(image: InputImage, x: int, y: int) -> Any:
+def _pixel(image: InputPicture, x: int, y: int) -> Any:
     with Image.open(io.BytesIO(image.data)) as opened:
         return opened.getpixel((x, y))
 
 
-def _mode(image: InputImage) -> str:
+def _mode(image: InputPicture) -> str:
     with Image.open(io.BytesIO(image.data)) as opened:
         return opened.mode
 
@@ -36,7 +36,7 @@ def _mode(image: InputImage) -> str:
 def test_good_files_keep_their_bytes(kind: str, extension: str) -> None:
     data = file_of(PICTURE, kind)
     image = decode_image(encoded(data))
-    assert image == InputImage(data, f"image/{extension}", extension, 60, 40, has_alpha=False)
+    assert image == InputPicture(data, f"image/{extension}", extension, 60, 40, has_alpha=False)
     assert "data" not in repr(image)
 
 
@@ -79,7 +79,7 @@ def test_every_way_to_write_base64() -> None:
     ],
 )
 def test_values_that_are_no_picture(value: str, problem: str) -> None:
-    with pytest.raises(BadImage, match=problem) as refused:
+    with pytest.raises(BadPicture, match=problem) as refused:
         decode_image(value)
     assert "expected a JPEG, PNG or WebP picture as base64, a data: URI or an http(s) URL" in str(refused.value)
     assert "at most 20 MB and 20 megapixels" in str(refused.value)
@@ -87,7 +87,7 @@ def test_values_that_are_no_picture(value: str, problem: str) -> None:
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "BMP", "PPM", "ICO"])
 def test_other_formats(kind: str) -> None:
-    with pytest.raises(BadImage, match="not a picture"):
+    with pytest.raises(BadPicture, match="not a picture"):
         read_image(file_of(PICTURE, kind))
 
 
@@ -95,7 +95,7 @@ def test_other_formats(kind: str) -> None:
 def test_truncated_files(kind: str) -> None:
     data = file_of(PICTURE, kind)
     for part in (len(data) // 4, len(data) // 2, len(data) * 9 // 10):
-        with pytest.raises(BadImage, match="damaged"):
+        with pytest.raises(BadPicture, match="damaged"):
             read_image(data[:part])
 
 
@@ -105,7 +105,7 @@ def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None
     spoilt = data[:start] + junk + data[start + len(junk) :]
     try:
         image = read_image(spoilt)
-    except BadImage:
+    except BadPicture:
         return
     assert (image.width, image.height) != (0, 0)
 
@@ -120,14 +120,14 @@ def _header_only_png(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [4580, 10_000, 30_000])
 def test_bombs_are_refused_by_their_header(side: int) -> None:
-    with pytest.raises(BadImage, match="too large"):
+    with pytest.raises(BadPicture, match="too large"):
         read_image(_header_only_png(side, side))
 
 
 def test_pixel_limit_on_both_sides() -> None:
     limits = InputLimits(max_pixels=60 * 40)
     assert read_image(file_of(PICTURE, "PNG"), limits).width == 60
-    with pytest.raises(BadImage, match="60x41"):
+    with pytest.raises(BadPicture, match="60x41"):
         read_image(file_of(PICTURE.resize((60, 41)), "PNG"), limits)
     assert InputLimits().max_pixels == 20 * MEGAPIXEL
 
@@ -135,9 +135,9 @@ def test_pixel_limit_on_both_sides() -> None:
 def test_byte_limit_on_both_sides() -> None:
     data = file_of(PICTURE, "PNG")
     assert decode_image(encoded(data), InputLimits(max_bytes=len(data))).data == data
-    with pytest.raises(BadImage, match="file is too large"):
+    with pytest.raises(BadPicture, match="file is too large"):
         decode_image(encoded(data), InputLimits(max_bytes=len(data) - 1))
-    with pytest.raises(BadImage, match="file is too large"):
+    with pytest.raises(BadPicture, match="file is too large"):
         decode_image("A" * 5000, InputLimits(max_bytes=1000))
 
 
@@ -220,28 +220,28 @@ def test_animations_give_their_first_frame(kind: str) -> None:
 async def test_url_and_base64_load_alike(web: Website) -> None:
     data = file_of(PICTURE, "JPEG")
     web.put("/cat", data)
-    fetched = await load_image(f" {web.url('/cat')} ", GUARD)
+    fetched = await load_picture(f" {web.url('/cat')} ", GUARD)
     assert fetched.data == data
-    assert await load_image(encoded(data), GUARD) == fetched
+    assert await load_picture(encoded(data), GUARD) == fetched
 
 
 async def test_redirects_are_followed_up_to_the_limit(web: Website) -> None:
     for n, status in ((4, 301), (3, 302), (2, 307), (1, 308)):
         web.put(f"/{n}", status=status, location=f"/{n - 1}")
     web.put("/0", file_of(PICTURE, "PNG"))
-    assert (await load_image(web.url("/3"), GUARD)).width == 60
-    with pytest.raises(BadImage, match="redirects more than 3 times"):
-        await load_image(web.url("/4"), GUARD)
+    assert (await load_picture(web.url("/3"), GUARD)).width == 60
+    with pytest.raises(BadPicture, match="redirects more than 3 times"):
+        await load_picture(web.url("/4"), GUARD)
 
 
 async def test_a_redirect_to_an_inside_address_is_refused(web: Website) -> None:
     open_port = UrlGuard(["public.test"], resolve=_one_name_public)
     web.put("/", status=302, location=web.url("/secret"))
-    with pytest.raises(BadImage, match=r"refused.*public internet"):
-        await load_image(web.url(host="public.test"), open_port)
+    with pytest.raises(BadPicture, match=r"refused.*public internet"):
+        await load_picture(web.url(host="public.test"), open_port)
     web.put("/", status=302, location="file:///etc/passwd")
-    with pytest.raises(BadImage, match=r"refused.*http://"):
-        await load_image(web.url(host="public.test"), open_port)
+    with pytest.raises(BadPicture, match=r"refused.*http://"):
+        await load_picture(web.url(host="public.test"), open_port)
     assert web.asked == ["/", "/"]
 
 
@@ -250,8 +250,8 @@ async def _one_name_public(host: str, port: int) -> list[str]:
 
 
 async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Website) -> None:
-    with pytest.raises(BadImage, match="public internet") as refused:
-        await load_image(web.url(host="localhost"), UrlGuard())
+    with pytest.raises(BadPicture, match="public internet") as refused:
+        await load_picture(web.url(host="localhost"), UrlGuard())
     assert "127" not in str(refused.value)
     assert not web.asked
 
@@ -259,37 +259,37 @@ async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Web
 @pytest.mark.parametrize("status", [204, 304, 403, 404, 500])
 async def test_other_statuses(status: int, web: Website) -> None:
     web.put("/", b"", status=status)
-    with pytest.raises(BadImage, match=f"HTTP status {status}"):
-        await load_image(web.url(), GUARD)
+    with pytest.raises(BadPicture, match=f"HTTP status {status}"):
+        await load_picture(web.url(), GUARD)
 
 
 async def test_a_body_over_the_limit_is_cut_off(web: Website) -> None:
     web.put("/", b"x" * 3_000_000)
-    with pytest.raises(BadImage, match="file is too large"):
-        await load_image(web.url(), GUARD, InputLimits(max_bytes=1_000_000))
+    with pytest.raises(BadPicture, match="file is too large"):
+        await load_picture(web.url(), GUARD, InputLimits(max_bytes=1_000_000))
 
 
 async def test_a_body_that_never_comes(web: Website) -> None:
     web.put("/", b"x", delay_s=1.0)
-    with pytest.raises(BadImage, match=r"within 0\.2 s"):
-        await load_image(web.url(), GUARD, InputLimits(timeout_s=0.2))
+    with pytest.raises(BadPicture, match=r"within 0\.2 s"):
+        await load_picture(web.url(), GUARD, InputLimits(timeout_s=0.2))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://127.0.0.1:bad/", "HTTPS://127.0.0.1:1/"])
 async def test_urls_that_cannot_be_fetched(url: str) -> None:
-    with pytest.raises(BadImage, match="could not be fetched"):
-        await load_image(url, GUARD)
+    with pytest.raises(BadPicture, match="could not be fetched"):
+        await load_picture(url, GUARD)
 
 
 async def test_a_broken_answer(web: Website) -> None:
     web.put("/", b"short", content_length="500")
-    with pytest.raises(BadImage, match="could not be fetched"):
-        await load_image(web.url(), GUARD)
+    with pytest.raises(BadPicture, match="could not be fetched"):
+        await load_picture(web.url(), GUARD)
 
 
 @pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])
 def test_a_picture_that_is_all_edge_is_refused(size: tuple[int, int]) -> None:
     buffer = io.BytesIO()
     Image.new("L", size).save(buffer, "PNG")
-    with pytest.raises(BadImage, match="too narrow"):
+    with pytest.raises(BadPicture, match="too narrow"):
         read_image(buffer.getvalue())

@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.inputs import InputPicture, read_image
 from serve_app.media.masks import alpha_mask, grey_mask, grown, mask_of, white_area
 
 
-def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputImage:
+def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return read_image(buffer.getvalue())
 
 
-def _opened(image: InputImage) -> Image.Image:
+def _opened(image: InputPicture) -> Image.Image:
     return Image.open(io.BytesIO(image.data))
 
 
-def _one(mode: str, colour: Any) -> InputImage:
+def _one(mode: str, colour: Any) -> InputPicture:
     return _input(Image.new(mode, (1, 1), colour))
 
 

@@ -10,13 +10,13 @@ from PIL import Image
 
 from serve_app.media.canvas import laid_out
 from serve_app.media.geometry import Size
-from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.inputs import InputPicture, read_image
 
 SIDES = st.integers(1, 24)
 OFFSETS = st.integers(-24, 24)
 
 
-def _input(image: Image.Image) -> InputImage:
+def _input(image: Image.Image) -> InputPicture:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return read_image(buffer.getvalue())
@@ -27,7 +27,7 @@ def _noise(width: int, height: int, channels: int = 3) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def _pixels(image: InputImage) -> np.ndarray:
+def _pixels(image: InputPicture) -> np.ndarray:
     with Image.open(io.BytesIO(image.data)) as opened:
         return np.asarray(opened)
 

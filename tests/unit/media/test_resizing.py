@@ -7,17 +7,17 @@ import pytest
 from PIL import Image, ImageCms
 
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.inputs import InputPicture, read_image
 from serve_app.media.resizing import scaled
 
 
-def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputImage:
+def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return read_image(buffer.getvalue())
 
 
-def _opened(image: InputImage) -> Image.Image:
+def _opened(image: InputPicture) -> Image.Image:
     return Image.open(io.BytesIO(image.data))
 
 

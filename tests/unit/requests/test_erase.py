@@ -9,23 +9,23 @@ from PIL import Image
 from pydantic import ValidationError
 from support.input_images import as_input, picture, pixels, sizes
 
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.requests.erase import EraseRequest
 from serve_app.requests.pictures import Picture, PictureProblem
 
 
-def _marked(box: tuple[int, int, int, int], size: tuple[int, int] = (96, 64), mode: str = "L") -> InputImage:
+def _marked(box: tuple[int, int, int, int], size: tuple[int, int] = (96, 64), mode: str = "L") -> InputPicture:
     image = Image.new("L", size)
     image.paste(255, box)
     return as_input(image.convert(mode))
 
 
-def _prepared(mask: InputImage, image: InputImage | None = None, **body: Any) -> list[Picture]:
+def _prepared(mask: InputPicture, image: InputPicture | None = None, **body: Any) -> list[Picture]:
     request = EraseRequest.model_validate({"image": "a", "mask": "b", **body})
     return request.prepared([Picture("references", image or picture()), Picture("mask", mask)])
 
 
-def _problem(mask: InputImage, image: InputImage | None = None, **body: Any) -> PictureProblem:
+def _problem(mask: InputPicture, image: InputPicture | None = None, **body: Any) -> PictureProblem:
     with pytest.raises(PictureProblem) as refused:
         _prepared(mask, image, **body)
     assert refused.value.field == "mask"
@@ -90,7 +90,7 @@ def test_sizes_are_compared(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("mask", [picture(mode="L"), picture(mode="L", colour=127), picture(mode="RGBA")])
-def test_an_empty_mask(mask: InputImage) -> None:
+def test_an_empty_mask(mask: InputPicture) -> None:
     assert _problem(mask).kind == "mask_empty"
     assert _problem(mask, dilate_pixels=0).kind == "mask_empty"
 

@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from serve_app.media.geometry import MAX_AREA
-from serve_app.media.inputs import InputImage, read_image
+from serve_app.media.inputs import InputPicture, read_image
 from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest
@@ -25,7 +25,7 @@ def _size(plan: Plan) -> tuple[int | None, int | None]:
     return plan.width, plan.height
 
 
-def _input(mode: str, size: tuple[int, int] = (8, 6), colour: Any = 0) -> InputImage:
+def _input(mode: str, size: tuple[int, int] = (8, 6), colour: Any = 0) -> InputPicture:
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, "PNG")
     return read_image(buffer.getvalue())
@@ -127,7 +127,7 @@ def test_fill_inverts_alpha_and_keeps_the_picture() -> None:
 
 
 @pytest.mark.parametrize("image", [_input("RGB"), _input("L"), _input("RGBA", colour=(0, 0, 0, 255))])
-def test_fill_needs_to_know_what_to_repaint(image: InputImage) -> None:
+def test_fill_needs_to_know_what_to_repaint(image: InputPicture) -> None:
     with pytest.raises(PictureProblem) as refused:
         FillRequest(image="a").prepared([Picture("references", image)])
     assert (refused.value.field, refused.value.kind) == ("mask", "missing")

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from support.input_images import picture, sizes
 
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import InputImage
+from serve_app.media.inputs import InputPicture
 from serve_app.requests.fields import MAX_PROMPT_CHARS
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.try_on import TryOnRequest, TryOnV1Request, TryOnV2Request
@@ -16,7 +16,7 @@ BODY = {"person": "a", "garment": "b"}
 SMALL = picture((64, 64), "L")
 
 
-def _prepared(form: type[TryOnRequest], person: InputImage = SMALL, garment: InputImage = SMALL) -> list[Picture]:
+def _prepared(form: type[TryOnRequest], person: InputPicture = SMALL, garment: InputPicture = SMALL) -> list[Picture]:
     request = form.model_validate(BODY)
     return request.prepared([Picture("references", person), Picture("references", garment)])
 

@@ -104,7 +104,7 @@ async def assert_books_balance(found: services.Services) -> None:
     assert now.held == PRICE * sum(not task.status.terminal for task in tasks)
     assert now.spent == sum(task.cost or 0 for task in tasks)
     kept = {task.id for task in tasks}
-    expiring = await found.redis.zrange(f"{found.tasks.prefix}expiring", 0, -1)
+    expiring = await found.redis.zrange(f"{found.tasks.prefix}retention", 0, -1)
     owners = {key.split("/")[1] for key in await found.objects.keys("inputs/")}
     assert owners <= kept | set(expiring)
 
@@ -154,7 +154,7 @@ async def test_a_settlement_happens_once_however_often_it_is_tried(
             found: services.Services = app.state.services
             _, secret = await found.keys.create("test")
             task_id = (await submit(app, secret)).json()["id"]
-            [lease] = await found.tasks.lease(LANE, "first", 1, 10)
+            [lease] = await found.tasks.lease(LANE, 1, 10)
             try:
                 with executioner.awaits(survived, after):
                     await found.tasks.complete(LANE, task_id, lease.attempt, outcome, result={"key": "k"})

@@ -115,7 +115,7 @@ PACE = Limits(requests_per_s=0.001, burst=2, max_active=1000)
         (InsufficientCredits, PACE, {"price": FUNDS + 1}),
         (SpendingLimitReached, PACE, {"price": 5000}),
         (TooManyActive, Limits(requests_per_s=0.001, max_active=1), {"price": 1}),
-        (QueueFull, Limits(requests_per_s=0.001, max_ready=1), {"price": 1}),
+        (QueueFull, Limits(requests_per_s=0.001, max_queued=1), {"price": 1}),
         (TooFast, Limits(requests_per_s=0.001, burst=1), {"price": 1}),
         (IdempotencyMismatch, PACE, {"price": 1, "idempotency_key": "once", "body_hash": "another"}),
     ],

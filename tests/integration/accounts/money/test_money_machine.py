@@ -215,7 +215,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.lease_some(n)
 
         def lease_some(self, n: int) -> list[Lease]:
-            taken: list[Lease] = self.do(self.store.lease(LANE, "d", n, 1000))
+            taken: list[Lease] = self.do(self.store.lease(LANE, n, 1000))
             for lease in taken:
                 job = self.books.jobs[lease.id]
                 assert (job.status, job.leased) == (None, False)
@@ -275,7 +275,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             job = self.picked(pick)
             self.make_due("deadlines", [job.new.id])
             for _ in range(times):
-                assert self.do(self.store.expire(LANE)) == (job.status is None)
+                assert self.do(self.store.end_overdue(LANE)) == (job.status is None)
                 if job.status is None:
                     job.end(Status.ERROR)
 

@@ -75,14 +75,14 @@ async def end_by_cancelling_at_work(store: TaskStore, task: NewTask) -> None:
 
 async def end_by_expiry_while_it_waits(store: TaskStore, task: NewTask) -> None:
     await make_due(store, f"deadlines:{LANE}")
-    assert await store.expire(LANE) == 1
-    assert await store.expire(LANE) == 0
+    assert await store.end_overdue(LANE) == 1
+    assert await store.end_overdue(LANE) == 0
 
 
 async def end_by_expiry_at_work(store: TaskStore, task: NewTask) -> None:
     lease = await lease_one(store)
     await make_due(store, f"deadlines:{LANE}")
-    assert await store.expire(LANE) == 1
+    assert await store.end_overdue(LANE) == 1
     assert not await store.complete(LANE, task.id, lease.attempt, Status.READY)
 
 
@@ -166,7 +166,7 @@ async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits
     await make_due(store, f"leased:{LANE}")
     await asyncio.gather(
         store.complete(LANE, task.id, lease.attempt, Status.READY, cost=100),
-        store.expire(LANE),
+        store.end_overdue(LANE),
         store.cancel(task.id, "p"),
         store.reap(LANE),
         store.release(LANE, task.id, lease.attempt, strike=True, alone=True),
