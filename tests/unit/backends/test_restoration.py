@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from support.simulated_backend import Listener, make_job
+from support.virtual_backend import Listener, make_job
 
 from deployments.backends.restoration import RestorerBackend
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress

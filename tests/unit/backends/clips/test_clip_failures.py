@@ -27,7 +27,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, OutOfMemory
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import Ticket
+from deployments.engine.request_handle import RequestHandle
 from deployments.families import ltx2_pictures
 from deployments.families.clip_state import ClipState
 from deployments.families.clips import ClipFamily, Draft
@@ -118,12 +118,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", 1)
 
 
-def while_filming(backend: Backend[ClipState], job: GenerationJob) -> tuple[Engine[ClipState], Ticket, list[Event]]:
+def while_exporting(
+    backend: Backend[ClipState], job: GenerationJob
+) -> tuple[Engine[ClipState], RequestHandle, list[Event]]:
     engine, events = an_engine(backend), list[Event]()
-    ticket = engine.submit(job, events.append)
+    handle = engine.submit(job, events.append)
     while not filmed():
         assert engine.step_once()
-    return engine, ticket, events
+    return engine, handle, events
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -131,9 +133,9 @@ def while_filming(backend: Backend[ClipState], job: GenerationJob) -> tuple[Engi
 def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path, clip: dict[str, Any]
 ) -> None:
-    engine, ticket, events = while_filming(a_backend(family, store), a_job(clip=clip))
+    engine, handle, events = while_exporting(a_backend(family, store), a_job(clip=clip))
     assert list(temporary.iterdir())
-    engine.cancel(ticket)
+    engine.cancel(handle)
     assert not filmed()
     assert not list(temporary.iterdir())
     engine.run_until_idle()
@@ -145,11 +147,11 @@ def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
 def test_an_engine_that_is_stopped_or_dropped_while_it_films_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
-    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    engine, _, _ = while_exporting(a_backend(family, store), JOB)
     assert engine.stop()
     assert not filmed()
     assert not list(temporary.iterdir())
-    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    engine, _, _ = while_exporting(a_backend(family, store), JOB)
     del engine, _
     assert not filmed()
     assert not list(temporary.iterdir())
@@ -169,7 +171,7 @@ def test_a_clip_that_cannot_be_written_leaves_nothing(
 def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
-    engine, _, events = while_filming(a_backend(family, store), JOB)
+    engine, _, events = while_exporting(a_backend(family, store), JOB)
     for process in filmed():
         process.kill()
     engine.run_until_idle()
