@@ -50,7 +50,8 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.step_times import StepTimes
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
-    from deployments.families.base import Commission, Family
+    from deployments.families.family import Family
+    from deployments.families.prepared_request import PreparedRequest
 
 BATCHES = (1, 2, 4, 8)
 """What `StepTimes` tries when it may go up to the last."""
@@ -190,9 +191,9 @@ def _run(family: Family, cell: Cell, batch: int) -> Run:
     from deployments.families.step import step
     from deployments.outputs import encode_picture
 
-    commissions = [_commission(cell, seed) for seed in range(batch)]
+    requests = [_request(cell, seed) for seed in range(batch)]
     moments = [time.perf_counter()]
-    states = [state for state in family.encode(commissions) if not isinstance(state, JobError)]
+    states = [state for state in family.encode(requests) if not isinstance(state, JobError)]
     moments.append(time.perf_counter())
     if len(states) < batch:
         raise RuntimeError(f"{cell.family} refused a job")
@@ -206,9 +207,9 @@ def _run(family: Family, cell: Cell, batch: int) -> Run:
     return Run(encode, tuple(steps), finish)
 
 
-def _commission(cell: Cell, seed: int) -> Commission:
+def _request(cell: Cell, seed: int) -> PreparedRequest:
     """A job with the inputs that its family is there for."""
-    from deployments.families.base import Commission
+    from deployments.families.prepared_request import PreparedRequest
 
     job = GenerationJob(
         id=str(seed),
@@ -228,7 +229,7 @@ def _commission(cell: Cell, seed: int) -> Commission:
         "fill": {"references": (picture,), "mask": mask},
         "canny": {"control": picture},
     }
-    return Commission(job, **inputs.get(cell.family, {}))
+    return PreparedRequest(job, **inputs.get(cell.family, {}))
 
 
 def _input_pictures(size: int) -> tuple[bytes, bytes]:

@@ -29,8 +29,8 @@ from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
+from deployments.families.clip_family import ClipFamily
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
 from serve_app.config import settings as service_settings
 
 HD: Final = (1280, 704)

@@ -39,7 +39,7 @@ class MediaModel:
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(_engine, spec)
-        # Tells Serve's router which tuned models were here last, as many as the engine keeps.
+        # Tells Serve's router which adapters were here last, as many as the engine keeps.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
         self._engine.start()
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
@@ -108,9 +108,9 @@ def _simulated(spec: ModelSpec) -> Backend[Any] | None:
 
 def _restoring(spec: ModelSpec) -> Backend[Any]:
     from deployments.backends.restoration import RestorerBackend
-    from deployments.restorers import base
+    from deployments.restorers.restorer import load_restorer
 
-    return RestorerBackend(base.made(spec), ObjectStore(spec.objects_url, spec.objects_options))
+    return RestorerBackend(load_restorer(spec), ObjectStore(spec.objects_url, spec.objects_options))
 
 
 def _diffusion(spec: ModelSpec) -> Backend[Any]:
@@ -119,7 +119,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
     from deployments import checkpoints
     from deployments.backends.clips import ClipBackend
     from deployments.backends.diffusion import DiffusionBackend
-    from deployments.families.clips import ClipFamily
+    from deployments.families.clip_family import ClipFamily
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.
     torch.set_num_threads(spec.threads or os.cpu_count() or 1)

@@ -13,7 +13,7 @@ from obstore.exceptions import BaseError
 
 from deployments.backends import latents
 from deployments.backends.clip_checkpoints import ClipCheckpoints
-from deployments.backends.clip_output import Filming, folder_for_a_clip
+from deployments.backends.clip_export import Filming, folder_for_a_clip
 from deployments.backends.inputs import Fetcher
 from deployments.backends.start_clip import StartClip
 from deployments.contract.clip import FPS, Clip
@@ -22,15 +22,15 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
+from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_shape import lead_of
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, ClipInputs, Draft
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture
 from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
 from deployments.families.step import translated_out_of_memory
 from deployments.outputs import Outputs
-from deployments.video.ffmpeg import FootageError
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture
+from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
@@ -79,7 +79,7 @@ class ClipBackend:
                 kept = self._kept_latents(state)
             filming.finish()
             output = self._outputs.store_clip(job, filming.file, kept)
-        except FootageError as error:
+        except VideoError as error:
             raise RuntimeError(str(error)) from error
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
@@ -109,7 +109,7 @@ class ClipBackend:
             if state.filming is not None:
                 state.filming.close()
                 state.filming = None
-            if isinstance(error, FootageError):
+            if isinstance(error, VideoError):
                 raise RuntimeError(str(error)) from error
             raise
 
@@ -202,7 +202,7 @@ def _clip(job: GenerationJob) -> Clip:
 def _started(data: bytes) -> StartClip:
     try:
         return StartClip(data)
-    except FootageError:
+    except VideoError:
         raise JobError("the video to go on from can't be read") from None
 
 

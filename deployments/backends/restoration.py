@@ -13,11 +13,11 @@ from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
-from deployments.families.backdrop import Backdrop
-from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.step import translated_out_of_memory
 from deployments.outputs import Outputs
-from deployments.restorers.base import Restorer
+from deployments.pictures.backdrop import Backdrop
+from deployments.pictures.pixels import Pixels, open_picture, stretch
+from deployments.restorers.restorer import Restorer
 
 
 @dataclass

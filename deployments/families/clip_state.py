@@ -11,7 +11,7 @@ from torch import Tensor
 from deployments.contract.job import GenerationJob
 
 if TYPE_CHECKING:
-    from deployments.backends.clip_output import Filming
+    from deployments.backends.clip_export import Filming
     from deployments.backends.start_clip import StartClip
     from deployments.families.clip_shape import ClipShape
 

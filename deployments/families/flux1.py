@@ -23,20 +23,22 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from diffusers.utils.logging import disable_progress_bar
 from torch import Tensor
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
-from deployments.families.backdrop import Backdrop
-from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.enlarge import fitted
 from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, TOKENS
 from deployments.families.flux1_guidance import guidance_at, guidance_table
 from deployments.families.flux1_latents import TOKEN, Latents, from_grid, grid_ids, to_grid, to_tokens
 from deployments.families.flux1_prompts import Prompts
-from deployments.families.pictures import Pixels, open_picture
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
 from deployments.families.state import State, schedule
+from deployments.pictures.backdrop import Backdrop
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture
 
 REDUX = "redux"
 """The folder of a checkpoint that holds what image prompts are read with."""
@@ -77,9 +79,9 @@ class Flux1:
         return cls(pipeline, placement, redux)
 
     @torch.inference_mode()
-    def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        texts = self._prompts.texts([c.job.prompt for c in commissions])
-        return [self._state(c, *text) for c, text in zip(commissions, texts, strict=True)]
+    def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
+        texts = self._prompts.texts([c.job.prompt for c in requests])
+        return [self._state(c, *text) for c, text in zip(requests, texts, strict=True)]
 
     @torch.inference_mode()
     def velocity(
@@ -128,18 +130,18 @@ class Flux1:
         """Tokens (1, 4C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1], float32."""
         return self._latents.decode(from_grid(tokens))
 
-    def _state(self, commission: Commission, text: Tensor, gist: Tensor) -> State | JobError:
+    def _state(self, request: PreparedRequest, text: Tensor, gist: Tensor) -> State | JobError:
         """`text` (1, L, D) and `gist` (1, P) are the prompt's."""
-        job, canvas = commission.job, self._canvas(commission.job)
+        job, canvas = request.job, self._canvas(request.job)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         try:
-            self._refuse(commission)
-            if commission.image_prompt is not None:
-                text = torch.cat([text, self._prompts.picture(open_picture(commission.image_prompt))], dim=1)
+            self._refuse(request)
+            if request.image_prompt is not None:
+                text = torch.cat([text, self._prompts.picture(open_picture(request.image_prompt))], dim=1)
             strength = self._condition.guidance if job.guidance is None else job.guidance
             guidance = guidance_table(t, strength, job.guidance_interval).to(self._device)
             generator = torch.Generator("cpu").manual_seed(job.seed)
-            read = self._condition.read(commission, canvas, self._latents, generator, self._render_side)
+            read = self._condition.read(request, canvas, self._latents, generator, self._render_side)
         except JobError as error:
             return error
         dtype = self.transformer.dtype
@@ -165,12 +167,12 @@ class Flux1:
             backdrop=read.backdrop,
         )
 
-    def _refuse(self, commission: Commission) -> None:
+    def _refuse(self, request: PreparedRequest) -> None:
         """JobError for an input that this model would not look at."""
         given = {
-            "references": bool(commission.references),
-            "mask": commission.mask is not None,
-            "control": commission.control is not None,
+            "references": bool(request.references),
+            "mask": request.mask is not None,
+            "control": request.control is not None,
         }
         names = {"references": "input pictures", "mask": "mask", "control": "control picture"}
         for name in sorted(name for name in given if given[name] and name not in self._condition.takes):

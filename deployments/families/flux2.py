@@ -26,15 +26,17 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture, stretch
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
 from deployments.families.state import State, schedule
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture, stretch
 
 TOKEN = 16
 """Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""
@@ -83,14 +85,14 @@ class Flux2:
         return cls(pipeline.to(placement.device), placement)
 
     @torch.inference_mode()
-    def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        if not commissions:
+    def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
+        if not requests:
             return []
         texts, ids = self._pipeline.encode_prompt(
-            [c.job.prompt for c in commissions], device=self._device, max_sequence_length=self._text_length
+            [c.job.prompt for c in requests], device=self._device, max_sequence_length=self._text_length
         )
         rows = texts.to(self.transformer.dtype).split(1)
-        return [self._state(c, text, ids[0]) for c, text in zip(commissions, rows, strict=True)]
+        return [self._state(c, text, ids[0]) for c, text in zip(requests, rows, strict=True)]
 
     @torch.inference_mode()
     def velocity(
@@ -138,11 +140,11 @@ class Flux2:
         pixels = vae.decode(self._pipeline._unpatchify_latents(scaled).to(vae.dtype), return_dict=False)[0]
         return self._pipeline.image_processor.postprocess(pixels, output_type="pt").float()
 
-    def _state(self, commission: Commission, text: Tensor, text_ids: Tensor) -> State | JobError:
+    def _state(self, request: PreparedRequest, text: Tensor, text_ids: Tensor) -> State | JobError:
         """`text` is (1, L, D), `text_ids` (L, 4)."""
-        job, canvas = commission.job, self._canvas(commission.job)
+        job, canvas = request.job, self._canvas(request.job)
         try:
-            references = self._references(commission)
+            references = self._references(request)
         except JobError as error:
             return error
         x, picture_ids = self._noise(job.seed, canvas)
@@ -185,15 +187,15 @@ class Flux2:
         )
         return x, ids[0]
 
-    def _references(self, commission: Commission) -> list[Tensor]:
+    def _references(self, request: PreparedRequest) -> list[Tensor]:
         """The references, (1, 3, height, width) in [-1, 1] each, sides whole tokens: a megapixel each at most.
 
         Where the pixels to render are given, each gets a canvas by the rule for what is painted.
         """
-        count = len(commission.references)
+        count = len(request.references)
         if count > MAX_REFERENCES:
             raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        return [self._pixels(open_picture(data)) for data in commission.references]
+        return [self._pixels(open_picture(data)) for data in request.references]
 
     def _pixels(self, picture: Image.Image) -> Tensor:
         """What the pipelines make of a reference, with room for the narrow ones that they refuse."""

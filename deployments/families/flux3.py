@@ -22,15 +22,17 @@ from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from torch import Tensor
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture, stretch
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
 from deployments.families.state import State, schedule
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture, stretch
 
 TOKEN = 16
 """Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""
@@ -75,9 +77,9 @@ class Flux3:
         return cls(pipeline.to(placement.device), placement)
 
     @torch.inference_mode()
-    def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        texts = self._texts([c.job.prompt for c in commissions])
-        return [self._state(c, text) for c, text in zip(commissions, texts, strict=True)]
+    def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
+        texts = self._texts([c.job.prompt for c in requests])
+        return [self._state(c, text) for c, text in zip(requests, texts, strict=True)]
 
     @torch.inference_mode()
     def velocity(
@@ -120,10 +122,10 @@ class Flux3:
         """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
         return self._decode(latents=latents.to(self.transformer.dtype), output_type="pt", output="images").float()
 
-    def _state(self, commission: Commission, text: Tensor) -> State | JobError:
-        job = commission.job
+    def _state(self, request: PreparedRequest, text: Tensor) -> State | JobError:
+        job = request.job
         try:
-            references = self._references(commission)
+            references = self._references(request)
         except JobError as error:
             return error
         canvas = self._canvas(job)
@@ -153,17 +155,17 @@ class Flux3:
         generator = torch.Generator("cpu").manual_seed(seed)
         return torch.randn((1, self._channels, *grid), generator=generator, dtype=torch.float32).to(self._device)
 
-    def _references(self, commission: Commission) -> list[Tensor]:
+    def _references(self, request: PreparedRequest) -> list[Tensor]:
         """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each.
 
         Where the side to render at is given, each gets a canvas by the rule for what is painted.
         """
-        if not commission.references:
+        if not request.references:
             return []
-        count = len(commission.references)
+        count = len(request.references)
         if count > MAX_REFERENCES:
             raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        pictures = [open_picture(data) for data in commission.references]
+        pictures = [open_picture(data) for data in request.references]
         if self._render_side is None:
             return self._read_references(image=pictures, output="image_cond_latents")
         sizes = [canvas_for(*picture.size, TOKEN, self._render_side).size for picture in pictures]

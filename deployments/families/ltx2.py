@@ -16,17 +16,18 @@ from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
 from torch import Tensor
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families import ltx2_noise
-from deployments.families.base import CheckpointError, Placement
+from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.clip_state import ClipState, Stream, Words
-from deployments.families.clips import ClipInputs, Draft
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
 
 MAX_TEXT = 1024

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.adapters.batched import Applied
+from deployments.adapters.batched import AppliedAdapter
 from deployments.contract.job import GenerationJob
 
 
@@ -39,8 +39,8 @@ class State:
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
     """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
-    adapter: Applied | None = None
-    """The tuned model of this picture."""
+    adapter: AppliedAdapter | None = None
+    """What is added to the transformer for this picture."""
     i: int = 0
     v: Tensor | None = None
     joined: tuple[list[State], dict[str, Tensor]] | None = field(default=None, repr=False)

@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from deployments.contract.clip import FPS
-from deployments.families.pictures import Pixels, resize
+from deployments.pictures.pixels import Pixels, resize
 from deployments.video import reader
-from deployments.video.ffmpeg import FootageError
+from deployments.video.ffmpeg import VideoError
 
 MOST_FRAMES: Final = 32
 FRAME_SIDE: Final = 512
@@ -116,7 +116,7 @@ def _of_video(data: bytes) -> list[Pixels]:
                     chosen.append(frame.copy())  # the others go
                 if time.monotonic() > deadline:
                     raise UnreadableError(f"the video can't be read in {_SECONDS:.0f} s")
-    except FootageError as error:
+    except VideoError as error:
         raise UnreadableError(str(error)) from error
     if len(chosen) != len(wanted):
         raise UnreadableError(f"the video gave {len(chosen)} frames instead of {len(wanted)}")

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.model import ModelSpec
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 _TILE: Final = 1024
 _MARGIN: Final = 32
@@ -78,7 +78,7 @@ class Kernel:
 
 
 class Deconvolution:
-    """Implements restorers.base.Restorer."""
+    """Implements restorers.restorer.Restorer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Takes nothing from the spec: there are no weights."""

@@ -12,7 +12,7 @@ _SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
 """Which part of ffmpeg complains, and its address in memory."""
 
 
-class FootageError(Exception):
+class VideoError(Exception):
     """A video or sound that can't be read or written. The message is plain text without paths."""
 
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
-from deployments.families.pictures import Pixels
 from deployments.outputs import Outputs, encode_picture
+from deployments.pictures.pixels import Pixels
 
 
 def a_gradient(width: int = 50, height: int = 30) -> Pixels:

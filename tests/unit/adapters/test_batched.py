@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from deployments.adapters.batched import Applied, adapted
-from deployments.adapters.store import LowRank
+from deployments.adapters.batched import AppliedAdapter, adapted
+from deployments.adapters.weights import LowRank
 
 
 @pytest.fixture
@@ -14,17 +14,17 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
 
 
-def tuned(strength: float, seed: int = 1, scale: float = 0.5) -> Applied:
+def tuned(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
     draw = torch.Generator().manual_seed(seed)
 
     def matrix(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=draw)
 
     layers = {"0": LowRank(matrix(2, 6), matrix(8, 2), scale), "2": LowRank(matrix(3, 8), matrix(4, 3), scale)}
-    return Applied(layers, strength)
+    return AppliedAdapter(layers, strength)
 
 
-def merged(network: nn.Sequential, applied: Applied) -> nn.Sequential:
+def merged(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
     """The network with the matrices added into its weights."""
     copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
     copy.load_state_dict(network.state_dict())
@@ -47,7 +47,7 @@ def test_each_row_gets_its_own(network: nn.Sequential) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("rows", [[None, None], [tuned(0.0), None]])
 def test_no_tuned_model_and_strength_zero_change_nothing_at_all(
-    network: nn.Sequential, rows: list[Applied | None]
+    network: nn.Sequential, rows: list[AppliedAdapter | None]
 ) -> None:
     x = torch.randn(2, 5, 6)
     plain = network(x)

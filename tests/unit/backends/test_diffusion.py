@@ -13,7 +13,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
-from deployments.families.base import Family
+from deployments.families.family import Family
 from deployments.families.state import State
 
 JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")

@@ -15,7 +15,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError
 from deployments.engine.loop import Engine
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/picture",))
 

@@ -12,11 +12,12 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
-from deployments.families.base import Commission, Placement
 from deployments.families.flux2 import Flux2
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.pictures.pixels import Pixels
 
 
 def placement(render_side: int | None = None) -> Placement:
@@ -61,12 +62,12 @@ def png(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def commission(job: GenerationJob, *references: Image.Image) -> Commission:
-    return Commission(job, tuple(png(picture) for picture in references))
+def request(job: GenerationJob, *references: Image.Image) -> PreparedRequest:
+    return PreparedRequest(job, tuple(png(picture) for picture in references))
 
 
 def encoded(family: Flux2, job: GenerationJob, *references: Image.Image) -> State:
-    [state] = family.encode([commission(job, *references)])
+    [state] = family.encode([request(job, *references)])
     assert isinstance(state, State)
     return state
 
@@ -77,10 +78,10 @@ def drawn(family: Flux2, state: State) -> Pixels:
     return family.finish(state)
 
 
-def drawn_together(family: Flux2, *commissions: Commission) -> list[Pixels]:
+def drawn_together(family: Flux2, *requests: PreparedRequest) -> list[Pixels]:
     """Encoded together, joining one by one between steps, and leaving when they are done."""
-    waiting = [state for state in family.encode(commissions) if isinstance(state, State)]
-    assert len(waiting) == len(commissions)
+    waiting = [state for state in family.encode(requests) if isinstance(state, State)]
+    assert len(waiting) == len(requests)
     assert len({state.key for state in waiting}) == 1
     running: list[State] = []
     while waiting or any(state.done_steps < state.total_steps for state in running):

@@ -12,17 +12,19 @@ from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPip
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.checkpoints import load
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
-from deployments.families.enlarge import fitted
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
 from deployments.families.flux1_prompts import Prompts
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels
 from training.build.folders import CHECKPOINTS
 
 
@@ -74,7 +76,7 @@ def png(seed: int, width: int = 64, height: int = 64) -> bytes:
 
 
 def encoded(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> State:
-    [state] = family.encode([Commission(job, image_prompt=image_prompt)])
+    [state] = family.encode([PreparedRequest(job, image_prompt=image_prompt)])
     assert isinstance(state, State)
     return state
 
@@ -150,7 +152,7 @@ def test_image_prompts_change_the_picture_and_share_batches_with_each_other_only
 
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
     family = Flux1.load(CHECKPOINTS / "canny", placement())
-    refused, fine = family.encode([Commission(a_job(), image_prompt=png(0)), Commission(a_job())])
+    refused, fine = family.encode([PreparedRequest(a_job(), image_prompt=png(0)), PreparedRequest(a_job())])
     assert isinstance(refused, JobError)
     assert "no image prompt" in str(refused)
     assert isinstance(fine, State)
@@ -165,7 +167,7 @@ def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) 
         a_job("word " * 300, steps=6, seed=4, guidance=3.0),
     ]
     alone = [picture_of(family, job) for job in jobs]
-    waiting = [state for state in family.encode([Commission(job) for job in jobs]) if isinstance(state, State)]
+    waiting = [state for state in family.encode([PreparedRequest(job) for job in jobs]) if isinstance(state, State)]
     assert len({state.key for state in waiting}) == 1
     running: list[State] = []
     while waiting or any(state.done_steps < state.total_steps for state in running):
@@ -178,7 +180,7 @@ def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) 
 
 def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
     prompts = ["a red circle", "word " * 300, ""]
-    for prompt, state in zip(prompts, family.encode([Commission(a_job(p)) for p in prompts]), strict=True):
+    for prompt, state in zip(prompts, family.encode([PreparedRequest(a_job(p)) for p in prompts]), strict=True):
         assert isinstance(state, State)
         alone = encoded(family, a_job(prompt))
         torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
@@ -220,12 +222,12 @@ def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(famil
 def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
     *bad, good = family.encode(
         [
-            Commission(a_job(interval=0.5)),
-            Commission(a_job(), references=(png(0),)),
-            Commission(a_job(), mask=png(0)),
-            Commission(a_job(), control=png(0)),
-            Commission(a_job(), image_prompt=b"no picture"),
-            Commission(a_job()),
+            PreparedRequest(a_job(interval=0.5)),
+            PreparedRequest(a_job(), references=(png(0),)),
+            PreparedRequest(a_job(), mask=png(0)),
+            PreparedRequest(a_job(), control=png(0)),
+            PreparedRequest(a_job(), image_prompt=b"no picture"),
+            PreparedRequest(a_job()),
         ]
     )
     assert all(isinstance(error, JobError) for error in bad)

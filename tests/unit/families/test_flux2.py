@@ -14,20 +14,22 @@ from flux2_drawing import (
     a_picture,
     assert_near,
     assert_same_as_stock,
-    commission,
     drawn,
     drawn_together,
     encoded,
     placement,
+    request,
     stock_pipeline,
 )
 from PIL import Image
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, family_of
-from deployments.families.enlarge import fitted
 from deployments.families.flux2 import Flux2
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.registry import family_of
 from deployments.families.state import State
+from deployments.pictures.enlarge import fitted
 from training.build.build_flux2 import FOLDER
 
 
@@ -64,7 +66,7 @@ def test_batch_mates_change_a_picture_by_rounding_only(family: Flux2) -> None:
     """Different prompts, seeds and step counts, joining and leaving between steps."""
     jobs = [a_job("a red circle", steps=4, seed=1), a_job("word " * 90, steps=7, seed=2), a_job("x", steps=5, seed=3)]
     alone = [drawn(family, encoded(family, job)) for job in jobs]
-    assert_near(drawn_together(family, *map(commission, jobs)), alone)
+    assert_near(drawn_together(family, *map(request, jobs)), alone)
 
 
 def test_every_picture_of_a_batch_keeps_its_own_references(family: Flux2) -> None:
@@ -72,7 +74,7 @@ def test_every_picture_of_a_batch_keeps_its_own_references(family: Flux2) -> Non
     pairs = [(a_picture(2 * seed, 80, 64), a_picture(2 * seed + 1, 64, 96)) for seed in range(3)]
     alone = [drawn(family, encoded(family, job, *pair)) for job, pair in zip(jobs, pairs, strict=True)]
     assert not np.array_equal(alone[0], alone[2])
-    together = drawn_together(family, *(commission(job, *pair) for job, pair in zip(jobs, pairs, strict=True)))
+    together = drawn_together(family, *(request(job, *pair) for job, pair in zip(jobs, pairs, strict=True)))
     assert_near(together, alone)
 
 
@@ -105,7 +107,7 @@ def test_the_distilled_kind_has_no_guidance(family: Flux2) -> None:
 
 def test_ten_references_are_possible_and_eleven_are_not(family: Flux2) -> None:
     picture = a_picture(0, 64, 64)
-    ten, eleven = family.encode([commission(a_job(), *[picture] * count) for count in (10, 11)])
+    ten, eleven = family.encode([request(a_job(), *[picture] * count) for count in (10, 11)])
     assert isinstance(ten, State)
     assert ten.per["references"].shape[1] == 10 * 16
     assert isinstance(eleven, JobError)
@@ -164,7 +166,7 @@ def test_a_checkpoint_whose_tokenizer_knows_short_texts_reads_short_texts() -> N
 
 
 def test_a_broken_reference_fails_its_own_job_alone(family: Flux2) -> None:
-    bad, good = family.encode([Commission(a_job(), (b"no picture",)), Commission(a_job())])
+    bad, good = family.encode([PreparedRequest(a_job(), (b"no picture",)), PreparedRequest(a_job())])
     assert isinstance(bad, JobError)
     assert isinstance(good, State)
 

@@ -14,17 +14,17 @@ from flux2_drawing import (
     a_picture,
     assert_near,
     assert_same_as_stock,
-    commission,
     drawn,
     drawn_together,
     encoded,
     placement,
+    request,
     stock_pipeline,
 )
 from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 
-from deployments.families.base import family_of
 from deployments.families.flux2 import Flux2
+from deployments.families.registry import family_of
 from training.build.analytic_vae import analytic_vae
 from training.build.build_flux2 import scheduler, transformer
 from training.build.one_layer_text import text_config
@@ -89,4 +89,4 @@ def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
     jobs = [a_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
     alone = [drawn(dev, encoded(dev, job)) for job in jobs]
     assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
-    assert_near(drawn_together(dev, *map(commission, jobs)), alone)
+    assert_near(drawn_together(dev, *map(request, jobs)), alone)

@@ -13,12 +13,13 @@ from PIL import Image
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families.base import Commission, Placement
-from deployments.families.enlarge import fitted
 from deployments.families.flux3 import Flux3
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
 
@@ -77,7 +78,7 @@ def png(picture: Image.Image) -> bytes:
 
 
 def encoded(family: Flux3, job: GenerationJob, *references: Image.Image) -> State:
-    [state] = family.encode([Commission(job, tuple(png(picture) for picture in references))])
+    [state] = family.encode([PreparedRequest(job, tuple(png(picture) for picture in references))])
     assert isinstance(state, State)
     return state
 
@@ -134,7 +135,7 @@ def test_two_references_of_different_sizes_give_what_the_stock_pipeline_gives(st
 
 def test_ten_references_are_possible_and_eleven_are_not(family: Flux3) -> None:
     data = png(a_picture(0, 64, 64))
-    ten, eleven = family.encode([Commission(a_job(), (data,) * 10), Commission(a_job(), (data,) * 11)])
+    ten, eleven = family.encode([PreparedRequest(a_job(), (data,) * 10), PreparedRequest(a_job(), (data,) * 11)])
     assert isinstance(ten, State)
     assert ten.per["references"].shape[1] == 10 * 16
     assert isinstance(eleven, JobError)
@@ -144,7 +145,7 @@ def test_batch_mates_change_a_picture_by_no_more_than_one_level(family: Flux3) -
     """Different prompts, seeds and step counts, joining and leaving between steps."""
     jobs = [a_job("a red circle", steps=4, seed=1), a_job("a blue star", steps=7, seed=2), a_job("x", steps=5, seed=3)]
     alone = [drawn(family, encoded(family, job)) for job in jobs]
-    states = family.encode([Commission(job) for job in jobs])
+    states = family.encode([PreparedRequest(job) for job in jobs])
     waiting = [state for state in states if isinstance(state, State)]
     assert len({state.key for state in waiting}) == 1
     running: list[State] = []
@@ -235,13 +236,13 @@ def test_the_prompt_reaches_the_text_encoder_unchanged() -> None:
         lambda _, args, inputs: seen.append(inputs["input_ids"]), with_kwargs=True
     )
     prompt = 'A poster, “Grüße”,\n  two  spaces.\n[{"id": "sun", "bbox": [0, 12, 400, 1000], "desc": "a ☀ & <b>"}]'
-    family.encode([Commission(a_job(prompt))])
+    family.encode([PreparedRequest(a_job(prompt))])
     assert prompt in pipeline.tokenizer.decode(seen[0][0])
 
 
 def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: Flux3) -> None:
     prompts = ["a red circle", "word " * 90, "a much longer description of a blue star on a green background"]
-    together = family.encode([Commission(a_job(prompt)) for prompt in prompts])
+    together = family.encode([PreparedRequest(a_job(prompt)) for prompt in prompts])
     for prompt, state in zip(prompts, together, strict=True):
         assert isinstance(state, State)
         alone = encoded(family, a_job(prompt))
@@ -250,7 +251,7 @@ def test_prompts_of_equal_padded_length_share_a_pass_and_mean_the_same(family: F
 
 
 def test_a_broken_reference_fails_its_own_job_alone(family: Flux3) -> None:
-    bad, good = family.encode([Commission(a_job(), (b"no picture",)), Commission(a_job())])
+    bad, good = family.encode([PreparedRequest(a_job(), (b"no picture",)), PreparedRequest(a_job())])
     assert isinstance(bad, JobError)
     assert isinstance(good, State)
 

@@ -10,14 +10,15 @@ import torch
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Placement
+from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, ClipInputs, Draft
 from deployments.families.ltx2 import Ltx2
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
 from training.build.folders import CHECKPOINTS
 

@@ -18,9 +18,9 @@ from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.loop import Engine
+from deployments.families.clip_family import ClipFamily
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30

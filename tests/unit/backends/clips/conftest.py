@@ -18,7 +18,7 @@ from clip_jobs import (
 from deployments import checkpoints
 from deployments.contract.clip import FPS
 from deployments.contract.objects import ObjectStore
-from deployments.families.clips import ClipFamily
+from deployments.families.clip_family import ClipFamily
 
 
 @pytest.fixture(scope="session")

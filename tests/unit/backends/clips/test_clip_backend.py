@@ -29,9 +29,9 @@ from deployments.contract.clip import FPS
 from deployments.contract.events import Preview, Started
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
+from deployments.families.clip_family import ClipFamily
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 pytestmark = pytest.mark.usefixtures("temporary")
 

@@ -29,8 +29,8 @@ from deployments.engine.backend import Backend, OutOfMemory
 from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
 from deployments.families import ltx2_pictures
+from deployments.families.clip_family import ClipFamily, Draft
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, Draft
 from deployments.video.ffmpeg import command
 
 pytestmark = pytest.mark.usefixtures("temporary")

@@ -22,8 +22,8 @@ from clip_jobs import (
 from deployments.backends.clips import ClipBackend
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.families.clip_family import ClipFamily
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
 
 pytestmark = pytest.mark.usefixtures("temporary")
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import video_inspection
 
-from deployments.backends.clip_output import Filming, folder_for_a_clip
-from deployments.families.pictures import Pixels
-from deployments.video.ffmpeg import FootageError
+from deployments.backends.clip_export import Filming, folder_for_a_clip
+from deployments.pictures.pixels import Pixels
+from deployments.video.ffmpeg import VideoError
 from deployments.video.writer import ClipWriter
 
 SIZE = (64, 48)
@@ -73,7 +73,7 @@ def test_filming_can_be_given_up_at_any_time_and_twice(temporary: Path, done: in
 def test_a_clip_with_missing_parts_is_no_clip(temporary: Path) -> None:
     filming = begun(parts(3), 5)
     filming.advance()
-    with pytest.raises(FootageError, match="3 frames instead of 5"):
+    with pytest.raises(VideoError, match="3 frames instead of 5"):
         filming.finish()
     filming.close()
     assert_nothing_is_left(temporary)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 from deployments.video.writer import ClipWriter
 
 
@@ -24,12 +24,12 @@ class Filming:
         self._remove = weakref.finalize(self, _remove, writer, folder)
 
     def advance(self) -> None:
-        """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, FootageError."""
+        """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, VideoError."""
         self._writer.write(next(self._parts))
         self.done += 1
 
     def finish(self) -> None:
-        """The file is complete then. Raises FootageError."""
+        """The file is complete then. Raises VideoError."""
         self._writer.close()
 
     def close(self) -> None:

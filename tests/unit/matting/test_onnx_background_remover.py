@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, numpy_helper, save
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import MattingSpec
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
-from deployments.matting.base import Matter, made
+from deployments.matting.background_remover import BackgroundRemover, load_background_remover
+from deployments.pictures.pixels import Pixels
 
 MEAN, DEVIATION = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
 
@@ -41,8 +41,8 @@ def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> 
     return path
 
 
-def matter(file: Path | None) -> Matter:
-    return made(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
+def matter(file: Path | None) -> BackgroundRemover:
+    return load_background_remover(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
 
 
 def picture() -> Pixels:

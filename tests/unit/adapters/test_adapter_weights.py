@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from deployments import checkpoints
-from deployments.adapters.store import AdapterBank, AdapterError, read
+from deployments.adapters.cache import AdapterCache
+from deployments.adapters.weights import AdapterError, read_weights
 from deployments.backends.diffusion import DiffusionBackend
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError
-from deployments.families.base import Family
+from deployments.families.family import Family
 from deployments.families.state import State
 
 JOB = GenerationJob("job", 1, "a red circle", 64, 64, 2, 5, "png", "results/job/1")
@@ -51,22 +52,22 @@ def file(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
 
 
 def test_a_file_is_read_whole(family: Family) -> None:
-    tuned = read(file(matrices(family)), family.transformer)
-    assert list(tuned.layers) == sorted(layer_names(family))
-    assert tuned.rank == 2
-    assert {layer.scale for layer in tuned.layers.values()} == {1.0}
+    weights = read_weights(file(matrices(family)), family.transformer)
+    assert list(weights.layers) == sorted(layer_names(family))
+    assert weights.rank == 2
+    assert {layer.scale for layer in weights.layers.values()} == {1.0}
 
 
 def test_alpha_is_taken_from_the_header(family: Family) -> None:
     metadata = {"lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 4})}
-    tuned = read(file(matrices(family), metadata), family.transformer)
-    assert {layer.scale for layer in tuned.layers.values()} == {2.0}
+    weights = read_weights(file(matrices(family), metadata), family.transformer)
+    assert {layer.scale for layer in weights.layers.values()} == {2.0}
 
 
 def test_names_and_shapes_are_checked_without_weights(family: Family) -> None:
     with torch.device("meta"):
         bare = type(family.transformer).from_config(family.transformer.config)
-    assert len(read(file(matrices(family)), bare).layers) == 3
+    assert len(read_weights(file(matrices(family)), bare).layers) == 3
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,9 @@ def test_names_and_shapes_are_checked_without_weights(family: Family) -> None:
         (file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "no linear layer none"),
     ],
 )
-def test_what_is_no_tuned_model_of_the_base_is_refused(family: Family, data: bytes, reason: str) -> None:
+def test_what_is_no_adapter_of_the_base_is_refused(family: Family, data: bytes, reason: str) -> None:
     with pytest.raises(AdapterError, match=reason):
-        read(data, family.transformer)
+        read_weights(data, family.transformer)
 
 
 def test_a_half_and_a_misfit_are_named(family: Family) -> None:
@@ -89,23 +90,23 @@ def test_a_half_and_a_misfit_are_named(family: Family) -> None:
     first = layer_names(family)[0]
     half = {name: tensor for name, tensor in good.items() if name != f"transformer.{first}.lora_B.weight"}
     with pytest.raises(AdapterError, match=f"half of {first}"):
-        read(file(half), family.transformer)
+        read_weights(file(half), family.transformer)
     misfit = good | {f"transformer.{first}.lora_A.weight": torch.zeros(2, 7)}
     with pytest.raises(AdapterError, match="but the base's layer"):
-        read(file(misfit), family.transformer)
+        read_weights(file(misfit), family.transformer)
 
 
-def test_the_one_unused_for_longest_leaves_the_bank(family: Family, store: ObjectStore) -> None:
+def test_the_one_unused_for_longest_leaves_the_cache(family: Family, store: ObjectStore) -> None:
     for name in "abc":
         store.put_blocking(f"finetunes/{name}", file(matrices(family)), "application/octet-stream")
-    bank = AdapterBank(family.transformer, store, max_resident=2)
-    first = bank.get(Adapter("a", "finetunes/a", 1.0))
-    bank.get(Adapter("b", "finetunes/b", 1.0))
-    assert bank.get(Adapter("a", "finetunes/a", 0.5)) is first
-    bank.get(Adapter("c", "finetunes/c", 1.0))
-    assert bank.resident == ["a", "c"]
+    cache = AdapterCache(family.transformer, store, max_resident=2)
+    first = cache.get(Adapter("a", "finetunes/a", 1.0))
+    cache.get(Adapter("b", "finetunes/b", 1.0))
+    assert cache.get(Adapter("a", "finetunes/a", 0.5)) is first
+    cache.get(Adapter("c", "finetunes/c", 1.0))
+    assert cache.resident == ["a", "c"]
     with pytest.raises(JobError, match="no longer available"):
-        bank.get(Adapter("d", "finetunes/d", 1.0))
+        cache.get(Adapter("d", "finetunes/d", 1.0))
 
 
 def pictures(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
@@ -117,7 +118,7 @@ def pictures(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tenso
     return [state.x.clone() for state in ready]
 
 
-def test_requests_with_different_tuned_models_share_a_batch(family: Family, store: ObjectStore) -> None:
+def test_requests_with_different_adapters_share_a_batch(family: Family, store: ObjectStore) -> None:
     for seed, name in enumerate("ab"):
         store.put_blocking(f"finetunes/{name}", file(matrices(family, seed)), "application/octet-stream")
     backend = DiffusionBackend(family, store)
@@ -134,7 +135,7 @@ def test_requests_with_different_tuned_models_share_a_batch(family: Family, stor
         assert not torch.allclose(alone[0], changed, atol=1e-3)
 
 
-def test_a_job_with_a_broken_tuned_model_fails_alone(family: Family, store: ObjectStore) -> None:
+def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
     store.put_blocking("finetunes/bad", b"junk", "application/octet-stream")
     bad, good = DiffusionBackend(family, store).encode([replace(JOB, adapter=Adapter("x", "finetunes/bad", 1)), JOB])
     assert isinstance(bad, JobError)
@@ -159,4 +160,4 @@ def test_damaged_files_are_refused_and_nothing_worse(
     first = f"transformer.{layer_names(family)[0]}"
     damaged = matrices(family) | {first + suffix: tensor for suffix, tensor in change.items()}
     with pytest.raises(AdapterError):
-        read(file(damaged, metadata), family.transformer)
+        read_weights(file(damaged, metadata), family.transformer)
