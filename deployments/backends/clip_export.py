@@ -13,7 +13,7 @@ from deployments.pictures.pixels import Pixels
 from deployments.video.writer import ClipWriter
 
 
-class Filming:
+class ClipExport:
     """Owns `folder`, and all in it: gone when this is closed, or when nobody holds it any more."""
 
     def __init__(self, parts: Iterator[Pixels], writer: ClipWriter, file: Path, folder: Path) -> None:
@@ -37,8 +37,8 @@ class Filming:
 
 
 @contextmanager
-def folder_for_a_clip() -> Iterator[Path]:
-    """A new folder for a Filming to own; gone when there is to be none."""
+def export_folder() -> Iterator[Path]:
+    """A new folder for a ClipExport to own; gone when there is to be none."""
     folder = Path(tempfile.mkdtemp(prefix="clip-"))
     try:
         yield folder

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic
 
 from deployments.engine.backend import Backend, JobError, OutOfMemory, S
+from deployments.engine.failures import fail
 from deployments.engine.health import Health, Worker
 from deployments.engine.memory_limit import MemoryLimit
 from deployments.engine.request_handle import RequestHandle
@@ -19,14 +20,11 @@ log = logging.getLogger(__name__)
 class Encoder(Generic[S]):
     """Used from the engine's loop thread alone."""
 
-    def __init__(
-        self, backend: Backend[S], max_batch: int, health: Health, fail: Callable[[RequestHandle, Exception], None]
-    ) -> None:
-        """`fail` ends the one request that an error belongs to. Raises ValueError for `max_batch` below one."""
+    def __init__(self, backend: Backend[S], max_batch: int, health: Health) -> None:
+        """Raises ValueError for `max_batch` below one."""
         self._backend = backend
         self._limit = MemoryLimit(max_batch)
         self._health = health
-        self._fail = fail
 
     @property
     def max_batch(self) -> int:
@@ -49,7 +47,7 @@ class Encoder(Generic[S]):
             except Exception as error:
                 memory = isinstance(error, OutOfMemory)
                 if len(batch) == 1:
-                    self._fail(batch[0], error)
+                    fail(batch[0], error, self._health)
                     one_too_large |= memory
                     continue
                 log.warning("encoding %d jobs failed; tried again in parts", len(batch), exc_info=error)
@@ -60,7 +58,7 @@ class Encoder(Generic[S]):
             self._limit.fitted(len(batch))
             for handle, result in pairs:
                 if isinstance(result, JobError):
-                    self._fail(handle, result)
+                    fail(handle, result, self._health)
                 else:
                     requests.append(ActiveRequest(handle, result))
         if too_many and not one_too_large:

@@ -18,11 +18,12 @@ from typing import Generic
 
 from deployments.contract.events import Done, Event, Started
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import Backend, JobError, OutOfMemory, S, Unavailable
+from deployments.engine.backend import Backend, OutOfMemory, S
 from deployments.engine.device_priority import DevicePriority, Unshared
 from deployments.engine.encoder import Encoder
+from deployments.engine.failures import BROKEN, DEADLINE_PASSED, fail
 from deployments.engine.health import Health, Worker
-from deployments.engine.policy import BROKEN, DEADLINE_PASSED, expired, failure_event, preview_due, select_batch
+from deployments.engine.policy import expired, preview_due, select_batch
 from deployments.engine.request_handle import RequestHandle
 from deployments.engine.request_table import ActiveRequest, RequestTable, Stage
 from deployments.engine.step_times import StepTimes
@@ -61,7 +62,7 @@ class Engine(Generic[S]):
         self._requests: RequestTable[S] = RequestTable()
         self._step_times = StepTimes(max_batch)
         self._health = Health(clock)
-        self._encoder = Encoder(backend, max_batch, self._health, self._fail)
+        self._encoder = Encoder(backend, max_batch, self._health)
         self._threads: list[threading.Thread] = []
 
     @property
@@ -214,7 +215,7 @@ class Engine(Generic[S]):
                 # The pictures stay where they are; the next batch takes fewer of them.
                 self._step_times.shrink(key, len(batch))
             if len(batch) == 1:
-                self._fail(batch[0].handle, error)
+                fail(batch[0].handle, error, self._health)
                 self._requests.drop_ended()
                 return True
             log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
@@ -253,7 +254,7 @@ class Engine(Generic[S]):
         except Exception as error:
             retry = isinstance(error, OutOfMemory) and not again
             if not retry:
-                self._fail(request.handle, error)
+                fail(request.handle, error, self._health)
         else:
             self._health.succeeded()
             request.handle.end(Done(output))
@@ -262,10 +263,3 @@ class Engine(Generic[S]):
         else:
             # Only after its last event: whoever waits for an isolated job to end starts behind it.
             self._requests.remove(request)
-
-    def _fail(self, handle: RequestHandle, error: Exception) -> None:
-        """Ends the one job that `error` belongs to."""
-        if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
-            self._health.faulted()
-            log.error("job %s failed", handle.job.id, exc_info=error)
-        handle.end(failure_event(error))

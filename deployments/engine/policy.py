@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar
 
-from deployments.contract.events import Failed, Interrupted
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory, StateLike, Unavailable
+from deployments.engine.backend import StateLike
 from deployments.engine.step_times import StepTimes
 
 OVERDUE = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
-
-NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
-BROKEN = Interrupted("the model could not process this request", blame=True)
-STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False)
-DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
 
 
 class Member(Protocol):
@@ -94,22 +88,6 @@ def admit(waiting: Sequence[C], active: Sequence[Candidate], *, max_running: int
 def expired(job: GenerationJob, now: float) -> bool:
     """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
     return job.deadline is not None and job.deadline <= now
-
-
-def failure_event(error: Exception) -> Failed | Interrupted:
-    """How a job ends here that failed alone with `error`.
-
-    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides.
-    """
-    match error:
-        case JobError():
-            return Failed(str(error))
-        case OutOfMemory():
-            return NO_MEMORY
-        case Unavailable():
-            return STORAGE_UNREACHABLE
-        case _:
-            return BROKEN
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

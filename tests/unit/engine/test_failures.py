@@ -7,8 +7,8 @@ from engine_bench import Bench
 from support.virtual_backend import VirtualBackend, make_job
 
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.engine.backend import JobError, OutOfMemory
-from deployments.engine.policy import BROKEN, NO_MEMORY
+from deployments.engine.backend import JobError, OutOfMemory, Unavailable
+from deployments.engine.failures import BROKEN, NO_MEMORY, STORAGE_UNREACHABLE, failure_event
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,3 +128,10 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     monkeypatch.undo()
     bench.run(make_job("c"))
     assert bench.engine.faults == 0
+
+
+def test_failure_events_show_the_client_nothing_internal() -> None:
+    assert failure_event(JobError("the mask is empty")) == Failed("the mask is empty")
+    assert failure_event(OutOfMemory("tried to allocate")) is NO_MEMORY
+    assert failure_event(Unavailable("s3://bucket")) is STORAGE_UNREACHABLE
+    assert failure_event(RuntimeError("/srv/secret/path")) is BROKEN

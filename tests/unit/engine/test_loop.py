@@ -7,7 +7,7 @@ from engine_bench import Bench
 from support.virtual_backend import VirtualBackend, make_job
 
 from deployments.contract.events import Done, Event, Progress
-from deployments.engine.policy import DEADLINE_PASSED
+from deployments.engine.failures import DEADLINE_PASSED
 from deployments.engine.request_handle import PROGRESS_INTERVAL
 
 NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batch: 0.0}

@@ -5,20 +5,8 @@ from dataclasses import dataclass
 import pytest
 from support.virtual_backend import VirtualState, make_job
 
-from deployments.contract.events import Failed
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory, Unavailable
-from deployments.engine.policy import (
-    BROKEN,
-    NO_MEMORY,
-    OVERDUE,
-    STORAGE_UNREACHABLE,
-    admit,
-    expired,
-    failure_event,
-    preview_due,
-    select_batch,
-)
+from deployments.engine.policy import OVERDUE, admit, expired, preview_due, select_batch
 from deployments.engine.step_times import StepTimes
 
 
@@ -141,10 +129,3 @@ def test_expired_is_past_the_deadline(deadline: float | None, expected: bool) ->
 )
 def test_previews_are_spread_over_the_steps(total: int, every: float, expected: list[int]) -> None:
     assert [done for done in range(1, total + 1) if preview_due(done, total, every)] == expected
-
-
-def test_failure_events_show_the_client_nothing_internal() -> None:
-    assert failure_event(JobError("the mask is empty")) == Failed("the mask is empty")
-    assert failure_event(OutOfMemory("tried to allocate")) is NO_MEMORY
-    assert failure_event(Unavailable("s3://bucket")) is STORAGE_UNREACHABLE
-    assert failure_event(RuntimeError("/srv/secret/path")) is BROKEN

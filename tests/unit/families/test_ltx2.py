@@ -67,7 +67,7 @@ def noise(seed: int, *shape: int) -> Pixels:
 
 def denoised(family: Ltx2, job: GenerationJob, inputs: ClipInputs | None = None) -> ClipState:
     state = family.encode(job, inputs or ClipInputs())
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     return state
 
@@ -151,7 +151,7 @@ def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
     streams = (state.picture, state.sound)
     known = [stream.known[0, :, 0] > 0 for stream in streams]
     before = [stream.x.clone() for stream in streams]
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     assert known[0].any()
     for stream, given, x in zip(streams, known, before, strict=True):
@@ -174,7 +174,7 @@ def test_seed_guidance_and_steps_matter(family: Ltx2, change: dict[str, Any]) ->
 def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
     state = family.encode(a_job(), ClipInputs())
     family.step(state)
-    before = (state.picture.x, state.sound.x, state.estimate, state.i)
+    before = (state.picture.x, state.sound.x, state.denoised, state.i)
 
     def exhausted(**_: object) -> None:
         raise torch.OutOfMemoryError("too much")
@@ -183,7 +183,7 @@ def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.Mon
         patched.setattr(family.transformer, "forward", exhausted)
         with pytest.raises(torch.OutOfMemoryError):
             family.step(state)
-    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.estimate, state.i), strict=True))
+    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.denoised, state.i), strict=True))
 
 
 def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
@@ -285,7 +285,7 @@ def test_a_still_becomes_the_first_new_frame(family: Ltx2, lead: int) -> None:
     early = family.still(state)
     assert early is not None
     assert early.shape == (HEIGHT, WIDTH, 3)
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     late, first = family.still(state), next(family.frames(state))[0]
     assert late is not None

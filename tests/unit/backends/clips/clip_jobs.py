@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
 from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Event
@@ -19,7 +20,6 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.loop import Engine
 from deployments.families.clip_family import ClipFamily
-from deployments.families.clip_state import ClipState
 from deployments.pictures.pixels import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
@@ -68,22 +68,22 @@ def a_backend(family: ClipFamily, store: ObjectStore, model: str = "m", enlarge:
     return ClipBackend(family, store, model, enlarge=enlarge, threads=1)
 
 
-def an_engine(backend: Backend[ClipState], preview_every: float | None = None) -> Engine[ClipState]:
+def an_engine(backend: Backend[ActiveClip], preview_every: float | None = None) -> Engine[ActiveClip]:
     return Engine(backend, max_running=2, max_batch=1, preview_every=preview_every)
 
 
-def events_of(backend: Backend[ClipState], job: GenerationJob, preview_every: float | None = None) -> list[Event]:
+def events_of(backend: Backend[ActiveClip], job: GenerationJob, preview_every: float | None = None) -> list[Event]:
     engine, events = an_engine(backend, preview_every), list[Event]()
     engine.submit(job, events.append)
     engine.run_until_idle()
     return events
 
 
-def made(backend: Backend[ClipState], job: GenerationJob) -> Output:
+def made(backend: Backend[ActiveClip], job: GenerationJob) -> Output:
     done = events_of(backend, job)[-1]
     assert isinstance(done, Done), done
     return done.output
 
 
-def filmed() -> list[psutil.Process]:
+def ffmpeg_processes() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "ffmpeg" in child.name()]

@@ -25,12 +25,12 @@ from PIL import Image
 
 from deployments import checkpoints
 from deployments.backends import latents
+from deployments.backends.active_clip import ActiveClip
 from deployments.contract.clip import FPS
 from deployments.contract.events import Preview, Started
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.families.clip_family import ClipFamily
-from deployments.families.clip_state import ClipState
 from deployments.pictures.pixels import Pixels
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -123,9 +123,9 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
     ]
     key = drafts[0].draft
     assert key == "results/draft1/1/draft.safetensors"
-    tensors, words = latents.unpacked(store.get_blocking(key))
+    tensors, metadata = latents.unpacked(store.get_blocking(key))
     assert tensors.keys() == {"picture", "sound"}
-    assert words["model"] == "m"
+    assert metadata["model"] == "m"
     enhanced = made(backend, a_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, clip={"enhance": key}))
     assert enhanced.draft is None
     result = store.get_blocking(enhanced.key)
@@ -137,8 +137,8 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
 
 def test_steps_beyond_the_last_do_nothing(family: ClipFamily, store: ObjectStore) -> None:
     backend = a_backend(family, store)
-    states = [state for state in backend.encode([JOB, a_job(steps=1)]) if isinstance(state, ClipState)]
-    assert [state.total_steps for state in states] == [STEPS + states[0].chunks, 1 + states[1].chunks]
+    states = [state for state in backend.encode([JOB, a_job(steps=1)]) if isinstance(state, ActiveClip)]
+    assert [state.total_steps for state in states] == [STEPS + states[0].parts, 1 + states[1].parts]
     for _ in range(states[0].total_steps):
         backend.step(states)
     assert [state.done_steps for state in states] == [state.total_steps for state in states]

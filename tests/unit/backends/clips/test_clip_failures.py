@@ -17,11 +17,12 @@ from clip_jobs import (
     a_job,
     an_engine,
     events_of,
-    filmed,
+    ffmpeg_processes,
     made,
 )
 
 from deployments.backends import latents
+from deployments.backends.active_clip import ActiveClip
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
@@ -30,7 +31,6 @@ from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
 from deployments.families import ltx2_pictures
 from deployments.families.clip_family import ClipFamily, Draft
-from deployments.families.clip_state import ClipState
 from deployments.video.ffmpeg import command
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -114,29 +114,29 @@ def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectS
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that clips are filmed in several steps."""
+    """So that clips are written in several steps."""
     monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", 1)
 
 
 def while_exporting(
-    backend: Backend[ClipState], job: GenerationJob
-) -> tuple[Engine[ClipState], RequestHandle, list[Event]]:
+    backend: Backend[ActiveClip], job: GenerationJob
+) -> tuple[Engine[ActiveClip], RequestHandle, list[Event]]:
     engine, events = an_engine(backend), list[Event]()
     handle = engine.submit(job, events.append)
-    while not filmed():
+    while not ffmpeg_processes():
         assert engine.step_once()
     return engine, handle, events
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("clip", [{}, {"start": "inputs/start"}])
-def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
+def test_a_clip_that_is_cancelled_while_it_is_written_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path, clip: dict[str, Any]
 ) -> None:
     engine, handle, events = while_exporting(a_backend(family, store), a_job(clip=clip))
     assert list(temporary.iterdir())
     engine.cancel(handle)
-    assert not filmed()
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
     engine.run_until_idle()
     assert engine.running == 0
@@ -144,16 +144,16 @@ def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_engine_that_is_stopped_or_dropped_while_it_films_leaves_nothing(
+def test_an_engine_that_is_stopped_or_dropped_while_it_writes_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
     engine, _, _ = while_exporting(a_backend(family, store), JOB)
     assert engine.stop()
-    assert not filmed()
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
     engine, _, _ = while_exporting(a_backend(family, store), JOB)
     del engine, _
-    assert not filmed()
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
 
 
@@ -172,7 +172,7 @@ def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
     engine, _, events = while_exporting(a_backend(family, store), JOB)
-    for process in filmed():
+    for process in ffmpeg_processes():
         process.kill()
     engine.run_until_idle()
     last = events[-1]
@@ -182,15 +182,15 @@ def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_clip_that_ran_out_of_memory_while_it_was_filmed_is_filmed_anew(
+def test_a_clip_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew(
     family: ClipFamily, store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = a_backend(family, store)
     [state] = backend.encode([JOB])
-    assert isinstance(state, ClipState)
-    while not state.filming or state.filming.done < 1:
+    assert isinstance(state, ActiveClip)
+    while not state.export or state.export.done < 1:
         backend.step([state])
-    parts = state.chunks
+    parts = state.parts
 
     def exhausted(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("too much")
@@ -200,7 +200,7 @@ def test_a_clip_that_ran_out_of_memory_while_it_was_filmed_is_filmed_anew(
         with pytest.raises(OutOfMemory):
             backend.step([state])
     assert not list(temporary.iterdir())
-    assert state.done_steps == state.steps
+    assert state.done_steps == state.clip.steps
     for _ in range(parts):
         backend.step([state])
     data = store.get_blocking(backend.finish(state).key)
@@ -230,5 +230,5 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
 def test_ffmpeg_is_there() -> None:
     """Else looking for its children in this file would find none for another reason."""
     with subprocess.Popen(command("-f", "s16le", "-i", "pipe:0", "-f", "null", "-"), stdin=subprocess.PIPE) as process:
-        assert filmed()
+        assert ffmpeg_processes()
         process.kill()

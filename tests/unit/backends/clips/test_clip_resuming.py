@@ -19,11 +19,11 @@ from clip_jobs import (
     png,
 )
 
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.families.clip_family import ClipFamily
-from deployments.families.clip_state import ClipState
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -44,7 +44,7 @@ class SteppedStore(ObjectStore):
 def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps: int) -> None:
     """Takes the first steps, of which each is kept; then all but the store is lost."""
     [state] = backend.encode([job])
-    assert isinstance(state, ClipState)
+    assert isinstance(state, ActiveClip)
     for _ in range(steps):
         backend.step([state])
         store.kept.acquire()
@@ -65,21 +65,21 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     stepped(a_backend(family, other), other, job, steps)
     backend, second = a_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
     [state] = backend.encode([second])
-    assert isinstance(state, ClipState)
-    assert state.i == steps
+    assert isinstance(state, ActiveClip)
+    assert state.clip.i == steps
     resumed = made(backend, second)
     assert resumed.draft is not None
     assert other.get_blocking(resumed.draft) == store.get_blocking(whole.draft)
-    films = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
-    assert np.array_equal(video_inspection.decoded(films[0]), video_inspection.decoded(films[1]))
+    files = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
+    assert np.array_equal(video_inspection.decoded(files[0]), video_inspection.decoded(films[1]))
 
 
 def test_the_checkpoint_of_another_model_is_passed_over(family: ClipFamily, tmp_path: Path) -> None:
     store = SteppedStore((tmp_path / "other").as_uri())
     stepped(a_backend(family, store, model="another"), store, JOB, 2)
     [state] = a_backend(family, store).encode([JOB])
-    assert isinstance(state, ClipState)
-    assert state.i == 0
+    assert isinstance(state, ActiveClip)
+    assert state.clip.i == 0
 
 
 def test_a_checkpoint_that_cannot_be_kept_harms_no_clip(
