@@ -19,7 +19,8 @@ from torch import Tensor
 
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.flux1_latents import CELL, TOKEN, Latents, as_tensor, grid_ids, to_tokens
+from deployments.families.flux import TOKEN, open_references
+from deployments.families.flux1_latents import CELL, Latents, as_tensor, grid_ids, to_tokens
 from deployments.families.prepared_request import PreparedRequest
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import open_picture, shrink, stretch
@@ -80,14 +81,11 @@ def read_references(
     stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
     `render_side`, each gets a canvas by the rule for what is painted.
     """
-    count = len(request.references)
-    if count > MAX_REFERENCES:
-        raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
+    references = open_references(request, MAX_REFERENCES)
     noise = latents.noise(canvas.grid, generator)
-    if not count:
+    if not references:
         return Conditioned(noise)
-    pictures = [_whole_tokens(open_picture(data), render_side) for data in request.references]
-    read = [latents.mean(as_tensor(picture)) for picture in pictures]
+    read = [latents.mean(as_tensor(_whole_tokens(picture, render_side))) for picture in references]
     grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
     return Conditioned(
         noise,

@@ -26,6 +26,8 @@ from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
+from deployments.families.noise import draw_noise
+from deployments.families.pipeline import load_pipeline, prompt_length
 from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
@@ -49,27 +51,19 @@ class Ltx2:
         self._enhance_noise = placement.enhance_noise
         self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
         self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
-        self._text = min(MAX_TEXT, int(pipeline.tokenizer.model_max_length))
+        self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        try:
-            pipeline = LTX2ConditionPipeline.from_pretrained(
-                folder, dtype=placement.dtype, local_files_only=placement.local_only
-            )
-            upsampler: Any = None
-            if (folder / _UPSAMPLER).is_dir():
-                upsampler = LTX2LatentUpsamplerModel.from_pretrained(
-                    folder, subfolder=_UPSAMPLER, dtype=placement.dtype
-                )
-                upsampler.to(placement.device)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline)
+        upsampler: Any = None
+        if (folder / _UPSAMPLER).is_dir():
+            upsampler = _load_upsampler(folder, placement)
         if pipeline.vae.config.timestep_conditioning:
             raise CheckpointError(f"{folder}: a decoder that itself removes noise is not known here")
         if int(pipeline.transformer.config.patch_size) != 1 or int(pipeline.transformer.config.patch_size_t) != 1:
             raise CheckpointError(f"{folder}: tokens of several latents are not known here")
-        return cls(pipeline.to(placement.device), placement, upsampler)
+        return cls(pipeline, placement, upsampler)
 
     @property
     def scale(self) -> Scale:
@@ -190,7 +184,7 @@ class Ltx2:
         guided = job.guidance is not None and job.guidance > 1
         texts = ["", job.prompt] if guided else [job.prompt]
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
-            texts, do_classifier_free_guidance=False, max_sequence_length=self._text, device=self._device
+            texts, do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
         )
         return PromptEmbeds(
             *self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
@@ -204,8 +198,8 @@ class Ltx2:
         return ltx2_noise.scheduled(self._pipeline.scheduler, job.steps, tokens)
 
     def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, begun: Tensor | None) -> None:
-        """Puts noise of level `sigma` over what is not given. Drawn on the CPU: a seed means the same everywhere."""
-        noise = torch.randn(stream.x.shape, generator=generator, dtype=torch.float32).to(self._device)
+        """Puts noise of level `sigma` over what is not given."""
+        noise = draw_noise(stream.x.shape, generator, self._device)
         if begun is not None:
             stream.x[:, : begun.shape[1]] = torch.where(
                 stream.known[:, : begun.shape[1]] > 0, stream.given[:, : begun.shape[1]], begun
@@ -224,6 +218,14 @@ class Ltx2:
         if tuple(picture.shape[2:]) != shape.grid:
             picture = self._pictures.redrawn(picture, shape)
         return Draft(picture, draft.sound.to(self._device))
+
+
+def _load_upsampler(folder: Path, placement: Placement) -> Any:
+    try:
+        upsampler: Any = LTX2LatentUpsamplerModel.from_pretrained(folder, subfolder=_UPSAMPLER, dtype=placement.dtype)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+    return upsampler.to(placement.device)
 
 
 def _clip(job: GenerationJob) -> Clip:

@@ -18,7 +18,7 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
-from deployments.families.flux1_prompts import Prompts
+from deployments.families.flux1_prompts import PromptEncoder
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
@@ -132,8 +132,8 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     # Its call has no parameter for the length of texts.
     length = min(512, stock.tokenizer_2.model_max_length)
     with torch.no_grad():
-        text, gist, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
-    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=gist)
+        text, pooled, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
+    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
     expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
     assert np.array_equal(picture_of(family, job, prompt), expected)
 
@@ -184,7 +184,7 @@ def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
         assert isinstance(state, State)
         alone = encoded(family, a_job(prompt))
         torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(alone.per["gist"], state.per["gist"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(alone.per["pooled"], state.per["pooled"], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -262,20 +262,20 @@ def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
 
 
 def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(stock: Any) -> None:
-    words, gist = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
-    prompts = Prompts(stock, None, torch.float32, torch.device("cpu"))
+    t5, clip = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
+    encoder = PromptEncoder(stock, None, torch.float32, torch.device("cpu"))
     try:
         stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = 48, 20
         with torch.inference_mode():
-            [(text, _)] = prompts.texts(["word " * 90])
+            [(text, _)] = encoder.encode(["word " * 90])
         assert text.shape[1] == 48
         # A name for "no limit" that transformers gives tokenizers which say nothing.
-        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), gist
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), clip
         with torch.inference_mode():
-            [(text, _)] = prompts.texts(["word"])
+            [(text, _)] = encoder.encode(["word"])
         assert text.shape[1] == 512
     finally:
-        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = words, gist
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = t5, clip
 
 
 def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Flux1) -> None:

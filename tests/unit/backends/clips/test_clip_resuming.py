@@ -71,7 +71,7 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     assert resumed.draft is not None
     assert other.get_blocking(resumed.draft) == store.get_blocking(whole.draft)
     files = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
-    assert np.array_equal(video_inspection.decoded(files[0]), video_inspection.decoded(films[1]))
+    assert np.array_equal(video_inspection.decoded(files[0]), video_inspection.decoded(files[1]))
 
 
 def test_the_checkpoint_of_another_model_is_passed_over(family: ClipFamily, tmp_path: Path) -> None:
