@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from deployments.contract.events import Event, Preview
 from deployments.contract.job import GenerationJob, Output
@@ -19,21 +18,6 @@ class VirtualClock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def make_job(name: str, *, size: int = 64, steps: int = 4, **fields: Any) -> GenerationJob:
-    defaults: dict[str, Any] = {
-        "id": name,
-        "attempt": 1,
-        "prompt": name,
-        "width": size,
-        "height": size,
-        "steps": steps,
-        "seed": 0,
-        "output_format": "png",
-        "output_prefix": f"results/{name}/1",
-    }
-    return GenerationJob(**defaults | fields)
 
 
 @dataclass

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.jobs import make_clip_job, make_job
 
 from deployments import checkpoint_files, checkpoints
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
 from deployments.families.clip_family import ClipFamily, ClipInputs
 from deployments.families.family import Family
@@ -38,7 +38,7 @@ def family(loaded: Family) -> Iterator[Family]:
 
 def latents(family: Family) -> torch.Tensor:
     """Of a picture after two steps."""
-    job = GenerationJob("job", 1, "a red circle", 64, 64, 2, 5, "png", "results/job/1")
+    job = make_job(steps=2, seed=5)
     [state] = family.encode([PreparedRequest(job)])
     assert isinstance(state, State)
     step(family, [state])
@@ -130,8 +130,7 @@ def clip_family() -> ClipFamily:
 
 
 def a_clip(**fields: Any) -> GenerationJob:
-    clip = Clip(frames=9, checkpoint="checkpoints/job", **fields)
-    return GenerationJob("job", 1, "a red circle", 1280, 704, 8, 5, "mp4", "results/job/1", clip=clip)
+    return make_clip_job(width=1280, height=704, steps=8, seed=5, clip={"frames": 9, **fields})
 
 
 def test_the_index_chooses_a_family_of_videos(clip_family: ClipFamily) -> None:

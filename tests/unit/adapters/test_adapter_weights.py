@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import safetensors.torch
 import torch
+from support.jobs import make_job
 from torch import Tensor
 
 from deployments import checkpoints
@@ -19,7 +20,7 @@ from deployments.engine.backend import JobError
 from deployments.families.family import Family
 from deployments.families.state import State
 
-JOB = GenerationJob("job", 1, "a red circle", 64, 64, 2, 5, "png", "results/job/1")
+JOB = make_job(steps=2, seed=5)
 
 
 @pytest.fixture(scope="module")

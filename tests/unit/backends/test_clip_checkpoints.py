@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.virtual_backend import make_job
+from support.jobs import make_job
 from torch import Tensor
 
 from deployments.backends import latents

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 from PIL import Image
+from support.jobs import make_job
 
 from deployments import checkpoints
 from deployments.backends.diffusion import DiffusionBackend
-from deployments.contract.job import GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.families.family import Family
 from deployments.families.state import State
 
-JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")
+JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
 
 @pytest.fixture(scope="module")

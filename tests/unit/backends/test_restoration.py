@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from support.virtual_backend import Listener, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener
 
 from deployments.backends.restoration import RestorerBackend
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress

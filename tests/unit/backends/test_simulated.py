@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.virtual_backend import Listener, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener
 from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, step_seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from support.virtual_backend import Listener, VirtualBackend, VirtualState, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob

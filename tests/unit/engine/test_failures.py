@@ -4,7 +4,8 @@ import logging
 
 import pytest
 from engine_bench import Bench
-from support.virtual_backend import VirtualBackend, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.backend import JobError, OutOfMemory, Unavailable

@@ -3,7 +3,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from support.virtual_backend import VirtualBackend, VirtualClock, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend, VirtualClock
 
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 from engine_bench import Bench
-from support.virtual_backend import VirtualBackend, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Progress
 from deployments.engine.failures import DEADLINE_PASSED

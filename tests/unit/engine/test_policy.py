@@ -3,7 +3,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from support.virtual_backend import VirtualState, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualState
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.policy import OVERDUE, admit, expired, preview_due, select_batch

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from support.virtual_backend import Listener, VirtualBackend, VirtualState, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.engine.loop import Engine

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,13 +8,13 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from flux_drawing import placement, png, stock_pipeline
 from PIL import Image
+from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.flux1 import Flux1
-from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
@@ -23,30 +22,16 @@ from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels
 from training.build.folders import CHECKPOINTS
 
-JOB = GenerationJob(
-    id="job",
-    attempt=1,
-    prompt="a red circle",
-    width=64,
-    height=64,
-    steps=4,
-    seed=7,
-    output_format="png",
-    output_prefix="results/job/1",
-    guidance=2.5,
-)
+JOB = make_job(guidance=2.5)
 SQUARE = (slice(16, 40), slice(8, 56))
 
 
 def loaded(name: str, render_side: int | None = None) -> Flux1:
-    place = Placement(torch.device("cpu"), torch.float32, render_side=render_side)
-    return Flux1.load(CHECKPOINTS / name, place)
+    return Flux1.load(CHECKPOINTS / name, placement(render_side))
 
 
-def stock_pipeline(name: str) -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINTS / name), dtype=torch.float32, local_files_only=True)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+def stock(name: str) -> Any:
+    return stock_pipeline(CHECKPOINTS / name)
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +59,6 @@ def a_mask(rows: slice = SQUARE[0], columns: slice = SQUARE[1], width: int = 64,
     pixels = np.zeros((height, width), dtype=np.uint8)
     pixels[rows, columns] = 255
     return Image.fromarray(pixels)
-
-
-def png(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def encoded(family: Flux1, request: PreparedRequest) -> State:
@@ -133,7 +112,7 @@ def four_jobs() -> list[GenerationJob]:
     return [replace(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"picture {k}") for k, g in enumerate(guidances)]
 
 
-def mask_commission(job: GenerationJob, picture: Image.Image, mask: Image.Image) -> PreparedRequest:
+def mask_request(job: GenerationJob, picture: Image.Image, mask: Image.Image) -> PreparedRequest:
     return PreparedRequest(job, (png(picture),), mask=png(mask))
 
 
@@ -142,11 +121,11 @@ class TestKontext:
     def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
         reference = a_picture(1, *size)
         job = replace(JOB, width=96)
-        expected = stock_run(stock_pipeline("kontext"), job, image=reference, max_area=96 * 64, _auto_resize=False)
+        expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64, _auto_resize=False)
         assert_as_stock(drawn(kontext, PreparedRequest(job, (png(reference),))), expected)
 
     def test_none_gives_what_the_stock_pipeline_gives(self, kontext: Flux1) -> None:
-        expected = stock_run(stock_pipeline("kontext"), JOB, max_area=64 * 64)
+        expected = stock_run(stock("kontext"), JOB, max_area=64 * 64)
         assert_as_stock(drawn(kontext, PreparedRequest(JOB)), expected)
 
     def test_a_batch_keeps_each_its_own_reference(self, kontext: Flux1) -> None:
@@ -200,19 +179,18 @@ class TestFill:
     def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1, size: tuple[int, int]) -> None:
         picture, mask = a_picture(1, *size), a_mask(width=size[0], height=size[1])
         job = replace(JOB, width=size[0], height=size[1], guidance=30.0)
-        stock = stock_run(stock_pipeline("fill"), job, image=picture, mask_image=mask)
-        expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(stock)
-        assert_as_stock(drawn(fill, mask_commission(job, picture, mask)), expected)
+        painted = stock_run(stock("fill"), job, image=picture, mask_image=mask)
+        expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(painted)
+        assert_as_stock(drawn(fill, mask_request(job, picture, mask)), expected)
 
     def test_with_everything_masked_it_is_the_stock_picture(self, fill: Flux1) -> None:
         picture, mask = a_picture(1), Image.new("L", (64, 64), 255)
-        expected = stock_run(stock_pipeline("fill"), JOB, image=picture, mask_image=mask)
-        assert_as_stock(drawn(fill, mask_commission(JOB, picture, mask)), expected)
+        expected = stock_run(stock("fill"), JOB, image=picture, mask_image=mask)
+        assert_as_stock(drawn(fill, mask_request(JOB, picture, mask)), expected)
 
     def test_a_batch_keeps_each_its_own_picture_and_mask(self, fill: Flux1) -> None:
         requests = [
-            mask_commission(job, a_picture(k), a_mask(rows=slice(8 * k, 8 * k + 20)))
-            for k, job in enumerate(four_jobs())
+            mask_request(job, a_picture(k), a_mask(rows=slice(8 * k, 8 * k + 20))) for k, job in enumerate(four_jobs())
         ]
         assert_a_batch_draws_what_each_draws_alone(fill, requests)
 
@@ -222,7 +200,7 @@ class TestFill:
         width, height = size
         picture, mask = a_picture(3, width, height), a_mask(width=width, height=height)
         job = replace(JOB, width=width, height=height, steps=2)
-        pixels = drawn(loaded("fill", side), mask_commission(job, picture, mask))
+        pixels = drawn(loaded("fill", side), mask_request(job, picture, mask))
         outside, original = np.asarray(mask) == 0, np.asarray(picture)
         assert np.array_equal(pixels[outside], original[outside])
         assert not np.array_equal(pixels[~outside], original[~outside])
@@ -230,19 +208,19 @@ class TestFill:
     def test_greys_are_split_in_the_middle(self, fill: Flux1) -> None:
         grey = Image.fromarray(np.repeat(np.array([[127, 128]], dtype=np.uint8), 32, axis=1).repeat(64, axis=0))
         picture = a_picture(4)
-        pixels = drawn(fill, mask_commission(JOB, picture, grey))
+        pixels = drawn(fill, mask_request(JOB, picture, grey))
         assert np.array_equal(pixels[:, :32], np.asarray(picture)[:, :32])
-        assert np.array_equal(pixels, drawn(fill, mask_commission(JOB, picture, a_mask(slice(0, 64), slice(32, 64)))))
+        assert np.array_equal(pixels, drawn(fill, mask_request(JOB, picture, a_mask(slice(0, 64), slice(32, 64)))))
 
     def test_a_mask_of_another_size_and_half_an_input_are_refused(self, fill: Flux1) -> None:
         picture = a_picture(0)
         results = fill.encode(
             [
-                mask_commission(JOB, picture, a_mask(width=64, height=65)),
+                mask_request(JOB, picture, a_mask(width=64, height=65)),
                 PreparedRequest(JOB, (png(picture),)),
                 PreparedRequest(JOB, mask=png(a_mask())),
                 PreparedRequest(JOB, (png(picture),) * 2, mask=png(a_mask())),
-                mask_commission(JOB, picture, a_mask()),
+                mask_request(JOB, picture, a_mask()),
             ]
         )
         assert [isinstance(result, JobError) for result in results] == [True, True, True, True, False]
@@ -253,14 +231,14 @@ class TestCanny:
     def test_edges_taken_as_they_are_give_what_the_stock_pipeline_gives(self, canny: Flux1) -> None:
         control = a_picture(1, 90, 70)
         job = replace(JOB, width=96)
-        expected = stock_run(stock_pipeline("canny"), job, control_image=control)
+        expected = stock_run(stock("canny"), job, control_image=control)
         assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
 
     def test_edges_found_give_what_the_stock_pipeline_gives_for_them(self, canny: Flux1) -> None:
         control = a_picture(1)
         edges = Image.fromarray(cv2.Canny(np.array(control), 50, 200)).convert("RGB")
         assert 0 < np.asarray(edges).mean() < 255
-        expected = stock_run(stock_pipeline("canny"), JOB, control_image=edges)
+        expected = stock_run(stock("canny"), JOB, control_image=edges)
         job = replace(JOB, canny=(50, 200))
         assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
 

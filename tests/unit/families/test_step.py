@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from support.jobs import make_job
 from torch import Tensor, nn
 
-from deployments.contract.job import GenerationJob
 from deployments.engine.backend import OutOfMemory
 from deployments.families.state import State, schedule
 from deployments.families.step import step
@@ -34,7 +34,7 @@ class Painter:
 def a_state(speed: float, steps: int = 4, key: str = "small") -> State:
     t = torch.linspace(1, 0, steps + 1)
     return State(
-        job=GenerationJob("job", 1, "", 32, 32, steps, 0, "png", "results/job/1"),
+        job=make_job(size=32, steps=steps),
         key=key,
         x=torch.zeros(1, 4, 2),
         t=t,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psutil
 from PIL import Image
+from support.jobs import make_clip_job
 
 from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
-from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
@@ -25,24 +23,7 @@ from deployments.pictures.pixels import Pixels
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30
 CHECKPOINT = "checkpoints/job"
-JOB = GenerationJob(
-    id="job",
-    attempt=1,
-    prompt="a red circle moves to the right",
-    width=WIDTH,
-    height=HEIGHT,
-    steps=STEPS,
-    seed=5,
-    output_format="mp4",
-    output_prefix="results/job/1",
-    clip=Clip(frames=FRAMES, checkpoint=CHECKPOINT),
-)
-
-
-def a_job(**fields: Any) -> GenerationJob:
-    """`clip` has what differs from the usual one."""
-    assert JOB.clip is not None
-    return replace(JOB, **fields | {"clip": replace(JOB.clip, **fields.get("clip", {}))})
+JOB = make_clip_job()
 
 
 def a_picture() -> Pixels:

@@ -14,12 +14,12 @@ from clip_jobs import (
     FRAMES,
     JOB,
     a_backend,
-    a_job,
     an_engine,
     events_of,
     ffmpeg_processes,
     made,
 )
+from support.jobs import make_clip_job
 
 from deployments.backends import latents
 from deployments.backends.active_clip import ActiveClip
@@ -65,7 +65,7 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
         ("inputs/short", {"picture": picture[:, :, :2], "sound": sound}, "m"),
     ):
         store.put_blocking(key, latents.packed(tensors, {"model": model}), latents.CONTENT_TYPE)
-    failed = events_of(a_backend(family, store), a_job(**fields))[-1]
+    failed = events_of(a_backend(family, store), make_clip_job(**fields))[-1]
     assert isinstance(failed, Failed), failed
     assert text in failed.reason
 
@@ -77,7 +77,7 @@ def test_a_job_for_a_picture_fails(family: ClipFamily, store: ObjectStore) -> No
 
 def test_a_job_beside_one_that_cannot_be_done_is_done(family: ClipFamily, store: ObjectStore) -> None:
     engine, good, bad = an_engine(a_backend(family, store)), list[Event](), list[Event]()
-    engine.submit(a_job(id="bad", clip={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
+    engine.submit(make_clip_job(id="bad", clip={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
     engine.submit(JOB, good.append)
     engine.run_until_idle()
     assert isinstance(bad[-1], Failed)
@@ -92,7 +92,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "get_blocking", down)
-        last = events_of(a_backend(family, store), a_job(clip={"start": "inputs/start"}))[-1]
+        last = events_of(a_backend(family, store), make_clip_job(clip={"start": "inputs/start"}))[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
     monkeypatch.setattr(store, "put_file_blocking", down)
@@ -103,7 +103,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
 def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectStore, temporary: Path) -> None:
     engine, events = an_engine(a_backend(family, store)), list[Event]()
-    engine.submit(a_job(clip={"start": "inputs/start"}), events.append)
+    engine.submit(make_clip_job(clip={"start": "inputs/start"}), events.append)
     engine.step_once()
     assert store.root is not None
     (store.root / "inputs" / "start").unlink()
@@ -133,7 +133,7 @@ def while_exporting(
 def test_a_clip_that_is_cancelled_while_it_is_written_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path, clip: dict[str, Any]
 ) -> None:
-    engine, handle, events = while_exporting(a_backend(family, store), a_job(clip=clip))
+    engine, handle, events = while_exporting(a_backend(family, store), make_clip_job(clip=clip))
     assert list(temporary.iterdir())
     engine.cancel(handle)
     assert not ffmpeg_processes()
@@ -163,7 +163,7 @@ def test_a_clip_that_cannot_be_written_leaves_nothing(
     """H.264 has no odd sizes."""
     caplog.set_level(logging.CRITICAL)  # what pytest keeps of logs has tracebacks, and they the clip
     for clip in ({}, {"start": "inputs/start"}):
-        assert isinstance(events_of(a_backend(family, store), a_job(width=95, clip=clip))[-1], Interrupted)
+        assert isinstance(events_of(a_backend(family, store), make_clip_job(width=95, clip=clip))[-1], Interrupted)
         assert not list(temporary.iterdir())
 
 
@@ -222,7 +222,7 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
         return whole(*arguments)
 
     monkeypatch.setattr(type(family), "draft", draft)
-    output = made(a_backend(family, store), a_job(clip={"draft": True}))
+    output = made(a_backend(family, store), make_clip_job(clip={"draft": True}))
     assert output.draft is not None
     assert video_inspection.inspect(store.get_blocking(output.key)).frames == FRAMES
 

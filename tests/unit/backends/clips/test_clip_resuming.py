@@ -13,11 +13,11 @@ from clip_jobs import (
     JOB,
     STEPS,
     a_backend,
-    a_job,
     a_picture,
     made,
     png,
 )
+from support.jobs import make_clip_job
 
 from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
@@ -56,7 +56,7 @@ def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps
 def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     family: ClipFamily, store: ObjectStore, tmp_path: Path, start: bytes, steps: int, fields: dict[str, Any]
 ) -> None:
-    job = a_job(references=("inputs/picture",) if "times" in fields else (), clip={"draft": True, **fields})
+    job = make_clip_job(references=("inputs/picture",) if "times" in fields else (), clip={"draft": True, **fields})
     whole = made(a_backend(family, store), job)
     assert whole.draft is not None
     other = SteppedStore((tmp_path / "other").as_uri())
@@ -114,5 +114,5 @@ def test_no_checkpoint_is_written_any_more_when_a_clip_is_stored(
 
     monkeypatch.setattr(store, "put_blocking", slow)
     monkeypatch.setattr(store, "put_file_blocking", storing)
-    made(a_backend(family, store), a_job(steps=1))
+    made(a_backend(family, store), make_clip_job(steps=1))
     assert order == [CHECKPOINT, "results/job/1/clip.mp4"]
