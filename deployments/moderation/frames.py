@@ -106,11 +106,11 @@ def _of_video(data: bytes) -> list[Pixels]:
         with tempfile.TemporaryDirectory(prefix="frames-") as folder:
             file = Path(folder, "video")
             file.write_bytes(data)
-            footage = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
-            if footage.seconds > _LONGEST_S:
+            video = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
+            if video.seconds > _LONGEST_S:
                 raise UnreadableError(f"the video is longer than {_LONGEST_S:.0f} s")
-            wanted, chosen = spread(footage.frames), list[Pixels]()
-            shown = reader.frames(file, _fitted(footage.width, footage.height))
+            wanted, chosen = spread(video.frames), list[Pixels]()
+            shown = reader.frames(file, _fitted(video.width, video.height))
             for number, frame in enumerate(chain.from_iterable(shown)):
                 if number in wanted:
                     chosen.append(frame.copy())  # the others go

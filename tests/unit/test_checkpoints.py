@@ -62,17 +62,6 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
         assert torch.equal(latents(again), latents(loaded))
 
 
-def test_an_unknown_bundled_name_lists_those_there_are() -> None:
-    with pytest.raises(CheckpointError, match="bundled/flux3"):
-        checkpoints.load("bundled/nothing")
-
-
-@pytest.mark.parametrize("name", ["no such name", "no/such/name"])
-def test_a_name_that_is_neither_folder_nor_repository_is_refused(name: str) -> None:
-    with pytest.raises(CheckpointError, match="no folder here"):
-        checkpoints.load(name)
-
-
 def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint"):
         checkpoints.load(str(tmp_path))

@@ -14,7 +14,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
 
 
-def tuned(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
+def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
     draw = torch.Generator().manual_seed(seed)
 
     def matrix(*shape: int) -> torch.Tensor:
@@ -36,7 +36,7 @@ def merged(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
 @torch.inference_mode()
 def test_each_row_gets_its_own(network: nn.Sequential) -> None:
     x = torch.randn(4, 5, 6)
-    rows = [tuned(1.0), None, tuned(0.3), tuned(2.0, seed=2)]
+    rows = [an_adapter(1.0), None, an_adapter(0.3), an_adapter(2.0, seed=2)]
     with adapted(network, rows):
         together = network(x)
     for index, applied in enumerate(rows):
@@ -45,8 +45,8 @@ def test_each_row_gets_its_own(network: nn.Sequential) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("rows", [[None, None], [tuned(0.0), None]])
-def test_no_tuned_model_and_strength_zero_change_nothing_at_all(
+@pytest.mark.parametrize("rows", [[None, None], [an_adapter(0.0), None]])
+def test_no_adapter_and_strength_zero_change_nothing_at_all(
     network: nn.Sequential, rows: list[AppliedAdapter | None]
 ) -> None:
     x = torch.randn(2, 5, 6)
@@ -59,7 +59,7 @@ def test_no_tuned_model_and_strength_zero_change_nothing_at_all(
 def test_nothing_stays_behind_even_after_an_error(network: nn.Sequential) -> None:
     x = torch.randn(2, 5, 6)
     plain = network(x)
-    with pytest.raises(RuntimeError, match="rows"), adapted(network, [tuned(1.0)]):
+    with pytest.raises(RuntimeError, match="rows"), adapted(network, [an_adapter(1.0)]):
         network(x)
     assert torch.equal(network(x), plain)
 
@@ -67,7 +67,7 @@ def test_nothing_stays_behind_even_after_an_error(network: nn.Sequential) -> Non
 @torch.inference_mode()
 def test_compiled_blocks_are_no_hindrance(network: nn.Sequential) -> None:
     x = torch.randn(2, 5, 6)
-    rows = [tuned(1.0), None]
+    rows = [an_adapter(1.0), None]
     with adapted(network, rows):
         expected = network(x)
     for block in network:
