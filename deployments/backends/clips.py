@@ -15,7 +15,7 @@ from deployments.backends import latents
 from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clip_checkpoints import ClipCheckpoints
 from deployments.backends.clip_export import ClipExport, export_folder
-from deployments.backends.inputs import Fetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.backends.start_clip import StartClip
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.events import Preview
@@ -25,8 +25,8 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
 from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_shape import lead_of
+from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
-from deployments.families.step import translated_out_of_memory
 from deployments.outputs import Outputs
 from deployments.pictures.enlarge import fitted
 from deployments.pictures.pixels import Pixels, open_picture
@@ -54,7 +54,7 @@ class ClipBackend:
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
-        self._fetcher = Fetcher(store)
+        self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
         self._checkpoints = ClipCheckpoints(store, model)
 
@@ -128,7 +128,7 @@ class ClipBackend:
 
     def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
         """Raises JobError, Unavailable."""
-        fetched = self._fetcher.fetched(job.inputs)
+        fetched = self._fetcher.fetch(job.inputs)
         present = {key: data for key, data in fetched.items() if data is not None}
         if len(present) < len(fetched):
             raise JobError(_GONE)

@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError
 
 from deployments.adapters.batched import AppliedAdapter
 from deployments.adapters.cache import AdapterCache
-from deployments.backends.inputs import Fetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
@@ -19,9 +19,10 @@ from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
 from deployments.families.family import Family
+from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
-from deployments.families.step import step, translated_out_of_memory
+from deployments.families.step import step
 from deployments.matting.background_remover import BackgroundRemover, load_background_remover
 from deployments.outputs import Outputs
 from deployments.pictures.pixels import Pixels
@@ -42,14 +43,14 @@ class DiffusionBackend:
         self._family = family
         self._outputs = Outputs(store)
         self._adapters = AdapterCache(family.transformer, store, max_adapters)
-        self._fetcher = Fetcher(store)
+        self._fetcher = InputFetcher(store)
         self._matting = matting
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
         """Fetches the input pictures and encodes all jobs together."""
-        fetched = self._fetcher.fetched(key for job in jobs for key in job.inputs)
+        fetched = self._fetcher.fetch(key for job in jobs for key in job.inputs)
         results: dict[int, State | JobError] = {}
         ready: dict[int, PreparedRequest] = {}
         for index, job in enumerate(jobs):

@@ -30,7 +30,8 @@ from deployments.families.flux1_prompts import EncodedPrompt, PromptEncoder
 from deployments.families.pipeline import load_pipeline
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
-from deployments.families.state import State, schedule
+from deployments.families.schedule import schedule
+from deployments.families.state import State
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels, open_picture
 

@@ -29,7 +29,8 @@ from deployments.families.flux import TOKEN, Flux, open_references
 from deployments.families.pipeline import load_pipeline, prompt_length
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
-from deployments.families.state import State, schedule
+from deployments.families.schedule import schedule
+from deployments.families.state import State
 from deployments.pictures.pixels import stretch
 
 MAX_TEXT = 512

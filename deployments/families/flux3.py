@@ -27,7 +27,8 @@ from deployments.families.flux import TOKEN, Flux, open_references
 from deployments.families.noise import draw_noise
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
-from deployments.families.state import State, schedule
+from deployments.families.schedule import schedule
+from deployments.families.state import State
 from deployments.pictures.pixels import stretch
 
 TEXT_MULTIPLE = 80
