@@ -133,7 +133,7 @@ class Flux3(Flux[Tensor]):
 
     def _encode_prompts(self, prompts: Sequence[str]) -> list[Tensor]:
         """Text tokens per prompt, (1, L, 8 x width). Prompts of equal padded length go through the encoder together."""
-        words = getattr(self._processor, "tokenizer", self._processor)
+        tokenizer = getattr(self._processor, "tokenizer", self._processor)
         chats = [
             self._processor.apply_chat_template(
                 [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
@@ -142,11 +142,11 @@ class Flux3(Flux[Tensor]):
         ]
         groups: dict[int, list[int]] = defaultdict(list)
         for index, chat in enumerate(chats):
-            length = len(words(chat, truncation=True, max_length=MAX_TEXT)["input_ids"])
+            length = len(tokenizer(chat, truncation=True, max_length=MAX_TEXT)["input_ids"])
             groups[min(math.ceil(length / TEXT_MULTIPLE) * TEXT_MULTIPLE, MAX_TEXT)].append(index)
         texts: dict[int, Tensor] = {}
         for length, members in groups.items():
-            inputs = words(
+            inputs = tokenizer(
                 [chats[index] for index in members],
                 return_tensors="pt",
                 padding="max_length",

@@ -40,7 +40,7 @@ _DECODERS: Final = (
     "pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be"
 )
 """What cameras, browsers and editors write. The many others of ffmpeg are rarely used and rarely attacked in public."""
-_PLAIN_WORDS: Final = (
+_PLAIN_REASONS: Final = (
     (re.compile(r"moov atom not found"), "it is no mp4 file, or its index is missing"),
     (re.compile(r"Stream map '.*' matches no streams"), "it has no pictures"),
     (re.compile(r"Codec \((\w+)\) not on whitelist"), r"videos in \1 are not supported"),
@@ -97,8 +97,8 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
     filters = ["-vf", f"{_paced(fps)},{_covering(width, height)}", "-frames:v", str(round(LONGEST_S * fps))]
     arguments = ["-map", "0:V:0", *filters, "-fps_mode", "passthrough", "-pix_fmt", "rgb24", "-f", "rawvideo"]
     with (
-        tempfile.TemporaryFile() as words,
-        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=words) as process,
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         pipe = cast(BufferedReader, process.stdout)
         try:
@@ -107,7 +107,7 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
                 began = True
                 yield piece
             if process.wait() or not began:
-                raise _unreadable(words, path)
+                raise _unreadable(stderr, path)
         finally:
             process.kill()  # where nobody wants the rest
 
@@ -157,13 +157,13 @@ def _reading(path: Path, *arguments: str) -> list[str]:
 
 
 def _output(path: Path, *arguments: str, timeout_s: float | None = None) -> bytes:
-    with tempfile.TemporaryFile() as words:
+    with tempfile.TemporaryFile() as stderr:
         try:
-            done = subprocess.run(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=words, timeout=timeout_s)
+            done = subprocess.run(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise VideoError(f"the video can't be read in {timeout_s:g} s") from None
         if done.returncode:
-            raise _unreadable(words, path)
+            raise _unreadable(stderr, path)
     return done.stdout
 
 
@@ -176,9 +176,9 @@ def _next(pipe: BufferedReader, shape: tuple[int, int, int, int]) -> Frames:
     return piece[:whole]
 
 
-def _unreadable(words: IO[bytes], path: Path) -> VideoError:
-    reason = complaint(words, Path(f"file:{path}"), path)
-    for pattern, plain in _PLAIN_WORDS:
+def _unreadable(stderr: IO[bytes], path: Path) -> VideoError:
+    reason = complaint(stderr, Path(f"file:{path}"), path)
+    for pattern, plain in _PLAIN_REASONS:
         if (found := pattern.search(reason)) is not None:
             reason = found.expand(plain)
     return VideoError(f"no video that can be read to its end: {reason or 'ffmpeg gave up'}")

@@ -57,18 +57,18 @@ class ClipWriter:
         if sound is not None:
             sound.fitted(frames / FPS).save(wav)
         # A file never fills up like a pipe would, so nobody has to read it meanwhile.
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the clip
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the clip
         self._process = subprocess.Popen(
             _encoding(path, rendered, size, None if sound is None else wav, threads),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=self._words,
+            stderr=self._stderr,
         )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
         self._wav = wav
-        self._undo = weakref.finalize(self, _undo, self._process, self._pipe, self._words, (path, wav))
+        self._undo = weakref.finalize(self, _undo, self._process, self._pipe, self._stderr, (path, wav))
 
     def write(self, frames: NDArray[np.uint8]) -> None:
         """The next frames, (F, H, W, 3). Raises VideoError when ffmpeg has given up or there are too many."""
@@ -104,7 +104,7 @@ class ClipWriter:
             raise self._failure()
         if self._undo.detach() is None:
             raise VideoError("the video was discarded")
-        self._words.close()
+        self._stderr.close()
         self._wav.unlink(missing_ok=True)
 
     def discard(self) -> None:
@@ -118,7 +118,7 @@ class ClipWriter:
             self._process.wait(1.0)  # it closes its pipe before it has said why
         reason = ""
         with suppress(ValueError):  # discarded meanwhile
-            reason = complaint(self._words, self._path, self._wav)
+            reason = complaint(self._stderr, self._path, self._wav)
         self.discard()
         return VideoError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
 
@@ -141,11 +141,11 @@ def _encoding(
     return command(*inputs, *output)
 
 
-def _undo(process: subprocess.Popen[bytes], pipe: IO[bytes], words: IO[bytes], files: tuple[Path, ...]) -> None:
+def _undo(process: subprocess.Popen[bytes], pipe: IO[bytes], stderr: IO[bytes], files: tuple[Path, ...]) -> None:
     process.kill()
     process.wait()
     with suppress(OSError):
         pipe.close()
-    words.close()
+    stderr.close()
     for file in files:
         file.unlink(missing_ok=True)
