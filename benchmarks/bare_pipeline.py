@@ -64,12 +64,12 @@ def serve(checkpoint: str, threads: int) -> None:
     import numpy as np
     import torch
 
-    from deployments import checkpoints
+    from deployments.checkpoint_files import pipeline_folder
     from deployments.outputs import encode_picture
 
     torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    pipeline = _load(*checkpoints.locate(checkpoint), device)
+    pipeline = _load(*pipeline_folder(checkpoint), device)
     print("loaded", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:

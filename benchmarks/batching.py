@@ -13,7 +13,7 @@ picture, each of the picture's size. Measured per family, size and batch:
 All checkpoints are loaded at once. A round goes through all of them; for each size the batches follow each other
 directly, up in one round and down in the next, so that a disturbance spoils a round and not a batch.
 
-The *learned cap* is what the engine's `CostTable` settles on when it is fed a round's step times in the order in which
+The *learned cap* is what the engine's `StepTimes` settles on when it is fed a round's step times in the order in which
 it asks for them, once per round; given is the most frequent one. It is where doubling ended: a running engine later
 tries one picture more every 200 full batches. *Kept* is the denoising rate at that cap as a share of the best one.
 
@@ -47,13 +47,14 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.report import RESULTS, Report
 from deployments.contract.job import GenerationJob
-from deployments.engine.cost import CostTable
+from deployments.engine.step_times import StepTimes
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
-    from deployments.families.base import Commission, Family
+    from deployments.families.family import Family
+    from deployments.families.prepared_request import PreparedRequest
 
 BATCHES = (1, 2, 4, 8)
-"""What `CostTable` tries when it may go up to the last."""
+"""What `StepTimes` tries when it may go up to the last."""
 STEPS = 4
 
 
@@ -124,11 +125,11 @@ class Cell:
 
 
 def learned_cap(seconds: Mapping[int, Sequence[float]]) -> int:
-    """The limit of a `CostTable` that is given these step times, by batch, until it wants one more than there are.
+    """The limit of a `StepTimes` that is given these step times, by batch, until it wants one more than there are.
 
-    The batches are 1 and its doublings, each with at least `cost.TRIALS` times.
+    The batches are 1 and its doublings, each with at least `step_times.TRIALS` times.
     """
-    table, left = CostTable(max(seconds)), {batch: iter(times) for batch, times in seconds.items()}
+    table, left = StepTimes(max(seconds)), {batch: iter(times) for batch, times in seconds.items()}
     while (step := next(left[table.limit("")], None)) is not None:
         table.observe("", table.limit(""), step)
     return table.limit("")
@@ -190,9 +191,9 @@ def _run(family: Family, cell: Cell, batch: int) -> Run:
     from deployments.families.step import step
     from deployments.outputs import encode_picture
 
-    commissions = [_commission(cell, seed) for seed in range(batch)]
+    requests = [_request(cell, seed) for seed in range(batch)]
     moments = [time.perf_counter()]
-    states = [state for state in family.encode(commissions) if not isinstance(state, JobError)]
+    states = [state for state in family.encode(requests) if not isinstance(state, JobError)]
     moments.append(time.perf_counter())
     if len(states) < batch:
         raise RuntimeError(f"{cell.family} refused a job")
@@ -206,9 +207,9 @@ def _run(family: Family, cell: Cell, batch: int) -> Run:
     return Run(encode, tuple(steps), finish)
 
 
-def _commission(cell: Cell, seed: int) -> Commission:
+def _request(cell: Cell, seed: int) -> PreparedRequest:
     """A job with the inputs that its family is there for."""
-    from deployments.families.base import Commission
+    from deployments.families.prepared_request import PreparedRequest
 
     job = GenerationJob(
         id=str(seed),
@@ -228,7 +229,7 @@ def _commission(cell: Cell, seed: int) -> Commission:
         "fill": {"references": (picture,), "mask": mask},
         "canny": {"control": picture},
     }
-    return Commission(job, **inputs.get(cell.family, {}))
+    return PreparedRequest(job, **inputs.get(cell.family, {}))
 
 
 def _input_pictures(size: int) -> tuple[bytes, bytes]:

@@ -23,14 +23,14 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.report import Report, Target
 from deployments import checkpoints
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
+from deployments.families.clip_family import ClipFamily
 from serve_app.config import settings as service_settings
 
 HD: Final = (1280, 704)
@@ -113,7 +113,7 @@ def _backend(config: Path, store: ObjectStore) -> ClipBackend:
     return ClipBackend(family, store, MODEL, enlarge=chosen.enlarge)
 
 
-def _made(engine: Engine[ClipState], kind: Kind, start: str | None) -> Output:
+def _made(engine: Engine[ActiveClip], kind: Kind, start: str | None) -> Output:
     events: list[Event] = []
     clip = Clip(FPS * kind.seconds, f"checkpoints/{kind.name}", start=start, draft=kind.draft)
     job = GenerationJob(

@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.report import Report, Target
 from deployments.contract.model import ModelSpec
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 from deployments.restorers.deconvolution import Deconvolution
 from training.world.drawing import draw
 from training.world.scene import random_scene

@@ -1,33 +1,25 @@
-"""Loads a checkpoint by the name a catalog gives it, ready to run on this machine.
-
-Names: `bundled/NAME` ships with the project, a path of an existing folder is used as it is, and everything else is a
-repository on the model hub (`owner/name`), fetched into its local cache.
-"""
+"""Loads a checkpoint by the name a catalog gives it, ready to run on this machine."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers.utils import logging as transformers_logging
 
+from deployments.checkpoint_files import CheckpointError, pipeline_folder
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Family, Placement, family_of
-from deployments.families.clips import ClipFamily
+from deployments.families.clip_family import ClipFamily
+from deployments.families.family import Family
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.registry import family_of
 from deployments.families.step import step
 
 logger = logging.getLogger(__name__)
-
-BUNDLED = Path(__file__).parent / "bundled" / "checkpoints"
-
-_PIPELINE_FILES = ("*.json", "*/*")
-"""Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
 
 
 def load(
@@ -54,7 +46,7 @@ def load(
 
     Raises CheckpointError.
     """
-    folder, local_only = locate(checkpoint, revision)
+    folder, local_only = pipeline_folder(checkpoint, revision)
     place = torch.device(device_for(device))
     placement = Placement(
         device=place,
@@ -79,22 +71,6 @@ def for_pictures(family: Family | ClipFamily) -> Family:
     if isinstance(family, ClipFamily):
         raise CheckpointError(f"{type(family).__name__} makes videos, not pictures")
     return family
-
-
-def locate(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:
-    """The folder of a checkpoint, and whether everything it needs must be inside. Raises CheckpointError."""
-    if checkpoint.startswith("bundled/"):
-        folder = BUNDLED / checkpoint.removeprefix("bundled/")
-        if not folder.is_dir():
-            names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
-            raise CheckpointError(f"no {checkpoint}; there are: {names}")
-        return folder, True
-    if Path(checkpoint).is_dir():
-        return Path(checkpoint).resolve(), True
-    try:
-        return Path(snapshot_download(checkpoint, revision=revision, allow_patterns=list(_PIPELINE_FILES))), False
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
 
 
 def use_attention(family: Family | ClipFamily, names: Sequence[str]) -> str:
@@ -136,7 +112,7 @@ def _probed_picture(family: Family) -> torch.Tensor:
         output_format="png",
         output_prefix="probe",
     )
-    [state] = family.encode([Commission(job)])
+    [state] = family.encode([PreparedRequest(job)])
     if isinstance(state, JobError):
         raise state
     step(family, [state])

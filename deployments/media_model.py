@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from ray import serve
 
-from deployments.backends.simulated import ClockworkBackend, step_seconds
+from deployments.backends.simulated import SimulatedBackend, step_seconds
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import DIFFUSION, ModelSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
-from deployments.engine.device_priority import precedence
+from deployments.engine.device_priority import priority_on
 from deployments.engine.loop import Engine
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class MediaModel:
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(_engine, spec)
-        # Tells Serve's router which tuned models were here last, as many as the engine keeps.
+        # Tells Serve's router which adapters were here last, as many as the engine keeps.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
         self._engine.start()
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
@@ -54,7 +54,7 @@ class MediaModel:
 
         if job.adapter is not None:
             await self._hold(job.adapter.id)
-        ticket = self._engine.submit(job, emit)
+        handle = self._engine.submit(job, emit)
         started = False
         try:
             while True:
@@ -70,7 +70,7 @@ class MediaModel:
                 if isinstance(event, LAST):
                     return
         finally:
-            self._engine.cancel(ticket)
+            self._engine.cancel(handle)
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung step, or nothing but unexpected errors."""
@@ -97,20 +97,20 @@ def _engine(spec: ModelSpec) -> Engine[Any]:
         max_running=spec.max_running,
         max_batch=spec.max_batch,
         preview_every=spec.preview_every,
-        precedence=precedence(spec.sharing),
+        device_priority=priority_on(spec.sharing),
     )
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any] | None:
     step_s = step_seconds(spec.checkpoint)
-    return None if step_s is None else ClockworkBackend(step_s, ObjectStore(spec.objects_url, spec.objects_options))
+    return None if step_s is None else SimulatedBackend(step_s, ObjectStore(spec.objects_url, spec.objects_options))
 
 
 def _restoring(spec: ModelSpec) -> Backend[Any]:
     from deployments.backends.restoration import RestorerBackend
-    from deployments.restorers import base
+    from deployments.restorers.restorer import load_restorer
 
-    return RestorerBackend(base.made(spec), ObjectStore(spec.objects_url, spec.objects_options))
+    return RestorerBackend(load_restorer(spec), ObjectStore(spec.objects_url, spec.objects_options))
 
 
 def _diffusion(spec: ModelSpec) -> Backend[Any]:
@@ -119,7 +119,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
     from deployments import checkpoints
     from deployments.backends.clips import ClipBackend
     from deployments.backends.diffusion import DiffusionBackend
-    from deployments.families.clips import ClipFamily
+    from deployments.families.clip_family import ClipFamily
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.
     torch.set_num_threads(spec.threads or os.cpu_count() or 1)

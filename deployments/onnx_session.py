@@ -12,8 +12,8 @@ import numpy.typing as npt
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.engine.backend import OutOfMemory
-from deployments.families.base import CheckpointError
 
 logger = logging.getLogger(__name__)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output, PictureFormat
 from deployments.contract.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from deployments.families.pictures import Pixels  # with it comes torch, which simulated models do without
+from deployments.pictures.pixels import Pixels
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
 _ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {

@@ -1,4 +1,4 @@
-"""Tuned models inside a batch: each row of a forward gets its own, at its own strength, or none."""
+"""Adapters inside a batch: each row of a forward gets its own, at its own strength, or none."""
 
 from __future__ import annotations
 
@@ -6,36 +6,26 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-
-class LowRank(Protocol):
-    """Adds `scale * up @ down @ x`; `down` is (rank, in), `up` (out, rank)."""
-
-    @property
-    def down(self) -> Tensor: ...
-    @property
-    def up(self) -> Tensor: ...
-    @property
-    def scale(self) -> float: ...
+from deployments.adapters.weights import LowRank
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """A tuned model at a strength, for one picture."""
+class AppliedAdapter:
+    """An adapter at a strength, for one picture."""
 
     layers: Mapping[str, LowRank]
     strength: float
 
 
 @contextmanager
-def adapted(transformer: nn.Module, rows: Sequence[Applied | None]) -> Iterator[None]:
+def adapted(transformer: nn.Module, rows: Sequence[AppliedAdapter | None]) -> Iterator[None]:
     """Within it a forward of `len(rows)` rows applies to each row what is named for it.
 
-    Rows without a tuned model, or at strength 0, are computed exactly as without this context.
+    Rows without an adapter, or at strength 0, are computed exactly as without this context.
     """
     parts: dict[str, list[tuple[int, LowRank, float]]] = defaultdict(list)
     for row, applied in enumerate(rows):
@@ -65,7 +55,7 @@ def _adding(layers: Sequence[tuple[int, LowRank, float]], batch: int):
         x = inputs[0]
         if x.shape[0] != batch:
             raise RuntimeError(f"a layer sees {x.shape[0]} rows in a batch of {batch}")
-        # Row by row: a batch holds few tuned models, and one matrix product per row costs what a grouped one does.
+        # Row by row: a batch holds few adapters, and one matrix product per row costs what a grouped one does.
         for row, layer, weight in layers:
             output[row] += torch.nn.functional.linear(torch.nn.functional.linear(x[row], layer.down), layer.up) * weight
         return output

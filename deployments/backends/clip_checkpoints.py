@@ -41,15 +41,15 @@ class ClipCheckpoints:
         """Puts a clip that has just begun where an earlier attempt was, if there was one."""
         assert state.job.clip is not None
         try:
-            tensors, words = latents.unpacked(self._store.get_blocking(state.job.clip.checkpoint))
-            picture, sound, steps = tensors["picture"], tensors["sound"], int(words["steps"])
+            tensors, metadata = latents.unpacked(self._store.get_blocking(state.job.clip.checkpoint))
+            picture, sound, steps = tensors["picture"], tensors["sound"], int(metadata["steps"])
         except FileNotFoundError:
             return
         except (BaseError, OSError, latents.BrokenLatentsError, KeyError, ValueError) as error:
             logger.warning("%s begins anew, its checkpoint can't be read: %s", state.job.id, error)
             return
         fits = picture.shape == state.picture.x.shape and sound.shape == state.sound.x.shape
-        if words.get("model") != self._model or not fits or not 0 < steps <= state.steps:
+        if metadata.get("model") != self._model or not fits or not 0 < steps <= state.steps:
             logger.warning("%s begins anew, its checkpoint is another model's", state.job.id)
             return
         device = state.picture.x.device

@@ -1,4 +1,4 @@
-"""The engine's backend for clips: each is denoised step by step, then filmed part by part, alone.
+"""The engine's backend for clips: each is denoised step by step, then written to a file part by part, alone.
 
 A part is a step to the engine, so that progress, cancelling and whoever shares the device come in between.
 """
@@ -12,9 +12,10 @@ import numpy as np
 from obstore.exceptions import BaseError
 
 from deployments.backends import latents
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clip_checkpoints import ClipCheckpoints
-from deployments.backends.clip_output import Filming, folder_for_a_clip
-from deployments.backends.inputs import Fetcher
+from deployments.backends.clip_export import ClipExport, export_folder
+from deployments.backends.inputs import InputFetcher
 from deployments.backends.start_clip import StartClip
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.events import Preview
@@ -22,15 +23,14 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
+from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_shape import lead_of
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, ClipInputs, Draft
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture
+from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
-from deployments.families.step import translated_out_of_memory
 from deployments.outputs import Outputs
-from deployments.video.ffmpeg import FootageError
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture
+from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
@@ -38,7 +38,7 @@ _GONE = "an input is no longer available"
 
 
 class ClipBackend:
-    """Implements engine.backend.Backend[ClipState]."""
+    """Implements engine.backend.Backend[ActiveClip]."""
 
     def __init__(
         self,
@@ -54,84 +54,81 @@ class ClipBackend:
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
-        self._fetcher = Fetcher(store)
+        self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
         self._checkpoints = ClipCheckpoints(store, model)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[ClipState | JobError]:
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[ActiveClip | JobError]:
         return [self._begun(job) for job in jobs]
 
-    def step(self, states: Sequence[ClipState]) -> None:
+    def step(self, states: Sequence[ActiveClip]) -> None:
         """One after the other. When one fails, those before it are a step further, and may be stepped again."""
         for state in states:
             if state.done_steps < state.total_steps:
                 with translated_out_of_memory():
                     self._advance(state)
 
-    def finish(self, state: ClipState) -> Output:
+    def finish(self, state: ActiveClip) -> Output:
         """Nothing of the clip is being written anywhere when this returns: whoever gets the result may tidy up."""
-        job, filming = state.job, state.filming
-        assert filming is not None
+        job, export = state.job, state.export
+        assert export is not None
         self._checkpoints.settle()
         try:
             # First, as it may run out of memory and be asked for again; a file is finished once.
             with translated_out_of_memory():
                 kept = self._kept_latents(state)
-            filming.finish()
-            output = self._outputs.store_clip(job, filming.file, kept)
-        except FootageError as error:
+            export.finish()
+            output = self._outputs.store_clip(job, export.file, kept)
+        except VideoError as error:
             raise RuntimeError(str(error)) from error
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
-        filming.close()
+        export.close()
         if state.start is not None:
             state.start.close()
         return output
 
-    def preview(self, state: ClipState) -> Preview | None:
-        pixels = self._family.still(state)
+    def preview(self, state: ActiveClip) -> Preview | None:
+        pixels = self._family.still(state.clip)
         if pixels is None:
             return None
         small = fitted(pixels, *_small(state.job), "smooth")
         return self._outputs.store_preview(state.job, small, state.done_steps, state.total_steps)
 
-    def _advance(self, state: ClipState) -> None:
-        if not state.denoised:
-            self._family.step(state)
-            self._checkpoints.keep(state)
+    def _advance(self, state: ActiveClip) -> None:
+        if not state.clip.is_denoised:
+            self._family.step(state.clip)
+            self._checkpoints.keep(state.clip)
             return
         try:
-            if state.filming is None:
-                state.filming = self._filming(state)
-            state.filming.advance()
+            if state.export is None:
+                state.export = self._begin_export(state)
+            state.export.advance()
         except Exception as error:
-            # What decodes can't go on behind what it failed at: if the clip is tried again, it is filmed anew.
-            if state.filming is not None:
-                state.filming.close()
-                state.filming = None
-            if isinstance(error, FootageError):
+            # What decodes can't go on behind what it failed at: if the clip is tried again, its file begins anew.
+            if state.export is not None:
+                state.export.close()
+                state.export = None
+            if isinstance(error, VideoError):
                 raise RuntimeError(str(error)) from error
             raise
 
-    def _begun(self, job: GenerationJob) -> ClipState | JobError:
+    def _begun(self, job: GenerationJob) -> ActiveClip | JobError:
         try:
             clip = _clip(job)
             fetched = self._fetched(job)
             start = None if clip.start is None else _started(fetched[clip.start])
             inputs = self._inputs(job, clip, fetched, start)
             with translated_out_of_memory():
-                state = self._family.encode(job, inputs)
+                clip_state = self._family.encode(job, inputs)
         except JobError as error:
             return error
-        if start is not None:
-            state.start = start
-            state.chunks += start.chunks
-        self._checkpoints.resume(state)
-        return state
+        self._checkpoints.resume(clip_state)
+        return ActiveClip(clip_state, start)
 
     def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
         """Raises JobError, Unavailable."""
-        fetched = self._fetcher.fetched(job.inputs)
+        fetched = self._fetcher.fetch(job.inputs)
         present = {key: data for key, data in fetched.items() if data is not None}
         if len(present) < len(fetched):
             raise JobError(_GONE)
@@ -155,39 +152,39 @@ class ClipBackend:
 
     def _draft(self, data: bytes) -> Draft:
         try:
-            tensors, words = latents.unpacked(data)
+            tensors, metadata = latents.unpacked(data)
             draft = Draft(tensors["picture"], tensors["sound"])
         except (latents.BrokenLatentsError, KeyError):
             raise JobError("the draft can't be read: make it again") from None
-        if words.get("model") != self._model:
+        if metadata.get("model") != self._model:
             raise JobError("the draft was made by another model: make it again")
         return draft
 
-    def _kept_latents(self, state: ClipState) -> bytes | None:
+    def _kept_latents(self, state: ActiveClip) -> bytes | None:
         """What a draft can be enhanced from."""
         if not _clip(state.job).draft:
             return None
-        draft = self._family.draft(state)
+        draft = self._family.draft(state.clip)
         return latents.packed({"picture": draft.picture, "sound": draft.sound}, {"model": self._model})
 
-    def _filming(self, state: ClipState) -> Filming:
+    def _begin_export(self, state: ActiveClip) -> ClipExport:
         """Begins the file."""
         job, clip, start = state.job, _clip(state.job), state.start
         size = (job.width, job.height)
-        parts, count = self._family.frames(state), clip.frames
-        height, width = state.shape.canvas.frame
+        parts, count = self._family.frames(state.clip), clip.frames
+        height, width = state.clip.shape.canvas.frame
         rendered = (width, height)
         if start is not None or self._enlarge == "sharp":
             parts, rendered = (self._enlarged(part, size) for part in parts), size
-        sound = self._family.heard(state).resampled(SOUND_RATE) if clip.sound else None
+        sound = self._family.heard(state.clip).resampled(SOUND_RATE) if clip.sound else None
         if start is not None:
             parts, count = chain(start.frames(size), parts), start.count + count
             if sound is not None:
                 sound = (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
-        with folder_for_a_clip() as folder:
+        with export_folder() as folder:
             file = folder / "clip.mp4"
             writer = ClipWriter(file, rendered=rendered, size=size, frames=count, sound=sound, threads=self._threads)
-            return Filming(parts, writer, file, folder)
+            return ClipExport(parts, writer, file, folder)
 
     def _enlarged(self, part: Pixels, size: tuple[int, int]) -> Pixels:
         return np.stack([fitted(frame, *size, self._enlarge) for frame in part])
@@ -202,7 +199,7 @@ def _clip(job: GenerationJob) -> Clip:
 def _started(data: bytes) -> StartClip:
     try:
         return StartClip(data)
-    except FootageError:
+    except VideoError:
         raise JobError("the video to go on from can't be read") from None
 
 

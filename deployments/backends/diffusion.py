@@ -9,20 +9,23 @@ from threading import Lock
 import numpy as np
 from obstore.exceptions import BaseError
 
-from deployments.adapters.batched import Applied
-from deployments.adapters.store import AdapterBank
-from deployments.backends.inputs import Fetcher
+from deployments.adapters.batched import AppliedAdapter
+from deployments.adapters.cache import AdapterCache
+from deployments.backends.inputs import InputFetcher
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
-from deployments.families.base import CheckpointError, Commission, Family
-from deployments.families.pictures import Pixels
+from deployments.families.family import Family
+from deployments.families.out_of_memory import translated_out_of_memory
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
-from deployments.families.step import step, translated_out_of_memory
-from deployments.matting.base import Matter, made
+from deployments.families.step import step
+from deployments.matting.background_remover import BackgroundRemover, load_background_remover
 from deployments.outputs import Outputs
+from deployments.pictures.pixels import Pixels
 
 logger = logging.getLogger(__name__)
 
@@ -35,29 +38,29 @@ class DiffusionBackend:
     def __init__(
         self, family: Family, store: ObjectStore, max_adapters: int = 4, *, matting: MattingSpec = _BY_COLOUR
     ) -> None:
-        """`max_adapters` tuned models stay in memory beside those in use. What `matting` names is loaded for the first
-        job that needs it: most models never have one."""
+        """`max_adapters` adapters stay in memory beside those in use. What `matting` names is loaded for the first job
+        that needs it: most models never have one."""
         self._family = family
         self._outputs = Outputs(store)
-        self._adapters = AdapterBank(family.transformer, store, max_adapters)
-        self._fetcher = Fetcher(store)
+        self._adapters = AdapterCache(family.transformer, store, max_adapters)
+        self._fetcher = InputFetcher(store)
         self._matting = matting
-        self._matter: Matter | None = None
-        self._matter_lock = Lock()
+        self._background_remover: BackgroundRemover | None = None
+        self._background_lock = Lock()
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
         """Fetches the input pictures and encodes all jobs together."""
-        fetched = self._fetcher.fetched(key for job in jobs for key in job.inputs)
+        fetched = self._fetcher.fetch(key for job in jobs for key in job.inputs)
         results: dict[int, State | JobError] = {}
-        ready: dict[int, Commission] = {}
+        ready: dict[int, PreparedRequest] = {}
         for index, job in enumerate(jobs):
             if any(fetched[key] is None for key in job.inputs):
                 results[index] = JobError("an input picture is no longer available")
             else:
-                ready[index] = _commission(job, fetched)
+                ready[index] = _prepared(job, fetched)
         with translated_out_of_memory():
             results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
-            return [self._tuned(results[index]) for index in range(len(jobs))]
+            return [self._with_adapter(results[index]) for index in range(len(jobs))]
 
     def step(self, states: Sequence[State]) -> None:
         step(self._family, states)
@@ -76,35 +79,35 @@ class DiffusionBackend:
         pixels = self._family.preview(state)
         return None if pixels is None else self._outputs.store_preview(state.job, pixels, state.done_steps)
 
-    def _tuned(self, result: State | JobError) -> State | JobError:
-        """The state with its tuned model in place, loaded first if it is not here."""
+    def _with_adapter(self, result: State | JobError) -> State | JobError:
+        """The state with its adapter in place, loaded first if it is not here."""
         if isinstance(result, JobError) or result.job.adapter is None:
             return result
         adapter = result.job.adapter
         try:
-            result.adapter = Applied(self._adapters.get(adapter).layers, adapter.strength)
+            result.adapter = AppliedAdapter(self._adapters.get(adapter).layers, adapter.strength)
         except JobError as error:
             return error
         return result
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
         """The subject alone, as RGBA."""
-        with self._matter_lock:  # the engine may finish two pictures at once, and one network is enough
-            if self._matter is None:
-                self._matter = self._made()
-            return np.dstack((pixels, self._matter.alpha(pixels)))
+        with self._background_lock:  # the engine may finish two pictures at once, and one network is enough
+            if self._background_remover is None:
+                self._background_remover = self._load_background_remover()
+            return np.dstack((pixels, self._background_remover.alpha(pixels)))
 
-    def _made(self) -> Matter:
+    def _load_background_remover(self) -> BackgroundRemover:
         try:
-            return made(self._matting)
+            return load_background_remover(self._matting)
         except CheckpointError as error:
             logger.error("no backgrounds are removed here: %s", error)
             raise JobError("the background can't be removed here") from None
 
 
-def _commission(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> Commission:
+def _prepared(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> PreparedRequest:
     def optional(key: str | None) -> bytes | None:
         return fetched[key] if key is not None else None
 
     references = tuple(data for key in job.references if (data := fetched[key]) is not None)
-    return Commission(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))
+    return PreparedRequest(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))

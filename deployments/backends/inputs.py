@@ -14,17 +14,17 @@ _FETCHERS = 8
 """Objects fetched at a time: a store in the network answers slowly, but many at once."""
 
 
-class Fetcher:
+class InputFetcher:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
-    def fetched(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+    def fetch(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Each object's bytes, None for one that is gone. Raises Unavailable."""
         ordered = sorted(set(keys))
-        return dict(zip(ordered, self._threads.map(self._fetch, ordered), strict=True))
+        return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
 
-    def _fetch(self, key: str) -> bytes | None:
+    def _get(self, key: str) -> bytes | None:
         try:
             return self._store.get_blocking(key)
         except FileNotFoundError:

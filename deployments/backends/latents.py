@@ -1,4 +1,4 @@
-"""Latents as bytes: safetensors, with a few words of what they are."""
+"""Latents as bytes: safetensors, and what they are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class BrokenLatentsError(Exception):
     """The bytes hold no latents, or not those that are needed."""
 
 
-def packed(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> bytes:
-    return save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, dict(words))
+def packed(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    return save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, dict(metadata))
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -26,7 +26,7 @@ def unpacked(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         tensors = load(data)
         length = int.from_bytes(data[:_HEADER_BYTES], "little")
-        words = json.loads(data[_HEADER_BYTES : _HEADER_BYTES + length])["__metadata__"]
+        metadata = json.loads(data[_HEADER_BYTES : _HEADER_BYTES + length])["__metadata__"]
     except (SafetensorError, ValueError, KeyError) as error:
         raise BrokenLatentsError(str(error)) from error
-    return tensors, words
+    return tensors, metadata

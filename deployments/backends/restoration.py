@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from obstore.exceptions import BaseError
 
-from deployments.backends.inputs import Fetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
-from deployments.families.backdrop import Backdrop
-from deployments.families.pictures import Pixels, open_picture, stretch
-from deployments.families.step import translated_out_of_memory
+from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.outputs import Outputs
-from deployments.restorers.base import Restorer
+from deployments.pictures.backdrop import Backdrop
+from deployments.pictures.pixels import Pixels, open_picture, stretch
+from deployments.restorers.restorer import Restorer
 
 
 @dataclass
@@ -45,11 +45,11 @@ class RestorerBackend:
 
     def __init__(self, restorer: Restorer, store: ObjectStore) -> None:
         self._restorer = restorer
-        self._fetcher = Fetcher(store)
+        self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
 
     def encode(self, jobs: Sequence[GenerationJob]) -> list[RestorerState | JobError]:
-        fetched = self._fetcher.fetched(key for job in jobs for key in (*job.references[:1], job.mask) if key)
+        fetched = self._fetcher.fetch(key for job in jobs for key in (*job.references[:1], job.mask) if key)
         return [_begun(job, fetched) for job in jobs]
 
     def step(self, states: Sequence[RestorerState]) -> None:

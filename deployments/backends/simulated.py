@@ -32,7 +32,7 @@ _CHECKPOINT: Final = re.compile(r"simulated/(\d+)ms")
 
 
 @dataclass
-class ClockworkState:
+class SimulatedState:
     job: GenerationJob
     done_steps: int = 0
 
@@ -45,23 +45,23 @@ class ClockworkState:
         return self.job.steps
 
 
-class ClockworkBackend:
-    """Implements engine.backend.Backend[ClockworkState]."""
+class SimulatedBackend:
+    """Implements engine.backend.Backend[SimulatedState]."""
 
     def __init__(self, step_s: float, store: ObjectStore) -> None:
         self._step_s = step_s
         self._store = store
         self._outputs = Outputs(store)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[ClockworkState | JobError]:
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
         return [self._begun(job) for job in jobs]
 
-    def step(self, states: Sequence[ClockworkState]) -> None:
+    def step(self, states: Sequence[SimulatedState]) -> None:
         time.sleep(self._step_s)
         for state in states:
             state.done_steps += 1
 
-    def finish(self, state: ClockworkState) -> Output:
+    def finish(self, state: SimulatedState) -> Output:
         job = state.job
         shades = np.random.default_rng(job.seed).integers(0, 256, 3, dtype=np.uint8)
         try:
@@ -71,7 +71,7 @@ class ClockworkBackend:
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
 
-    def preview(self, state: ClockworkState) -> Preview | None:
+    def preview(self, state: SimulatedState) -> Preview | None:
         return None
 
     def _stored_clip(self, job: GenerationJob, clip: Clip) -> Output:
@@ -84,7 +84,7 @@ class ClockworkBackend:
             writer.close()
             return self._outputs.store_clip(job, file, b"" if clip.draft else None)
 
-    def _begun(self, job: GenerationJob) -> ClockworkState | JobError:
+    def _begun(self, job: GenerationJob) -> SimulatedState | JobError:
         try:
             for key in job.inputs:
                 self._store.get_blocking(key)
@@ -92,7 +92,7 @@ class ClockworkBackend:
             return JobError("an input is no longer available")
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
-        return ClockworkState(job)
+        return SimulatedState(job)
 
 
 def step_seconds(checkpoint: str) -> float | None:

@@ -21,7 +21,7 @@ class StartClip:
     """Owns a folder with the file in it: gone when this is closed, or when nobody holds it any more."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises FootageError when it can't be decoded to its end."""
+        """Raises VideoError when it can't be decoded to its end."""
         folder = tempfile.mkdtemp(prefix="start-")
         self.close = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._file = Path(folder) / "start.mp4"
@@ -40,9 +40,9 @@ class StartClip:
         return -(-self.count // CHUNK)
 
     def last(self, count: int, size: tuple[int, int]) -> Frames:
-        """The last `count` frames, or all where there are fewer, of width and height `size`. Raises FootageError."""
+        """The last `count` frames, or all where there are fewer, of width and height `size`. Raises VideoError."""
         return reader.last_frames(self._file, size, count)
 
     def frames(self, size: tuple[int, int]) -> Iterator[Frames]:
-        """All frames, in as many parts as `chunks` says. Raises FootageError."""
+        """All frames, in as many parts as `chunks` says. Raises VideoError."""
         return reader.frames(self._file, size, chunk=CHUNK)

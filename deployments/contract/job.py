@@ -31,7 +31,7 @@ class LayoutRow:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A tuned model (LoRA): its id, the object-store key of its weights, and how strongly it applies (0 not at all)."""
+    """An adapter (LoRA): its id, the object-store key of its weights, and how strongly it applies (0 not at all)."""
 
     id: str
     key: str

@@ -25,10 +25,10 @@ RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
 BACKENDS: Final = (DIFFUSION, *RESTORERS)
 """What a model can be run by."""
 
-MATTERS: Final[Mapping[str, str]] = MappingProxyType(
+BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "grabcut": "deployments.matting.grabcut:GrabCut",
-        "onnx": "deployments.matting.onnx:OnnxMatter",
+        "onnx": "deployments.matting.onnx:OnnxBackgroundRemover",
     }
 )
 """The same for what cuts the subject out of a picture."""
@@ -36,7 +36,9 @@ MATTERS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MattingSpec:
-    """`backend` is one of MATTERS; `checkpoint` a file, or `owner/name/file` on the hub, for those that read one."""
+    """`backend` is one of BACKGROUND_REMOVERS; `checkpoint` a file, or `owner/name/file` on the hub, for those that
+    read one.
+    """
 
     backend: str = "grabcut"
     checkpoint: str | None = None
@@ -68,8 +70,8 @@ class ModelSpec:
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. `distilled` says of a video model
     that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
     anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward
-    that takes longer than `step_limit_s` counts as hung. `max_adapters` tuned models stay in memory beside those in
-    use. `preview_every` is the share of the steps between two previews.
+    that takes longer than `step_limit_s` counts as hung. `max_adapters` adapters stay in memory beside those in use.
+    `preview_every` is the share of the steps between two previews.
     """
 
     checkpoint: str

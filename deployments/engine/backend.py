@@ -1,4 +1,4 @@
-"""What the engine's loop drives: a model family in production, a clockwork in the simulator.
+"""What the engine's loop drives: a model in production, a virtual clock in tests.
 
 A backend is used from the engine's own threads only: `encode`, `step` and `preview` from the loop thread, never two of
 them at once, and `finish` from the finishing thread beside them. A `finish` that ran out of memory is called once more,

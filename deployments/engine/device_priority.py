@@ -19,10 +19,10 @@ from deployments.contract.model import Sharing
 _LOOK_EVERY_S = 0.01
 
 
-class Precedence(Protocol):
+class DevicePriority(Protocol):
     """The engine's loop thread calls these, and no other."""
 
-    def tell(self, working: bool) -> None:
+    def announce(self, working: bool) -> None:
         """Whether there is work: said again and again."""
         ...
 
@@ -31,19 +31,19 @@ class Precedence(Protocol):
         ...
 
 
-class Alone:
+class Unshared:
     """Nobody is asked, nobody is told."""
 
-    def tell(self, working: bool) -> None: ...
+    def announce(self, working: bool) -> None: ...
     def wait(self) -> None: ...
 
 
-class GoesFirst:
+class HighPriority:
     def __init__(self, file: Path) -> None:
         self._lock = _opened(self, file)
         self._claimed = False
 
-    def tell(self, working: bool) -> None:
+    def announce(self, working: bool) -> None:
         if working and not self._claimed:
             # One that goes last holds the lock for an instant. Nobody waits for it: should its process be frozen just
             # then, work goes on. The claim is made when this is said again.
@@ -55,12 +55,12 @@ class GoesFirst:
     def wait(self) -> None: ...
 
 
-class GoesLast:
+class LowPriority:
     def __init__(self, file: Path, patience_s: float) -> None:
         self._lock = _opened(self, file)
         self._patience_s = patience_s
 
-    def tell(self, working: bool) -> None: ...
+    def announce(self, working: bool) -> None: ...
 
     def wait(self) -> None:
         """Not for ever: after `patience_s` a step is taken all the same, so that nobody starves."""
@@ -75,12 +75,12 @@ class GoesLast:
         return free
 
 
-def precedence(sharing: Sharing | None, folder: Path | None = None) -> Precedence:
+def priority_on(sharing: Sharing | None, folder: Path | None = None) -> DevicePriority:
     """The lock lies in `folder`, the system's for temporary files if none is given."""
     if sharing is None:
-        return Alone()
+        return Unshared()
     file = (folder or Path(tempfile.gettempdir())) / f"gen-{os.getuid()}-{sharing.device}.lock"
-    return GoesFirst(file) if sharing.goes == "first" else GoesLast(file, sharing.patience_s)
+    return HighPriority(file) if sharing.goes == "first" else LowPriority(file, sharing.patience_s)
 
 
 def _opened(owner: object, file: Path) -> int:

@@ -37,8 +37,8 @@ class Health:
         finally:
             self._calls[worker] = None
 
-    def good(self) -> None:
+    def succeeded(self) -> None:
         self._faults = 0
 
-    def fault(self) -> None:
+    def faulted(self) -> None:
         self._faults += 1

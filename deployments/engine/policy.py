@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar
 
-from deployments.contract.events import Failed, Interrupted
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory, StateLike, Unavailable
-from deployments.engine.cost import CostTable
+from deployments.engine.backend import StateLike
+from deployments.engine.step_times import StepTimes
 
 OVERDUE = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
-
-NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
-BROKEN = Interrupted("the model could not process this request", blame=True)
-OUT_OF_REACH = Interrupted("the service's storage is out of reach", blame=False)
-TOO_LATE = Failed("the deadline passed before the picture was done")
 
 
 class Member(Protocol):
@@ -30,17 +24,20 @@ class Member(Protocol):
         ...
 
 
-class Applicant(Protocol):
+class Candidate(Protocol):
+    """A request that waits for admission, or was admitted."""
+
     @property
     def job(self) -> GenerationJob: ...
 
 
 M = TypeVar("M", bound=Member)
-A = TypeVar("A", bound=Applicant)
+C = TypeVar("C", bound=Candidate)
 
 
-def pick(running: Sequence[M], now: float, cost: CostTable) -> list[M]:
-    """The members that take the next step together: all of one key, at most `cost.limit(key)`, best rank first.
+def select_batch(running: Sequence[M], now: float, step_times: StepTimes) -> list[M]:
+    """The members that take the next step together: all of one key, at most `step_times.limit(key)`, best rank
+    first.
 
     The best-ranked member decides the key. A member's rank is its remaining work divided by (1 + wait / solo): short
     work first, so that it does not queue behind long work, and less so the longer others have waited. Rank alone
@@ -51,12 +48,12 @@ def pick(running: Sequence[M], now: float, cost: CostTable) -> list[M]:
     A backend that packs any mix of shapes into one forward gives all its states one key; nothing changes here.
     Empty only when `running` is empty.
     """
-    seconds = {key: cost.predict(key, 1) for key in {member.state.key for member in running}}
+    seconds = {key: step_times.predict(key, 1) for key in {member.state.key for member in running}}
     ranked = sorted(running, key=lambda member: _rank(member, now, seconds[member.state.key]))
     if not ranked:
         return []
     key: Hashable = ranked[0].state.key
-    return [member for member in ranked if member.state.key == key][: cost.limit(key)]
+    return [member for member in ranked if member.state.key == key][: step_times.limit(key)]
 
 
 def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[bool, float, float]:
@@ -69,7 +66,7 @@ def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[b
     return True, remaining / (1 + wait / solo), member.submitted
 
 
-def admit(waiting: Sequence[A], active: Sequence[Applicant], *, max_running: int, at_most: int) -> list[A]:
+def admit(waiting: Sequence[C], active: Sequence[Candidate], *, max_running: int, at_most: int) -> list[C]:
     """The first of `waiting` that may join `active` now, in order, `at_most` at once and `max_running` in all.
 
     An isolated job joins only an empty engine, and nothing joins it. Nothing passes it while it waits at the head,
@@ -78,7 +75,7 @@ def admit(waiting: Sequence[A], active: Sequence[Applicant], *, max_running: int
     if any(one.job.isolated for one in active):
         return []
     room = min(at_most, max_running - len(active))
-    admitted: list[A] = []
+    admitted: list[C] = []
     for one in waiting:
         if len(admitted) >= room:
             break
@@ -88,25 +85,9 @@ def admit(waiting: Sequence[A], active: Sequence[Applicant], *, max_running: int
     return admitted
 
 
-def hopeless(job: GenerationJob, now: float) -> bool:
+def expired(job: GenerationJob, now: float) -> bool:
     """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
     return job.deadline is not None and job.deadline <= now
-
-
-def verdict(error: Exception) -> Failed | Interrupted:
-    """How a job ends here that failed alone with `error`.
-
-    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides.
-    """
-    match error:
-        case JobError():
-            return Failed(str(error))
-        case OutOfMemory():
-            return NO_MEMORY
-        case Unavailable():
-            return OUT_OF_REACH
-        case _:
-            return BROKEN
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

@@ -15,8 +15,8 @@ PROGRESS_INTERVAL = 0.25
 log = logging.getLogger(__name__)
 
 
-class Ticket:
-    """The handle that `Engine.submit` returns. Events go out one at a time; nothing follows the end."""
+class RequestHandle:
+    """What `Engine.submit` returns. Events go out one at a time; nothing follows the end."""
 
     def __init__(self, job: GenerationJob, emit: Callable[[Event], None], submitted: float) -> None:
         """`submitted` in seconds of the engine's clock."""

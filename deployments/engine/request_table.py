@@ -1,8 +1,8 @@
-"""Who is where in the engine: the one piece of state its threads and its callers share.
+"""Which request is where in the engine: the one piece of state its threads and its callers share.
 
 Every method takes the lock for itself and holds it for a moment only; no backend call and no event happens under it.
-A job is in exactly one of waiting, encoding and the runs until it ends. Only the loop thread moves jobs forward, except
-that the finishing thread takes stepped runs and removes them.
+A request is in exactly one of waiting, encoding and active until it ends. Only the loop thread moves requests forward,
+except that the finishing thread takes stepped ones and removes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Generic
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import S
 from deployments.engine.policy import admit
-from deployments.engine.request_handle import Ticket
+from deployments.engine.request_handle import RequestHandle
 
 
 class Stage(Enum):
@@ -25,32 +25,32 @@ class Stage(Enum):
     STEPPED = auto()
     """All steps done, waits for the finishing thread."""
     FINISHING = auto()
-    CRAMPED = auto()
-    """Finishing did not fit beside a running step: the loop thread tries once more between two steps."""
+    FINISH_RETRY = auto()
+    """Finishing ran out of memory beside a running step: the loop thread tries once more between two steps."""
 
 
 @dataclass(slots=True, eq=False)
-class Run(Generic[S]):
-    """An admitted job and its picture."""
+class ActiveRequest(Generic[S]):
+    """An admitted and encoded job, and its picture."""
 
-    ticket: Ticket
+    handle: RequestHandle
     state: S
     stage: Stage = Stage.STEPPING
 
     @property
     def job(self) -> GenerationJob:
-        return self.ticket.job
+        return self.handle.job
 
     @property
     def submitted(self) -> float:
-        return self.ticket.submitted
+        return self.handle.submitted
 
 
-class Roster(Generic[S]):
+class RequestTable(Generic[S]):
     def __init__(self) -> None:
-        self._waiting: deque[Ticket] = deque()
-        self._encoding: list[Ticket] = []
-        self._runs: list[Run[S]] = []
+        self._waiting: deque[RequestHandle] = deque()
+        self._encoding: list[RequestHandle] = []
+        self._active: list[ActiveRequest[S]] = []
         self._condition = threading.Condition()
         self._changes = 0
         self._closed = False
@@ -69,80 +69,83 @@ class Roster(Generic[S]):
         return len(self._waiting)
 
     @property
-    def active(self) -> int:
-        """Jobs admitted and not ended."""
+    def running(self) -> int:
+        """Requests admitted and not ended."""
         with self._condition:
-            return len(self._encoding) + len(self._runs)
+            return len(self._encoding) + len(self._active)
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, handle: RequestHandle) -> None:
         """Raises RuntimeError once closed."""
         with self._condition:
             if self._closed:
                 raise RuntimeError("the engine is stopped")
-            self._waiting.append(ticket)
+            self._waiting.append(handle)
             self._notify()
 
-    def close(self) -> list[Ticket]:
+    def close(self) -> list[RequestHandle]:
         """Nothing is added any more, and sleepers wake. Returns all that have not ended."""
         with self._condition:
             self._closed = True
             self._notify()
-            return [*self._waiting, *self._encoding, *(run.ticket for run in self._runs)]
+            return [*self._waiting, *self._encoding, *(request.handle for request in self._active)]
 
-    def admit(self, *, max_running: int, at_most: int) -> list[Ticket]:
+    def admit(self, *, max_running: int, at_most: int) -> list[RequestHandle]:
         """Moves those that may join now from waiting to encoding; see `policy.admit`."""
         with self._condition:
-            self._encoding = admit(self._waiting, self._runs, max_running=max_running, at_most=at_most)
+            self._encoding = admit(self._waiting, self._active, max_running=max_running, at_most=at_most)
             for _ in self._encoding:
                 self._waiting.popleft()
             return list(self._encoding)
 
-    def encoded(self, runs: list[Run[S]]) -> None:
-        """Ends encoding: what came of it joins the runs, unless cancelled meanwhile."""
+    def encoded(self, requests: list[ActiveRequest[S]]) -> None:
+        """Ends encoding: what came of it becomes active, unless cancelled meanwhile."""
         with self._condition:
             self._encoding = []
-            self._runs += [run for run in runs if not run.ticket.ended]
+            self._active += [request for request in requests if not request.handle.ended]
             self._notify()
 
-    def stepping(self) -> list[Run[S]]:
+    def stepping(self) -> list[ActiveRequest[S]]:
         with self._condition:
-            return [run for run in self._runs if run.stage is Stage.STEPPING]
+            return [request for request in self._active if request.stage is Stage.STEPPING]
 
-    def unfinished(self) -> list[Ticket]:
-        """Jobs that still need the loop thread for more than a finish."""
+    def unfinished(self) -> list[RequestHandle]:
+        """Requests that still need the loop thread for more than a finish."""
         with self._condition:
-            stepping = (run.ticket for run in self._runs if run.stage is Stage.STEPPING)
+            stepping = (request.handle for request in self._active if request.stage is Stage.STEPPING)
             return [*self._waiting, *self._encoding, *stepping]
 
-    def move(self, run: Run[S], stage: Stage) -> None:
+    def move(self, request: ActiveRequest[S], stage: Stage) -> None:
         with self._condition:
-            run.stage = stage
+            request.stage = stage
             self._notify()
 
-    def take(self, stage: Stage) -> Run[S] | None:
-        """The first run of `stage`, now in finishing."""
+    def take(self, stage: Stage) -> ActiveRequest[S] | None:
+        """The first active request of `stage`, now in finishing."""
         with self._condition:
-            run = next((run for run in self._runs if run.stage is stage and not run.ticket.ended), None)
-            if run is not None:
-                run.stage = Stage.FINISHING
-            return run
+            ready = (request for request in self._active if request.stage is stage and not request.handle.ended)
+            request = next(ready, None)
+            if request is not None:
+                request.stage = Stage.FINISHING
+            return request
 
-    def remove(self, run: Run[S]) -> None:
+    def remove(self, request: ActiveRequest[S]) -> None:
         with self._condition:
-            self._runs = [other for other in self._runs if other is not run]
+            self._active = [other for other in self._active if other is not request]
             self._notify()
 
     def drop_ended(self) -> None:
-        """Forgets ended jobs. One being finished still takes its memory, and leaves when that call returns."""
+        """Forgets ended requests. One being finished still takes its memory, and leaves when that call returns."""
         with self._condition:
-            waiting = deque(ticket for ticket in self._waiting if not ticket.ended)
-            runs = [run for run in self._runs if run.stage is Stage.FINISHING or not run.ticket.ended]
-            if len(waiting) < len(self._waiting) or len(runs) < len(self._runs):
-                self._waiting, self._runs = waiting, runs
+            waiting = deque(handle for handle in self._waiting if not handle.ended)
+            active = [
+                request for request in self._active if request.stage is Stage.FINISHING or not request.handle.ended
+            ]
+            if len(waiting) < len(self._waiting) or len(active) < len(self._active):
+                self._waiting, self._active = waiting, active
                 self._notify()
 
     def wait_for(self, reason: Callable[[], bool]) -> None:
-        """Sleeps until `reason` holds or the roster is closed. `reason` is called with the lock held."""
+        """Sleeps until `reason` holds or the table is closed. `reason` is called with the lock held."""
         with self._condition:
             self._condition.wait_for(lambda: self._closed or reason())
 

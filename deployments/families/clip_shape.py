@@ -52,13 +52,13 @@ class ClipShape:
         return latents * rows * columns
 
     @property
-    def made(self) -> int:
+    def decoded_frames(self) -> int:
         """Frames that the latents decode to."""
         return (self.latents - 1) * self.scale.time + 1
 
     @property
     def sound_latents(self) -> int:
-        return self.sound_latents_until(self.made)
+        return self.sound_latents_until(self.decoded_frames)
 
     @property
     def sound_lead(self) -> int:

@@ -1,19 +1,13 @@
-"""One clip between two steps: first it is denoised, then it is filmed, chunk by chunk."""
+"""One clip between two denoising steps."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
-
-if TYPE_CHECKING:
-    from deployments.backends.clip_output import Filming
-    from deployments.backends.start_clip import StartClip
-    from deployments.families.clip_shape import ClipShape
+from deployments.families.clip_shape import ClipShape
 
 
 @dataclass(eq=False, slots=True)
@@ -32,8 +26,8 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What both streams read, and which of it counts: (1 or 2, L, C), (1 or 2, L, C), (1 or 2, L).
+class PromptEmbeds:
+    """The prompt as both streams read it, and which of it counts: (1 or 2, L, C), (1 or 2, L, C), (1 or 2, L).
 
     With guidance there are two rows, the first for an empty prompt.
     """
@@ -51,34 +45,19 @@ class ClipState:
     shape: ClipShape
     picture: Stream
     sound: Stream
-    words: Words
+    prompt: PromptEmbeds
     sigmas: Tensor
     """Noise levels, (S+1,) float32 on the CPU, falling to 0."""
     chunks: int
     """Parts in which it will be decoded."""
-    start: StartClip | None = field(default=None, repr=False)
-    """The clip to go on from, which is copied before the new frames."""
     i: int = 0
-    estimate: Tensor | None = None
-    """Where the picture's tokens seem to be heading, (1, N, C)."""
-    filming: Filming | None = field(default=None, repr=False)
-
-    @property
-    def key(self) -> Hashable:
-        return self.shape.grid, self.denoised
+    denoised: Tensor | None = None
+    """The picture's tokens without noise, as the last step foresaw them, (1, N, C)."""
 
     @property
     def steps(self) -> int:
         return len(self.sigmas) - 1
 
     @property
-    def denoised(self) -> bool:
+    def is_denoised(self) -> bool:
         return self.i >= self.steps
-
-    @property
-    def done_steps(self) -> int:
-        return self.i + (self.filming.done if self.filming is not None else 0)
-
-    @property
-    def total_steps(self) -> int:
-        return self.steps + self.chunks

@@ -18,11 +18,12 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.engine.backend import JobError
-from deployments.families.backdrop import Backdrop
-from deployments.families.base import Commission
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.flux1_latents import CELL, TOKEN, Latents, as_tensor, grid_ids, to_tokens
-from deployments.families.pictures import open_picture, shrink, stretch
+from deployments.families.flux import TOKEN, open_references
+from deployments.families.flux1_latents import CELL, Latents, as_tensor, grid_ids, to_tokens
+from deployments.families.prepared_request import PreparedRequest
+from deployments.pictures.backdrop import Backdrop
+from deployments.pictures.pixels import open_picture, shrink, stretch
 
 MAX_REFERENCES = 4
 REFERENCE_PIXELS = 1024 * 1024
@@ -48,7 +49,7 @@ class Conditioned:
 
 
 Input: TypeAlias = Literal["references", "mask", "control"]
-Reader: TypeAlias = Callable[[Commission, Canvas, Latents, torch.Generator, int | None], Conditioned]
+Reader: TypeAlias = Callable[[PreparedRequest, Canvas, Latents, torch.Generator, int | None], Conditioned]
 """From a job, its canvas, the autoencoder, the job's random numbers, and the pixels to render (None: at full size).
 
 Raises JobError.
@@ -65,13 +66,13 @@ class Condition:
 
 
 def read_nothing(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
+    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     return Conditioned(latents.noise(canvas.grid, generator))
 
 
 def read_references(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
+    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Kontext: up to 4 references as further tokens; none at all is plain text to image.
 
@@ -80,14 +81,11 @@ def read_references(
     stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
     `render_side`, each gets a canvas by the rule for what is painted.
     """
-    count = len(commission.references)
-    if count > MAX_REFERENCES:
-        raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
+    references = open_references(request, MAX_REFERENCES)
     noise = latents.noise(canvas.grid, generator)
-    if not count:
+    if not references:
         return Conditioned(noise)
-    pictures = [_whole_tokens(open_picture(data), render_side) for data in commission.references]
-    read = [latents.mean(as_tensor(picture)) for picture in pictures]
+    read = [latents.mean(as_tensor(_whole_tokens(picture, render_side))) for picture in references]
     grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
     return Conditioned(
         noise,
@@ -98,13 +96,13 @@ def read_references(
 
 
 def read_mask(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
+    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
 
     White (128 and up) is painted anew. A job with neither picture nor mask has everything painted anew.
     """
-    picture, mask, backdrop = _masked_picture(commission)
+    picture, mask, backdrop = _masked_picture(request)
     kept = as_tensor(_on_canvas(picture, canvas, "edge"))
     repaint = (as_tensor(_on_canvas(mask, canvas, "edge")) >= 0.5).float()
     # The stock pipeline encodes the whole picture first, weighs it with 0 and goes on with the noise alone. All that
@@ -117,19 +115,19 @@ def read_mask(
 
 
 def read_edges(
-    commission: Commission, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
+    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
 ) -> Conditioned:
     """Canny: white edges on black, found in the control picture or taken from it as they are.
 
     They are found after the picture was brought to its final size, as thresholds are per pixel. A job without a control
     picture has no edges to follow.
     """
-    if commission.control is None:
+    if request.control is None:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:
-        control = stretch(open_picture(commission.control), canvas.frame)
-        if commission.job.canny is not None:
-            control = Image.fromarray(cv2.Canny(np.array(control), *commission.job.canny)).convert("RGB")
+        control = stretch(open_picture(request.control), canvas.frame)
+        if request.job.canny is not None:
+            control = Image.fromarray(cv2.Canny(np.array(control), *request.job.canny)).convert("RGB")
     edges = to_tokens(latents.sample(as_tensor(_on_canvas(control, canvas, "constant")), generator))
     return Conditioned(latents.noise(canvas.grid, generator), per={CHANNELS: edges})
 
@@ -143,10 +141,10 @@ CONDITIONS = {
 """By the pipeline class that a checkpoint's index names."""
 
 
-def _masked_picture(commission: Commission) -> tuple[Image.Image, Image.Image, Backdrop | None]:
+def _masked_picture(request: PreparedRequest) -> tuple[Image.Image, Image.Image, Backdrop | None]:
     """A Fill job's picture (RGB) and mask (grey), of equal size, and what the result is laid over. Raises JobError."""
-    size = (commission.job.width, commission.job.height)
-    match commission.references, commission.mask:
+    size = (request.job.width, request.job.height)
+    match request.references, request.mask:
         case (), None:
             return Image.new("RGB", size), Image.new("L", size, 255), None
         case (data,), bytes(mask_data):
@@ -155,7 +153,7 @@ def _masked_picture(commission: Commission) -> tuple[Image.Image, Image.Image, B
             raise JobError("this model takes one picture together with a mask")
     if picture.size != mask.size:
         raise JobError("the mask must have the size of the picture")
-    full = (commission.job.height, commission.job.width)
+    full = (request.job.height, request.job.width)
     backdrop = Backdrop(np.array(stretch(picture, full)), np.array(stretch(mask, full)) >= 128)
     return picture, mask, backdrop
 

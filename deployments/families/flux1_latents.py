@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from deployments.families.noise import draw_noise
+
 CELL = 8
 """Pixels per side of a latent cell."""
-TOKEN = 2 * CELL
-"""Pixels per side of a token."""
 
 
 class Latents:
@@ -30,10 +30,9 @@ class Latents:
         self.channels = int(vae.config.latent_channels)
 
     def noise(self, grid: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """(1, C, 2 rows, 2 columns) float32 for a grid of tokens, drawn on the CPU: a seed is the same everywhere."""
+        """(1, C, 2 rows, 2 columns) float32 for a grid of tokens."""
         rows, columns = grid
-        drawn = torch.randn((1, self.channels, 2 * rows, 2 * columns), generator=generator, dtype=torch.float32)
-        return drawn.to(self._device)
+        return draw_noise((1, self.channels, 2 * rows, 2 * columns), generator, self._device)
 
     def mean(self, picture: Tensor) -> Tensor:
         """A picture (1, 3, H, W) in [-1, 1] to its latents (1, C, H/8, W/8), in the autoencoder's precision."""
@@ -73,11 +72,6 @@ def as_tensor(picture: Image.Image) -> Tensor:
 def to_tokens(latents: Tensor) -> Tensor:
     """(1, C, h, w) to tokens (1, h/2 x w/2, 4C), row by row."""
     return F.pixel_unshuffle(latents, 2).flatten(2).transpose(1, 2)
-
-
-def to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tokens (1, rows x columns, 4C) to (1, 4C, rows, columns)."""
-    return tokens.unflatten(1, grid).permute(0, 3, 1, 2)
 
 
 def from_grid(tokens: Tensor) -> Tensor:

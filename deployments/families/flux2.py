@@ -13,31 +13,26 @@ numbers of tokens are not enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline, compute_empirical_mu
 from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline
-from diffusers.pipelines.pipeline_utils import DiffusionPipeline
-from diffusers.utils.logging import disable_progress_bar
 from PIL import Image
-from safetensors import SafetensorError
 from torch import Tensor
 
-from deployments.contract.job import GenerationJob
-from deployments.contract.model import Enlarge
-from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
+from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture, stretch
-from deployments.families.preview import LinearPreview
-from deployments.families.state import State, schedule
+from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.pipeline import load_pipeline, prompt_length
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.schedule import schedule
+from deployments.families.state import State
+from deployments.pictures.pixels import stretch
 
-TOKEN = 16
-"""Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""
 MAX_TEXT = 512
 """Text tokens, as the pipelines pad it."""
 MAX_REFERENCES = 10
@@ -47,7 +42,14 @@ GUIDANCE = 4.0
 """The pipelines' default, for jobs that name none."""
 
 
-class Flux2:
+class EncodedPrompt(NamedTuple):
+    text: Tensor
+    """(1, L, D)."""
+    ids: Tensor
+    """Positions, (L, 4)."""
+
+
+class Flux2(Flux[EncodedPrompt]):
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
 
@@ -57,40 +59,16 @@ class Flux2:
             raise CheckpointError(
                 "a Klein base model takes two passes per step, which nothing here does; use a distilled one"
             )
-        self.transformer: Any = pipeline.transformer
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
-        self._device = placement.device
-        self._render_side = placement.render_side
-        self._enlarge: Enlarge = placement.enlarge
-        self._channels = int(self.transformer.config.in_channels)
-        # Padding is attended and costs as much as words. Published tokenizers know longer texts than MAX_TEXT (or name
-        # no limit: 1e30); a small checkpoint says in its tokenizer that it was made for shorter ones.
-        words = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)
-        self._text_length = min(MAX_TEXT, int(words.model_max_length))
-        with torch.inference_mode():
-            self._preview = LinearPreview.fitted(self._decoded, self._channels, self._device)
+        tokenizer = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)
+        self._text_length = prompt_length(tokenizer, MAX_TEXT)
+        channels = int(pipeline.transformer.config.in_channels)
+        super().__init__(pipeline.transformer, placement, channels=channels, decode=partial(_decoded, pipeline))
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        disable_progress_bar()  # a bar is no use in a replica's log
-        try:
-            pipeline = DiffusionPipeline.from_pretrained(
-                str(folder), dtype=placement.dtype, local_files_only=placement.local_only
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            raise CheckpointError(f"{folder}: {error}") from error
-        return cls(pipeline.to(placement.device), placement)
-
-    @torch.inference_mode()
-    def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        if not commissions:
-            return []
-        texts, ids = self._pipeline.encode_prompt(
-            [c.job.prompt for c in commissions], device=self._device, max_sequence_length=self._text_length
-        )
-        rows = texts.to(self.transformer.dtype).split(1)
-        return [self._state(c, text, ids[0]) for c, text in zip(commissions, rows, strict=True)]
+        return cls(load_pipeline(folder, placement), placement)
 
     @torch.inference_mode()
     def velocity(
@@ -111,40 +89,15 @@ class Flux2:
         )
         return moved[0][:, : x.shape[1]].float()
 
-    @torch.inference_mode()
-    def finish(self, state: State) -> Pixels:
-        rows, columns = self._canvas(state.job).crop
-        decoded = self._decoded(_unpacked(state.x, state.grid))[..., rows, columns]
-        pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
+    def _encode_prompts(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
+        texts, ids = self._pipeline.encode_prompt(
+            list(prompts), device=self._device, max_sequence_length=self._text_length
+        )
+        return [EncodedPrompt(text, ids[0]) for text in texts.to(self.transformer.dtype).split(1)]
 
-    @torch.inference_mode()
-    def preview(self, state: State) -> Pixels | None:
-        if state.v is None:
-            return None
-        # Along a straight path the velocity points from the noise to the picture, so this is where it would arrive.
-        arrival = state.x - state.t[state.i] * state.v
-        return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
-
-    def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_side)
-
-    def _decoded(self, latents: Tensor) -> Tensor:
-        """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
-        vae = self._pipeline.vae
-        # Latents are whitened by the statistics of a batch norm that is never run as one.
-        mean, variance = (v.view(1, -1, 1, 1).float() for v in (vae.bn.running_mean, vae.bn.running_var))
-        scaled = latents * torch.sqrt(variance + vae.config.batch_norm_eps) + mean
-        pixels = vae.decode(self._pipeline._unpatchify_latents(scaled).to(vae.dtype), return_dict=False)[0]
-        return self._pipeline.image_processor.postprocess(pixels, output_type="pt").float()
-
-    def _state(self, commission: Commission, text: Tensor, text_ids: Tensor) -> State | JobError:
-        """`text` is (1, L, D), `text_ids` (L, 4)."""
-        job, canvas = commission.job, self._canvas(commission.job)
-        try:
-            references = self._references(commission)
-        except JobError as error:
-            return error
+    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
+        job, canvas, text = request.job, self._canvas(request.job), prompt.text
+        references = [self._pixels(picture) for picture in open_references(request, MAX_REFERENCES)]
         x, picture_ids = self._noise(job.seed, canvas)
         per = {"text": text}
         if self._guided:
@@ -164,7 +117,7 @@ class Flux2:
             t=t,
             dt=dt,
             per=per,
-            shared={"picture_ids": picture_ids, "text_ids": text_ids},
+            shared={"picture_ids": picture_ids, "text_ids": prompt.ids},
             grid=canvas.grid,
             frame=canvas.frame,
         )
@@ -185,18 +138,12 @@ class Flux2:
         )
         return x, ids[0]
 
-    def _references(self, commission: Commission) -> list[Tensor]:
-        """The references, (1, 3, height, width) in [-1, 1] each, sides whole tokens: a megapixel each at most.
-
-        Where the pixels to render are given, each gets a canvas by the rule for what is painted.
-        """
-        count = len(commission.references)
-        if count > MAX_REFERENCES:
-            raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        return [self._pixels(open_picture(data)) for data in commission.references]
-
     def _pixels(self, picture: Image.Image) -> Tensor:
-        """What the pipelines make of a reference, with room for the narrow ones that they refuse."""
+        """A reference, (1, 3, height, width) in [-1, 1], sides whole tokens: a megapixel at most.
+
+        What the pipelines make of one, with room for the narrow ones that they refuse. Where the side to render at is
+        given, it gets a canvas by the rule for what is painted.
+        """
         if self._render_side is not None:
             picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
         processor = self._pipeline.image_processor
@@ -205,11 +152,16 @@ class Flux2:
         return processor.preprocess(picture, height=height, width=width, resize_mode="crop")
 
 
+def _decoded(pipeline: Any, latents: Tensor) -> Tensor:
+    """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
+    vae = pipeline.vae
+    # Latents are whitened by the statistics of a batch norm that is never run as one.
+    mean, variance = (v.view(1, -1, 1, 1).float() for v in (vae.bn.running_mean, vae.bn.running_var))
+    scaled = latents * torch.sqrt(variance + vae.config.batch_norm_eps) + mean
+    pixels = vae.decode(pipeline._unpatchify_latents(scaled).to(vae.dtype), return_dict=False)[0]
+    return pipeline.image_processor.postprocess(pixels, output_type="pt").float()
+
+
 def _widened(picture: Image.Image) -> Image.Image:
     """The picture itself, or stretched to a token per side where it is narrower."""
     return stretch(picture, (max(picture.height, TOKEN), max(picture.width, TOKEN)))
-
-
-def _unpacked(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tokens (1, h x w, C) to (1, C, h, w)."""
-    return tokens.unflatten(1, grid).permute(0, 3, 1, 2)

@@ -16,24 +16,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from torch import Tensor
 
-from deployments.contract.job import GenerationJob
-from deployments.contract.model import Enlarge
-from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
-from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.enlarge import fitted
-from deployments.families.pictures import Pixels, open_picture, stretch
-from deployments.families.preview import LinearPreview
-from deployments.families.state import State, schedule
+from deployments.checkpoint_files import CheckpointError
+from deployments.families.canvas import canvas_for
+from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.noise import draw_noise
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.schedule import schedule
+from deployments.families.state import State
+from deployments.pictures.pixels import stretch
 
-TOKEN = 16
-"""Pixels per side of a token: the VAE takes 8, and its latents are packed 2 x 2."""
 TEXT_MULTIPLE = 80
 MAX_TEXT = 8192
 TEXT_STATES = (4, 8, 12, 16, 20, 24, 28, 32)
@@ -42,26 +39,22 @@ MAX_REFERENCES = 10
 POSITION_SCALE = 0.5
 
 
-class Flux3:
+class Flux3(Flux[Tensor]):
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
-        self.transformer: Any = pipeline.transformer
         self._text_encoder: Any = pipeline.text_encoder
         self._processor: Any = pipeline.tokenizer
         self._scheduler: Any = pipeline.scheduler
         blocks = pipeline.blocks.sub_blocks
-        self._read_references: Any = blocks["vae_encoder"].init_pipeline()
-        self._read_references.update_components(vae=pipeline.vae)
-        self._encode: Any = Flux3VaeEncoderStep().init_pipeline()
-        self._encode.update_components(vae=pipeline.vae)
-        self._decode: Any = blocks["decode"].init_pipeline()
-        self._decode.update_components(vae=pipeline.vae)
-        self._device = placement.device
-        self._render_side = placement.render_side
-        self._enlarge: Enlarge = placement.enlarge
-        self._channels = int(self.transformer.config.in_channels)
-        with torch.inference_mode():
-            self._preview = LinearPreview.fitted(self._decoded, self._channels, self._device)
+        self._read_references = _with_vae(blocks["vae_encoder"], pipeline)
+        self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
+        decoder = _with_vae(blocks["decode"], pipeline)
+        transformer: Any = pipeline.transformer
+
+        def decode(latents: Tensor) -> Tensor:
+            return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
+
+        super().__init__(transformer, placement, channels=int(transformer.config.in_channels), decode=decode)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
@@ -73,11 +66,6 @@ class Flux3:
         if missing:
             raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
         return cls(pipeline.to(placement.device), placement)
-
-    @torch.inference_mode()
-    def encode(self, commissions: Sequence[Commission]) -> list[State | JobError]:
-        texts = self._texts([c.job.prompt for c in commissions])
-        return [self._state(c, text) for c, text in zip(commissions, texts, strict=True)]
 
     @torch.inference_mode()
     def velocity(
@@ -97,37 +85,11 @@ class Flux3:
         )
         return moved[0].float()
 
-    @torch.inference_mode()
-    def finish(self, state: State) -> Pixels:
-        canvas = self._canvas(state.job)
-        rows, columns = canvas.crop
-        decoded = self._decoded(_unpacked(state.x, state.grid))[..., rows, columns]
-        pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
-
-    @torch.inference_mode()
-    def preview(self, state: State) -> Pixels | None:
-        if state.v is None:
-            return None
-        # Along a straight path the velocity points from the noise to the picture, so this is where it would arrive.
-        arrival = state.x - state.t[state.i] * state.v
-        return self._preview.picture(_unpacked(arrival, state.grid), state.job.width, state.job.height)
-
-    def _canvas(self, job: GenerationJob) -> Canvas:
-        return canvas_for(job.width, job.height, TOKEN, self._render_side)
-
-    def _decoded(self, latents: Tensor) -> Tensor:
-        """Latents (1, C, h, w) to a picture (1, 3, 16h, 16w) in [0, 1], float32."""
-        return self._decode(latents=latents.to(self.transformer.dtype), output_type="pt", output="images").float()
-
-    def _state(self, commission: Commission, text: Tensor) -> State | JobError:
-        job = commission.job
-        try:
-            references = self._references(commission)
-        except JobError as error:
-            return error
-        canvas = self._canvas(job)
-        per, shared = {"text": text}, {"text_ids": _line_ids(text.shape[1])}
+    def _state(self, request: PreparedRequest, prompt: Tensor) -> State:
+        """`prompt` is (1, L, 8 x width)."""
+        job, canvas = request.job, self._canvas(request.job)
+        references = self._references(request)
+        per, shared = {"text": prompt}, {"text_ids": _line_ids(prompt.shape[1])}
         shared["picture_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
             per["references"] = torch.cat([_packed(r) for r in references], dim=1).to(self.transformer.dtype)
@@ -135,11 +97,13 @@ class Flux3:
                 [_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)]
             )
         grids = tuple(tuple(r.shape[-2:]) for r in references)
+        generator = torch.Generator("cpu").manual_seed(job.seed)
+        noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
         t, dt = schedule(self._scheduler, job.steps)
         return State(
             job=job,
-            key=(canvas.grid, text.shape[1], grids),
-            x=_packed(self._noise(job.seed, canvas.grid)),
+            key=(canvas.grid, prompt.shape[1], grids),
+            x=_packed(noise),
             t=t,
             dt=dt,
             per=per,
@@ -148,22 +112,14 @@ class Flux3:
             frame=canvas.frame,
         )
 
-    def _noise(self, seed: int, grid: tuple[int, int]) -> Tensor:
-        """(1, C, h, w) float32. Drawn on the CPU, so that a seed means the same noise on every device."""
-        generator = torch.Generator("cpu").manual_seed(seed)
-        return torch.randn((1, self._channels, *grid), generator=generator, dtype=torch.float32).to(self._device)
-
-    def _references(self, commission: Commission) -> list[Tensor]:
+    def _references(self, request: PreparedRequest) -> list[Tensor]:
         """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each.
 
         Where the side to render at is given, each gets a canvas by the rule for what is painted.
         """
-        if not commission.references:
+        pictures = open_references(request, MAX_REFERENCES)
+        if not pictures:
             return []
-        count = len(commission.references)
-        if count > MAX_REFERENCES:
-            raise JobError(f"at most {MAX_REFERENCES} input pictures are possible")
-        pictures = [open_picture(data) for data in commission.references]
         if self._render_side is None:
             return self._read_references(image=pictures, output="image_cond_latents")
         sizes = [canvas_for(*picture.size, TOKEN, self._render_side).size for picture in pictures]
@@ -173,11 +129,11 @@ class Flux3:
             processor.preprocess(stretch(picture, size), resize_mode="crop")[0]
             for picture, size in zip(pictures, sizes, strict=True)
         ]
-        return self._encode(condition_images=ready, output="image_cond_latents")
+        return self._encode_pixels(condition_images=ready, output="image_cond_latents")
 
-    def _texts(self, prompts: Sequence[str]) -> list[Tensor]:
+    def _encode_prompts(self, prompts: Sequence[str]) -> list[Tensor]:
         """Text tokens per prompt, (1, L, 8 x width). Prompts of equal padded length go through the encoder together."""
-        words = getattr(self._processor, "tokenizer", self._processor)
+        tokenizer = getattr(self._processor, "tokenizer", self._processor)
         chats = [
             self._processor.apply_chat_template(
                 [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
@@ -186,11 +142,11 @@ class Flux3:
         ]
         groups: dict[int, list[int]] = defaultdict(list)
         for index, chat in enumerate(chats):
-            length = len(words(chat, truncation=True, max_length=MAX_TEXT)["input_ids"])
+            length = len(tokenizer(chat, truncation=True, max_length=MAX_TEXT)["input_ids"])
             groups[min(math.ceil(length / TEXT_MULTIPLE) * TEXT_MULTIPLE, MAX_TEXT)].append(index)
         texts: dict[int, Tensor] = {}
         for length, members in groups.items():
-            inputs = words(
+            inputs = tokenizer(
                 [chats[index] for index in members],
                 return_tensors="pt",
                 padding="max_length",
@@ -216,14 +172,16 @@ class Flux3:
         return torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self.transformer.dtype).split(1)
 
 
+def _with_vae(block: Any, pipeline: Any) -> Any:
+    """A pipeline of that block alone, with the autoencoder that is loaded."""
+    alone = block.init_pipeline()
+    alone.update_components(vae=pipeline.vae)
+    return alone
+
+
 def _packed(latents: Tensor) -> Tensor:
     """(1, C, h, w) to tokens (1, h x w, C)."""
     return latents.flatten(2).transpose(1, 2)
-
-
-def _unpacked(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tokens (1, h x w, C) to (1, C, h, w)."""
-    return tokens.unflatten(1, grid).permute(0, 3, 1, 2)
 
 
 def _grid_ids(rows: int, columns: int, place: int) -> Tensor:

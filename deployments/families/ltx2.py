@@ -16,17 +16,20 @@ from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
 from torch import Tensor
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families import ltx2_noise
-from deployments.families.base import CheckpointError, Placement
+from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
-from deployments.families.clip_state import ClipState, Stream, Words
-from deployments.families.clips import ClipInputs, Draft
+from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
-from deployments.families.pictures import Pixels
+from deployments.families.noise import draw_noise
+from deployments.families.pipeline import load_pipeline, prompt_length
+from deployments.families.placement import Placement
+from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
 
 MAX_TEXT = 1024
@@ -48,27 +51,19 @@ class Ltx2:
         self._enhance_noise = placement.enhance_noise
         self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
         self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
-        self._text = min(MAX_TEXT, int(pipeline.tokenizer.model_max_length))
+        self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        try:
-            pipeline = LTX2ConditionPipeline.from_pretrained(
-                folder, dtype=placement.dtype, local_files_only=placement.local_only
-            )
-            upsampler: Any = None
-            if (folder / _UPSAMPLER).is_dir():
-                upsampler = LTX2LatentUpsamplerModel.from_pretrained(
-                    folder, subfolder=_UPSAMPLER, dtype=placement.dtype
-                )
-                upsampler.to(placement.device)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline)
+        upsampler: Any = None
+        if (folder / _UPSAMPLER).is_dir():
+            upsampler = _load_upsampler(folder, placement)
         if pipeline.vae.config.timestep_conditioning:
             raise CheckpointError(f"{folder}: a decoder that itself removes noise is not known here")
         if int(pipeline.transformer.config.patch_size) != 1 or int(pipeline.transformer.config.patch_size_t) != 1:
             raise CheckpointError(f"{folder}: tokens of several latents are not known here")
-        return cls(pipeline.to(placement.device), placement, upsampler)
+        return cls(pipeline, placement, upsampler)
 
     @property
     def scale(self) -> Scale:
@@ -99,7 +94,7 @@ class Ltx2:
             shape=shape,
             picture=picture,
             sound=sound,
-            words=self._words(job),
+            prompt=self._prompt_embeds(job),
             sigmas=sigmas,
             chunks=self._pictures.chunks(shape),
         )
@@ -108,15 +103,15 @@ class Ltx2:
     def step(self, state: ClipState) -> None:
         """One denoising step. Raises OutOfMemory, and nothing has changed then."""
         sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
-        picture, sound = self._arrivals(state, sigma.to(self._device))
+        picture, sound = self._denoised(state, sigma.to(self._device))
         moved = [
-            stream.x + (following - sigma) * ((stream.x - arrival) / sigma)
-            for stream, arrival in ((state.picture, picture), (state.sound, sound))
+            stream.x + (following - sigma) * ((stream.x - denoised) / sigma)
+            for stream, denoised in ((state.picture, picture), (state.sound, sound))
         ]
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         state.picture.x, state.sound.x = moved
-        state.estimate = picture
+        state.denoised = picture
         state.i += 1
 
     @torch.inference_mode()
@@ -132,7 +127,7 @@ class Ltx2:
     @torch.inference_mode()
     def still(self, state: ClipState) -> Pixels | None:
         """The first new frame, as far as it can be seen by now; None before the first step."""
-        return None if state.estimate is None else self._pictures.still(state.shape, state.estimate)
+        return None if state.denoised is None else self._pictures.still(state.shape, state.denoised)
 
     def draft(self, state: ClipState) -> Draft:
         """What another pass can begin from."""
@@ -159,39 +154,41 @@ class Ltx2:
         self.step(state)
         return state.picture.x
 
-    def _arrivals(self, state: ClipState, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Where picture and sound seem to be heading, (1, N, C) float32 each; what is given stays as it is."""
-        picture, sound, words = state.picture, state.sound, state.words
-        rows = len(words.mask)
+    def _denoised(self, state: ClipState, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Picture and sound without noise as the model foresees them, (1, N, C) float32; what is given stays."""
+        picture, sound, prompt = state.picture, state.sound, state.prompt
+        rows = len(prompt.mask)
         time = sigma * self.transformer.config.timestep_scale_multiplier
         v_picture, v_sound = self.transformer(
             hidden_states=picture.x.to(self.transformer.dtype).expand(rows, -1, -1),
             audio_hidden_states=sound.x.to(self.transformer.dtype).expand(rows, -1, -1),
-            encoder_hidden_states=words.for_picture,
-            audio_encoder_hidden_states=words.for_sound,
+            encoder_hidden_states=prompt.for_picture,
+            audio_encoder_hidden_states=prompt.for_sound,
             timestep=(time * (1 - picture.known[..., 0])).expand(rows, -1),
             audio_timestep=_sound_times(state, time).expand(rows, -1),
             sigma=time.expand(rows),
             audio_sigma=time.expand(rows),
-            encoder_attention_mask=words.mask,
-            audio_encoder_attention_mask=words.mask,
+            encoder_attention_mask=prompt.mask,
+            audio_encoder_attention_mask=prompt.mask,
             video_coords=picture.places.expand(rows, -1, -1, -1),
             audio_coords=sound.places.expand(rows, -1, -1, -1),
             use_cross_timestep=bool(self.transformer.config.cross_attn_mod),
             return_dict=False,
         )
         return (
-            _arrival(picture, v_picture.float(), sigma, state.job.guidance),
-            _arrival(sound, v_sound.float(), sigma, state.job.guidance),
+            _denoised(picture, v_picture.float(), sigma, state.job.guidance),
+            _denoised(sound, v_sound.float(), sigma, state.job.guidance),
         )
 
-    def _words(self, job: GenerationJob) -> Words:
+    def _prompt_embeds(self, job: GenerationJob) -> PromptEmbeds:
         guided = job.guidance is not None and job.guidance > 1
         texts = ["", job.prompt] if guided else [job.prompt]
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
-            texts, do_classifier_free_guidance=False, max_sequence_length=self._text, device=self._device
+            texts, do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
         )
-        return Words(*self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side))
+        return PromptEmbeds(
+            *self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
+        )
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
         if _clip(job).enhance is not None:
@@ -201,8 +198,8 @@ class Ltx2:
         return ltx2_noise.scheduled(self._pipeline.scheduler, job.steps, tokens)
 
     def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, begun: Tensor | None) -> None:
-        """Puts noise of level `sigma` over what is not given. Drawn on the CPU: a seed means the same everywhere."""
-        noise = torch.randn(stream.x.shape, generator=generator, dtype=torch.float32).to(self._device)
+        """Puts noise of level `sigma` over what is not given."""
+        noise = draw_noise(stream.x.shape, generator, self._device)
         if begun is not None:
             stream.x[:, : begun.shape[1]] = torch.where(
                 stream.known[:, : begun.shape[1]] > 0, stream.given[:, : begun.shape[1]], begun
@@ -223,6 +220,14 @@ class Ltx2:
         return Draft(picture, draft.sound.to(self._device))
 
 
+def _load_upsampler(folder: Path, placement: Placement) -> Any:
+    try:
+        upsampler: Any = LTX2LatentUpsamplerModel.from_pretrained(folder, subfolder=_UPSAMPLER, dtype=placement.dtype)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+    return upsampler.to(placement.device)
+
+
 def _clip(job: GenerationJob) -> Clip:
     if job.clip is None:
         raise JobError("this model makes videos, not pictures")
@@ -236,11 +241,11 @@ def _sound_times(state: ClipState, time: Tensor) -> Tensor:
     return time * (1 - state.sound.known[..., 0])
 
 
-def _arrival(stream: Stream, velocity: Tensor, sigma: Tensor, guidance: float | None) -> Tensor:
-    """(1 or 2, N, C) velocities to where they lead, (1, N, C)."""
-    arrival = stream.x - sigma * velocity
+def _denoised(stream: Stream, velocity: Tensor, sigma: Tensor, guidance: float | None) -> Tensor:
+    """(1 or 2, N, C) velocities to the tokens without noise that they lead to, (1, N, C)."""
+    denoised = stream.x - sigma * velocity
     if len(velocity) == 2:
         assert guidance is not None
-        unguided, guided = arrival.split(1)
-        arrival = guided + (guidance - 1) * (guided - unguided)
-    return torch.where(stream.known > 0, stream.given, arrival)
+        unguided, guided = denoised.split(1)
+        denoised = guided + (guidance - 1) * (guided - unguided)
+    return torch.where(stream.known > 0, stream.given, denoised)

@@ -13,7 +13,7 @@ from torch import Tensor
 from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape
 from deployments.families.clip_state import Stream
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deployments.families.pictures import Pixels, resize
+from deployments.pictures.pixels import Pixels, resize
 
 LONG_SIDE = 256
 """Pixels of the longer side of a preview."""

@@ -1,16 +1,13 @@
-"""One picture between two denoising steps, and the times of its steps."""
+"""One picture between two denoising steps."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from deployments.adapters.batched import Applied
+from deployments.adapters.batched import AppliedAdapter
 from deployments.contract.job import GenerationJob
 
 
@@ -39,8 +36,8 @@ class State:
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
     """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
-    adapter: Applied | None = None
-    """The tuned model of this picture."""
+    adapter: AppliedAdapter | None = None
+    """What is added to the transformer for this picture."""
     i: int = 0
     v: Tensor | None = None
     joined: tuple[list[State], dict[str, Tensor]] | None = field(default=None, repr=False)
@@ -53,15 +50,3 @@ class State:
     @property
     def total_steps(self) -> int:
         return len(self.dt)
-
-
-def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tensor, Tensor]:
-    """Flow times (S+1,) in [0, 1] and Euler steps (S,), as the stock pipelines derive them from a flow-match scheduler.
-
-    `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler given is only read: stepping a
-    shared one would tie all pictures to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
-    round differently, and the models are called with the former.
-    """
-    own = type(scheduler).from_config(scheduler.config)
-    own.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps).tolist(), mu=mu, device="cpu")
-    return torch.cat([own.timesteps / 1000, torch.zeros(1)]), own.sigmas[1:] - own.sigmas[:-1]

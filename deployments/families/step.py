@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from deployments.adapters.batched import adapted
-from deployments.engine.backend import OutOfMemory
+from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.families.state import State
 
 
@@ -70,23 +69,3 @@ def _conditions(states: Sequence[State]) -> dict[str, Tensor]:
         state.joined = None
     first.joined = (others, rows)
     return rows
-
-
-@contextmanager
-def translated_out_of_memory() -> Iterator[None]:
-    """Turns torch's ways of saying that memory ran out into OutOfMemory, and hands cached blocks back to the device."""
-    exhausted: str | None = None
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        exhausted = str(error)
-    except RuntimeError as error:
-        # The CPU allocator has no error class of its own.
-        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
-            raise
-        exhausted = str(error)
-    if exhausted is not None:
-        # Outside the handler: there, the traceback would keep the failed tensors alive.
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        raise OutOfMemory(exhausted)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deployments.contract.model import MattingSpec
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 _SIDE: Final = 384
 """Longest side at which the cut is found; GrabCut's time grows faster than the area."""
@@ -43,7 +43,7 @@ _Cells = npt.NDArray[np.int32]
 
 
 class GrabCut:
-    """Implements matting.base.Matter."""
+    """Implements matting.background_remover.BackgroundRemover."""
 
     def __init__(self, spec: MattingSpec) -> None:
         """Takes nothing from the spec: there are no weights."""

@@ -11,10 +11,10 @@ from typing import Final
 import cv2
 import numpy as np
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import MattingSpec
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
 from deployments.onnx_session import Floats, opened
+from deployments.pictures.pixels import Pixels
 
 _SIZE: Final = 1024
 """Of the sides that a graph leaves open."""
@@ -22,8 +22,8 @@ _MEAN: Final = np.array((0.485, 0.456, 0.406), np.float32)
 _DEVIATION: Final = np.array((0.229, 0.224, 0.225), np.float32)
 
 
-class OnnxMatter:
-    """Implements matting.base.Matter."""
+class OnnxBackgroundRemover:
+    """Implements matting.background_remover.BackgroundRemover."""
 
     def __init__(self, spec: MattingSpec) -> None:
         """Raises CheckpointError."""

@@ -18,12 +18,12 @@ from deployments.contract.moderation import (
     Scores,
 )
 from deployments.contract.objects import ObjectStore
-from deployments.moderation import judges
 from deployments.moderation.batcher import Batcher
 from deployments.moderation.frames import pictures_of
+from deployments.moderation.judges import load_judge
 
 if TYPE_CHECKING:
-    from deployments.families.pictures import Pixels
+    from deployments.pictures.pixels import Pixels
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
         # Workers without a CPU share get one thread from Ray; a model wants the machine.
         torch.set_num_threads(spec.threads or os.cpu_count() or 1)
     return (
-        [judges.made(judge, TEXT_JUDGES) for judge in spec.text],
-        [judges.made(judge, PICTURE_JUDGES) for judge in spec.pictures],
+        [load_judge(judge, TEXT_JUDGES) for judge in spec.text],
+        [load_judge(judge, PICTURE_JUDGES) for judge in spec.pictures],
     )
 
 

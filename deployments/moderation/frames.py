@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from deployments.contract.clip import FPS
-from deployments.families.pictures import Pixels, resize
+from deployments.pictures.pixels import Pixels, resize
 from deployments.video import reader
-from deployments.video.ffmpeg import FootageError
+from deployments.video.ffmpeg import VideoError
 
 MOST_FRAMES: Final = 32
 FRAME_SIDE: Final = 512
@@ -106,17 +106,17 @@ def _of_video(data: bytes) -> list[Pixels]:
         with tempfile.TemporaryDirectory(prefix="frames-") as folder:
             file = Path(folder, "video")
             file.write_bytes(data)
-            footage = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
-            if footage.seconds > _LONGEST_S:
+            video = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
+            if video.seconds > _LONGEST_S:
                 raise UnreadableError(f"the video is longer than {_LONGEST_S:.0f} s")
-            wanted, chosen = spread(footage.frames), list[Pixels]()
-            shown = reader.frames(file, _fitted(footage.width, footage.height))
+            wanted, chosen = spread(video.frames), list[Pixels]()
+            shown = reader.frames(file, _fitted(video.width, video.height))
             for number, frame in enumerate(chain.from_iterable(shown)):
                 if number in wanted:
                     chosen.append(frame.copy())  # the others go
                 if time.monotonic() > deadline:
                     raise UnreadableError(f"the video can't be read in {_SECONDS:.0f} s")
-    except FootageError as error:
+    except VideoError as error:
         raise UnreadableError(str(error)) from error
     if len(chosen) != len(wanted):
         raise UnreadableError(f"the video gave {len(chosen)} frames instead of {len(wanted)}")

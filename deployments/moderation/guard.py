@@ -19,8 +19,8 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.families.base import CheckpointError
 from deployments.moderation import pretrained
 
 logger = logging.getLogger(__name__)

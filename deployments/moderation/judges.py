@@ -6,12 +6,12 @@ can't be made. Whatever they raise while judging means that nothing was judged.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from deployments.contract.moderation import JudgeSpec, Scores
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 
 class TextJudge(Protocol):
@@ -26,7 +26,6 @@ class PictureJudge(Protocol):
         ...
 
 
-def made(spec: JudgeSpec, judges: Mapping[str, str]) -> Any:
+def load_judge(spec: JudgeSpec, judges: Mapping[str, str]) -> Any:
     """The judge that `spec` names among `judges`, each of which is called with its spec alone."""
-    module, name = judges[spec.backend].split(":")
-    return getattr(importlib.import_module(module), name)(spec)
+    return pkgutil.resolve_name(judges[spec.backend])(spec)

@@ -24,9 +24,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels, open_picture
+from deployments.pictures.pixels import Pixels, open_picture
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

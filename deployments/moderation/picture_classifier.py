@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
 from deployments.moderation import pretrained
+from deployments.pictures.pixels import Pixels
 
 logger = logging.getLogger(__name__)
 

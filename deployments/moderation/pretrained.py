@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from deployments import checkpoints
+from deployments.checkpoint_files import CheckpointError, local_folder
 from deployments.contract.moderation import JudgeSpec
-from deployments.families.base import CheckpointError
 
 
 def load(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
@@ -22,13 +21,11 @@ def load(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tupl
     """
     if not spec.checkpoint:
         raise CheckpointError(f"the judge {spec.backend} needs a checkpoint")
-    place: str | Path = spec.checkpoint
-    local = False
-    if spec.checkpoint.startswith("bundled/") or Path(spec.checkpoint).is_dir():
-        place, local = checkpoints.locate(spec.checkpoint)
+    folder = local_folder(spec.checkpoint)
+    place = folder or spec.checkpoint
     device = torch.device(checkpoints.device_for(spec.device))
     dtype = checkpoints.precision_for(spec.dtype, device)
-    options: dict[str, Any] = {"revision": spec.revision, "local_files_only": local}
+    options: dict[str, Any] = {"revision": spec.revision, "local_files_only": folder is not None}
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     try:
         prepared = preprocessing.from_pretrained(place, **options)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deployments.contract.moderation import JudgeSpec, Scores
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float32]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.families.base import CheckpointError
 from deployments.moderation import pretrained
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES
-from deployments.families.base import CheckpointError
 from deployments.moderation.normalised import fold
 
 MINOR: Final = "<minor>"

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from deployments.contract.model import ModelSpec
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 _TILE: Final = 1024
 _MARGIN: Final = 32
@@ -57,7 +57,7 @@ _MISFIT: Final = 0.015
 _WEIGHT: Final = 1500.0
 """Of the data against the prior for noise of one level in 255; falls with the noise's variance."""
 _COLOUR: Final = 0.1
-"""Weight of what is colour and not brightness: JPEG and films of video keep it at half the size."""
+"""Weight of what is colour and not brightness: JPEG and videos keep it at half the size."""
 _PENALTIES: Final = (4.0, 16.0, 64.0, 256.0, 1024.0)
 _AXES: Final = torch.tensor([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / torch.tensor([[3], [2], [6]]).sqrt()
 """Rows are brightness and two colours; orthogonal, so that the transpose leads back."""
@@ -78,7 +78,7 @@ class Kernel:
 
 
 class Deconvolution:
-    """Implements restorers.base.Restorer."""
+    """Implements restorers.restorer.Restorer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Takes nothing from the spec: there are no weights."""

@@ -14,11 +14,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelSpec
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels, resize
 from deployments.onnx_session import Floats, Graph, Input, opened
+from deployments.pictures.pixels import Pixels, resize
 
 _MULTIPLE: Final = 64
 """Sides that a graph leaves open are padded to a multiple: networks halve them several times."""
@@ -30,7 +30,7 @@ _BRIGHTEST: Final = 2.0
 
 
 class OnnxRestorer:
-    """Implements restorers.base.Restorer."""
+    """Implements restorers.restorer.Restorer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Raises CheckpointError. The graph is run once: that shows that it fits and which range its output has."""

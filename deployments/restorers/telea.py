@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from deployments.contract.model import ModelSpec
-from deployments.families.pictures import Pixels, resize
+from deployments.pictures.pixels import Pixels, resize
 
 _RADII: Final = (3, 12)
 """How far around a pixel its colour is taken from: a share of the hole's depth within these limits, in pixels."""
@@ -25,7 +25,7 @@ _REACH: Final = 16
 
 
 class Telea:
-    """Implements restorers.base.Restorer."""
+    """Implements restorers.restorer.Restorer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Takes nothing from the spec: there are no weights."""

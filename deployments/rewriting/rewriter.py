@@ -10,7 +10,6 @@ import json
 import logging
 import re
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from deployments import checkpoints
+from deployments.checkpoint_files import CheckpointError, local_folder
 from deployments.contract.rewriter import RewriterSpec
-from deployments.families.base import CheckpointError
 
 logger = logging.getLogger(__name__)
 
@@ -157,9 +156,8 @@ def whole_phrases(text: str) -> str:
 
 def _load(spec: RewriterSpec, dtype: torch.dtype) -> tuple[Any, Any]:
     """The tokenizer and the model. From the hub, each fetches just the files it needs."""
-    place, local = spec.checkpoint, False
-    if place.startswith("bundled/") or Path(place).is_dir():
-        place, local = checkpoints.locate(place)
+    folder = local_folder(spec.checkpoint)
+    place, local = folder or spec.checkpoint, folder is not None
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=spec.revision, local_files_only=local)

@@ -12,7 +12,7 @@ _SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
 """Which part of ffmpeg complains, and its address in memory."""
 
 
-class FootageError(Exception):
+class VideoError(Exception):
     """A video or sound that can't be read or written. The message is plain text without paths."""
 
 
@@ -21,10 +21,10 @@ def command(*arguments: str) -> list[str]:
     return [get_ffmpeg_exe(), "-nostdin", "-hide_banner", "-y", "-v", "error", "-xerror", *arguments]
 
 
-def complaint(words: IO[bytes], *files: Path) -> str:
-    """The first that ffmpeg wrote to `words`, its stderr, without the names of `files`; empty where it was silent."""
-    words.seek(0)
-    first = words.readline().decode(errors="replace").strip()
+def complaint(stderr: IO[bytes], *files: Path) -> str:
+    """The first line that ffmpeg wrote to `stderr`, without the names of `files`; empty where it was silent."""
+    stderr.seek(0)
+    first = stderr.readline().decode(errors="replace").strip()
     while _SPEAKER.match(first):
         first = _SPEAKER.sub("", first)
     for file in files:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.contract.clip import FPS
-from deployments.video.ffmpeg import FootageError, command, complaint
+from deployments.video.ffmpeg import VideoError, command, complaint
 from deployments.video.sound import CHANNELS, Sound, interleaved
 from deployments.video.writer import SOUND_RATE
 
@@ -40,7 +40,7 @@ _DECODERS: Final = (
     "pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be"
 )
 """What cameras, browsers and editors write. The many others of ffmpeg are rarely used and rarely attacked in public."""
-_PLAIN_WORDS: Final = (
+_PLAIN_REASONS: Final = (
     (re.compile(r"moov atom not found"), "it is no mp4 file, or its index is missing"),
     (re.compile(r"Stream map '.*' matches no streams"), "it has no pictures"),
     (re.compile(r"Codec \((\w+)\) not on whitelist"), r"videos in \1 are not supported"),
@@ -52,7 +52,7 @@ _CPU_SECONDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Footage:
+class VideoInfo:
     """A video as `frames` would give it: `seconds` are those of its frames, whatever its sound's."""
 
     width: int
@@ -65,8 +65,8 @@ class Footage:
         return self.frames / FPS
 
 
-def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None = None) -> Footage:
-    """Decodes picture and sound to their ends, as headers may lie. Raises FootageError.
+def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None = None) -> VideoInfo:
+    """Decodes picture and sound to their ends, as headers may lie. Raises VideoError.
 
     Longer videos than `longest_s` are read for a frame more than that, so that they can be told from others.
     """
@@ -77,10 +77,10 @@ def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None =
     size = re.search(r"^#dimensions 0: (\d+)x(\d+)", report, re.MULTILINE)
     frames = len(re.findall(r"^0,", report, re.MULTILINE))
     if size is None or not frames:
-        raise FootageError("the video has no frames")
+        raise VideoError("the video has no frames")
     narrow = re.search(r"^#sar 0: (\d+)/(\d+)", report, re.MULTILINE)
     across, down = (int(narrow[1]), int(narrow[2])) if narrow is not None else (1, 1)
-    return Footage(
+    return VideoInfo(
         width=round(int(size[1]) * across / down) if across and down else int(size[1]),
         height=int(size[2]),
         frames=frames,
@@ -89,7 +89,7 @@ def probe(path: Path, *, longest_s: float = LONGEST_S, timeout_s: float | None =
 
 
 def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16) -> Iterator[Frames]:
-    """All frames in order, at most `chunk` at a time. Raises FootageError, maybe after frames.
+    """All frames in order, at most `chunk` at a time. Raises VideoError, maybe after frames.
 
     Each covers `size`, width and height; what stands out over it is cut off on both sides alike.
     """
@@ -97,8 +97,8 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
     filters = ["-vf", f"{_paced(fps)},{_covering(width, height)}", "-frames:v", str(round(LONGEST_S * fps))]
     arguments = ["-map", "0:V:0", *filters, "-fps_mode", "passthrough", "-pix_fmt", "rgb24", "-f", "rawvideo"]
     with (
-        tempfile.TemporaryFile() as words,
-        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=words) as process,
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
         pipe = cast(BufferedReader, process.stdout)
         try:
@@ -107,7 +107,7 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
                 began = True
                 yield piece
             if process.wait() or not began:
-                raise _unreadable(words, path)
+                raise _unreadable(stderr, path)
         finally:
             process.kill()  # where nobody wants the rest
 
@@ -121,7 +121,7 @@ def last_frames(path: Path, size: tuple[int, int], count: int) -> Frames:
 
 
 def sound(path: Path, rate: int = SOUND_RATE) -> Sound | None:
-    """What is heard from the moment the file begins, None where there is no sound track. Raises FootageError."""
+    """What is heard from the moment the file begins, None where there is no sound track. Raises VideoError."""
     tracks = ["-map", "0:a:0?", "-map", "0:V:0?", "-c", "copy", "-frames:a", "1", "-frames:v", "1", "-f", "framecrc"]
     report = _output(path, *tracks).decode(errors="replace")
     track = re.search(r"^#media_type (\d): audio", report, re.MULTILINE)
@@ -157,13 +157,13 @@ def _reading(path: Path, *arguments: str) -> list[str]:
 
 
 def _output(path: Path, *arguments: str, timeout_s: float | None = None) -> bytes:
-    with tempfile.TemporaryFile() as words:
+    with tempfile.TemporaryFile() as stderr:
         try:
-            done = subprocess.run(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=words, timeout=timeout_s)
+            done = subprocess.run(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr, timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            raise FootageError(f"the video can't be read in {timeout_s:g} s") from None
+            raise VideoError(f"the video can't be read in {timeout_s:g} s") from None
         if done.returncode:
-            raise _unreadable(words, path)
+            raise _unreadable(stderr, path)
     return done.stdout
 
 
@@ -172,13 +172,13 @@ def _next(pipe: BufferedReader, shape: tuple[int, int, int, int]) -> Frames:
     piece = np.empty(shape, np.uint8)
     whole, rest = divmod(pipe.readinto(piece.reshape(-1).data), piece[0].size)
     if rest:
-        raise FootageError("the video breaks off within a frame")
+        raise VideoError("the video breaks off within a frame")
     return piece[:whole]
 
 
-def _unreadable(words: IO[bytes], path: Path) -> FootageError:
-    reason = complaint(words, Path(f"file:{path}"), path)
-    for pattern, plain in _PLAIN_WORDS:
+def _unreadable(stderr: IO[bytes], path: Path) -> VideoError:
+    reason = complaint(stderr, Path(f"file:{path}"), path)
+    for pattern, plain in _PLAIN_REASONS:
         if (found := pattern.search(reason)) is not None:
             reason = found.expand(plain)
-    return FootageError(f"no video that can be read to its end: {reason or 'ffmpeg gave up'}")
+    return VideoError(f"no video that can be read to its end: {reason or 'ffmpeg gave up'}")

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.video.ffmpeg import FootageError, command
+from deployments.video.ffmpeg import VideoError, command
 
 Samples: TypeAlias = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ class Sound:
         return Sound(np.concatenate((self.samples, other.samples), axis=1), self.rate)
 
     def resampled(self, rate: int) -> Sound:
-        """As long as before, within a sample. Raises FootageError."""
+        """As long as before, within a sample. Raises VideoError."""
         if rate == self.rate:
             return self
         raw = ("-f", "f32le", "-ac", str(CHANNELS), "-ar")
@@ -65,7 +65,7 @@ class Sound:
             capture_output=True,
         )
         if done.returncode:
-            raise FootageError(f"the sound can't be resampled to {rate} Hz")
+            raise VideoError(f"the sound can't be resampled to {rate} Hz")
         return interleaved(done.stdout, rate).fitted(self.seconds)
 
     def save(self, file: Path) -> None:

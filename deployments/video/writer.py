@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.contract.clip import FPS
-from deployments.video.ffmpeg import FootageError, command, complaint
+from deployments.video.ffmpeg import VideoError, command, complaint
 from deployments.video.sound import Sound
 
 SOUND_RATE: Final = 48_000
@@ -57,29 +57,29 @@ class ClipWriter:
         if sound is not None:
             sound.fitted(frames / FPS).save(wav)
         # A file never fills up like a pipe would, so nobody has to read it meanwhile.
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the clip
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the clip
         self._process = subprocess.Popen(
             _encoding(path, rendered, size, None if sound is None else wav, threads),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=self._words,
+            stderr=self._stderr,
         )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
         self._wav = wav
-        self._undo = weakref.finalize(self, _undo, self._process, self._pipe, self._words, (path, wav))
+        self._undo = weakref.finalize(self, _undo, self._process, self._pipe, self._stderr, (path, wav))
 
     def write(self, frames: NDArray[np.uint8]) -> None:
-        """The next frames, (F, H, W, 3). Raises FootageError when ffmpeg has given up or there are too many."""
+        """The next frames, (F, H, W, 3). Raises VideoError when ffmpeg has given up or there are too many."""
         if frames.dtype != np.uint8 or frames.shape[1:] != self._shape:
             raise ValueError(f"frames are uint8 of {self._shape}, not {frames.dtype} of {frames.shape[1:]}")
         if not self._undo.alive:
-            raise FootageError("the video is no longer being written")
+            raise VideoError("the video is no longer being written")
         self._written += len(frames)
         if self._written > self._frames:
             self.discard()
-            raise FootageError(f"the video has more than the {self._frames} frames it was to have")
+            raise VideoError(f"the video has more than the {self._frames} frames it was to have")
         try:
             for frame in frames:
                 left = np.ascontiguousarray(frame).reshape(-1).data
@@ -89,12 +89,12 @@ class ClipWriter:
             raise self._failure() from None
 
     def close(self) -> None:
-        """Returns when the file is complete. Raises FootageError when it isn't what was asked for; then it's gone."""
+        """Returns when the file is complete. Raises VideoError when it isn't what was asked for; then it's gone."""
         if not self._undo.alive:
-            raise FootageError("the video is no longer being written")
+            raise VideoError("the video is no longer being written")
         if self._written != self._frames:
             self.discard()
-            raise FootageError(f"the video has {self._written} frames instead of {self._frames}")
+            raise VideoError(f"the video has {self._written} frames instead of {self._frames}")
         self._pipe.close()
         try:
             failed = self._process.wait(_FINISH_S) != 0
@@ -103,24 +103,24 @@ class ClipWriter:
         if failed:
             raise self._failure()
         if self._undo.detach() is None:
-            raise FootageError("the video was discarded")
-        self._words.close()
+            raise VideoError("the video was discarded")
+        self._stderr.close()
         self._wav.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Ends ffmpeg and removes the file, unless the clip was closed. Any thread may call it, any number of times."""
         self._undo()
 
-    def _failure(self) -> FootageError:
+    def _failure(self) -> VideoError:
         if not self._undo.alive:
-            return FootageError("the video was discarded")
+            return VideoError("the video was discarded")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)  # it closes its pipe before it has said why
         reason = ""
         with suppress(ValueError):  # discarded meanwhile
-            reason = complaint(self._words, self._path, self._wav)
+            reason = complaint(self._stderr, self._path, self._wav)
         self.discard()
-        return FootageError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
+        return VideoError(f"the video can't be written: {reason or 'ffmpeg gave up'}")
 
 
 def _encoding(
@@ -141,11 +141,11 @@ def _encoding(
     return command(*inputs, *output)
 
 
-def _undo(process: subprocess.Popen[bytes], pipe: IO[bytes], words: IO[bytes], files: tuple[Path, ...]) -> None:
+def _undo(process: subprocess.Popen[bytes], pipe: IO[bytes], stderr: IO[bytes], files: tuple[Path, ...]) -> None:
     process.kill()
     process.wait()
     with suppress(OSError):
         pipe.close()
-    words.close()
+    stderr.close()
     for file in files:
         file.unlink(missing_ok=True)

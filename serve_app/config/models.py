@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from deployments.contract.model import BACKENDS, ENHANCE_NOISE, MATTERS, Enlarge, MattingSpec, Precision, Sharing
+from deployments.contract.model import (
+    BACKENDS,
+    BACKGROUND_REMOVERS,
+    ENHANCE_NOISE,
+    Enlarge,
+    MattingSpec,
+    Precision,
+    Sharing,
+)
 from serve_app.section import Section
 
 
@@ -40,8 +48,8 @@ class MattingSettings(Section):
 
     @model_validator(mode="after")
     def _known_backend(self) -> MattingSettings:
-        if self.backend not in MATTERS:
-            raise ValueError(f"backend {self.backend!r} must be one of {', '.join(MATTERS)}")
+        if self.backend not in BACKGROUND_REMOVERS:
+            raise ValueError(f"backend {self.backend!r} must be one of {', '.join(BACKGROUND_REMOVERS)}")
         return self
 
     def spec(self) -> MattingSpec:

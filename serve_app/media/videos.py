@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deployments.video.ffmpeg import FootageError
+from deployments.video.ffmpeg import VideoError
 from deployments.video.reader import probe
 from serve_app.media.fetching import decode_base64, fetch, is_url
 from serve_app.media.url_guard import UrlGuard
@@ -83,7 +83,7 @@ def read_video(data: bytes, limits: VideoLimits = DEFAULT_LIMITS) -> InputVideo:
         file.write_bytes(data)
         try:
             probed = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
-        except FootageError as error:
+        except VideoError as error:
             raise limits.refuse(str(error)) from None
     if probed.seconds > limits.max_seconds:
         raise limits.refuse("the video is too long")

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.jobs import make_clip_job, make_job
 
-from deployments import checkpoints
-from deployments.contract.clip import Clip
+from deployments import checkpoint_files, checkpoints
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
-from deployments.families.base import CheckpointError, Commission, Family
-from deployments.families.clips import ClipFamily, ClipInputs
+from deployments.families.clip_family import ClipFamily, ClipInputs
+from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
 from deployments.families.ltx2 import Ltx2
 from deployments.families.ltx2_noise import distilled
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
 
@@ -36,8 +38,8 @@ def family(loaded: Family) -> Iterator[Family]:
 
 def latents(family: Family) -> torch.Tensor:
     """Of a picture after two steps."""
-    job = GenerationJob("job", 1, "a red circle", 64, 64, 2, 5, "png", "results/job/1")
-    [state] = family.encode([Commission(job)])
+    job = make_job(steps=2, seed=5)
+    [state] = family.encode([PreparedRequest(job)])
     assert isinstance(state, State)
     step(family, [state])
     step(family, [state])
@@ -52,23 +54,12 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     loaded: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "somewhere" / "else"
-    shutil.copytree(checkpoints.BUNDLED / "flux3", copy)
-    monkeypatch.setattr(checkpoints, "BUNDLED", tmp_path / "gone")
+    shutil.copytree(checkpoint_files.BUNDLED / "flux3", copy)
+    monkeypatch.setattr(checkpoint_files, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
     for name in (str(copy), "somewhere/else"):
         again = checkpoints.for_pictures(checkpoints.load(name, device="cpu"))
         assert torch.equal(latents(again), latents(loaded))
-
-
-def test_an_unknown_bundled_name_lists_those_there_are() -> None:
-    with pytest.raises(CheckpointError, match="bundled/flux3"):
-        checkpoints.load("bundled/nothing")
-
-
-@pytest.mark.parametrize("name", ["no such name", "no/such/name"])
-def test_a_name_that_is_neither_folder_nor_repository_is_refused(name: str) -> None:
-    with pytest.raises(CheckpointError, match="no folder here"):
-        checkpoints.load(name)
 
 
 def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
@@ -83,7 +74,7 @@ def test_a_checkpoint_of_a_foreign_family_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(checkpoints.BUNDLED / "flux3", tmp_path / "flux3")
+    shutil.copytree(checkpoint_files.BUNDLED / "flux3", tmp_path / "flux3")
     shutil.rmtree(tmp_path / "flux3" / "vae")
     with pytest.raises(CheckpointError, match="vae"):
         checkpoints.load(str(tmp_path / "flux3"))
@@ -121,44 +112,43 @@ def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
 
 
 @pytest.fixture(scope="module")
-def filming() -> ClipFamily:
+def clip_family() -> ClipFamily:
     family = checkpoints.load("bundled/ltx2", device="cpu", render_side=96, distilled=True, enhance_noise=0.5)
     assert isinstance(family, ClipFamily)
     return family
 
 
 def a_clip(**fields: Any) -> GenerationJob:
-    clip = Clip(frames=9, checkpoint="checkpoints/job", **fields)
-    return GenerationJob("job", 1, "a red circle", 1280, 704, 8, 5, "mp4", "results/job/1", clip=clip)
+    return make_clip_job(width=1280, height=704, steps=8, seed=5, clip={"frames": 9, **fields})
 
 
-def test_the_index_chooses_a_family_of_videos(filming: ClipFamily) -> None:
-    assert isinstance(filming, Ltx2)
-    assert not isinstance(filming, Flux3)
+def test_the_index_chooses_a_family_of_videos(clip_family: ClipFamily) -> None:
+    assert isinstance(clip_family, Ltx2)
+    assert not isinstance(clip_family, Flux3)
 
 
-def test_videos_are_made_as_they_are_asked_for(filming: ClipFamily) -> None:
-    state = filming.encode(a_clip(), ClipInputs())
+def test_videos_are_made_as_they_are_asked_for(clip_family: ClipFamily) -> None:
+    state = clip_family.encode(a_clip(), ClipInputs())
     assert min(state.shape.canvas.size) <= 96
     assert state.sigmas.tolist() == distilled(8).tolist()
-    draft = filming.draft(state)
-    assert float(filming.encode(a_clip(enhance="d"), ClipInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
+    draft = clip_family.draft(state)
+    assert float(clip_family.encode(a_clip(enhance="d"), ClipInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
 
 
-def test_a_model_of_videos_is_none_of_pictures(loaded: Family, filming: ClipFamily) -> None:
+def test_a_model_of_videos_is_none_of_pictures(loaded: Family, clip_family: ClipFamily) -> None:
     assert checkpoints.for_pictures(loaded) is loaded
     with pytest.raises(CheckpointError, match="videos, not pictures"):
-        checkpoints.for_pictures(filming)
+        checkpoints.for_pictures(clip_family)
 
 
-def test_attention_is_tried_with_a_tiny_clip(filming: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        assert checkpoints.use_attention(filming, ["imaginary", "_native_math", "native"]) == "_native_math"
+        assert checkpoints.use_attention(clip_family, ["imaginary", "_native_math", "native"]) == "_native_math"
     finally:
-        filming.transformer.reset_attention_backend()
-    monkeypatch.setattr(filming, "probe", lambda: torch.tensor([1.0, torch.nan]))
+        clip_family.transformer.reset_attention_backend()
+    monkeypatch.setattr(clip_family, "probe", lambda: torch.tensor([1.0, torch.nan]))
     with pytest.raises(CheckpointError, match="not finite"):
-        checkpoints.use_attention(filming, ["native"])
+        checkpoints.use_attention(clip_family, ["native"])
 
 
 def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:

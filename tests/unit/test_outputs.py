@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
-from deployments.families.pictures import Pixels
 from deployments.outputs import Outputs, encode_picture
+from deployments.pictures.pixels import Pixels
 
 
 def a_gradient(width: int = 50, height: int = 30) -> Pixels:
@@ -23,17 +24,7 @@ def a_gradient(width: int = 50, height: int = 30) -> Pixels:
 
 
 def a_job(output_format: PictureFormat) -> GenerationJob:
-    return GenerationJob(
-        id="job",
-        attempt=2,
-        prompt="",
-        width=50,
-        height=30,
-        steps=4,
-        seed=0,
-        output_format=output_format,
-        output_prefix="results/job/2",
-    )
+    return make_job(width=50, height=30, output_format=output_format, output_prefix="results/job/2")
 
 
 @pytest.mark.parametrize(("output_format", "tolerance"), [("png", 0), ("jpeg", 40), ("webp", 40)])

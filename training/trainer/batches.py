@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.families.canvas import grid_for
-from deployments.families.flux1_latents import CELL, TOKEN
+from deployments.families.flux import TOKEN
+from deployments.families.flux1_latents import CELL
 from deployments.families.flux1_latents import to_tokens as to_grid_tokens
 from training.build.detailed_prompts import details
 from training.trainer.latents import RESOLUTION, spread, to_tokens

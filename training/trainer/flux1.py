@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deployments.families.flux1_latents import grid_ids
-from deployments.families.flux1_prompts import MAX_GIST
+from deployments.families.flux1_prompts import MAX_POOLED
 from training.build import build_flux1
 from training.build.clip_t5 import TEXT_LENGTH, clip_encoder, t5_encoder
 from training.build.vocabulary import clip, t5
@@ -147,7 +147,7 @@ class Flux1Student:
         whole = {"truncation": True, "return_tensors": "pt"}
         words = self._words(list(prompts), padding="max_length", max_length=length, **whole)["input_ids"].to(device)
         # The gist is the state at the first end of text, which sees nothing of what follows.
-        gists = self._gists(list(prompts), padding="longest", max_length=MAX_GIST, **whole)["input_ids"].to(device)
+        gists = self._gists(list(prompts), padding="longest", max_length=MAX_POOLED, **whole)["input_ids"].to(device)
         return self.text_encoder_2(words)[0], self.text_encoder(gists).pooler_output
 
     def _seen(self, pictures: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
-from deployments.moderation import judges
 from deployments.moderation.evaluation.grading import examined
 from deployments.moderation.evaluation.prompt import prompts
 from deployments.moderation.evaluation.report import markdown
 from deployments.moderation.evaluation.thresholds import thresholds
+from deployments.moderation.judges import load_judge
 
 _FILE: Final = Path("docs/moderation-evaluation.md")
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = _arguments(arguments)
     labels = dict(pair.split("=", 1) for pair in chosen.label)
     spec = JudgeSpec(chosen.judge, chosen.checkpoint, labels=labels, device=chosen.device)
-    text = markdown(spec, examined(judges.made(spec, TEXT_JUDGES), prompts()), thresholds())
+    text = markdown(spec, examined(load_judge(spec, TEXT_JUDGES), prompts()), thresholds())
     chosen.file.parent.mkdir(parents=True, exist_ok=True)
     chosen.file.write_text(text, encoding="utf-8")
     print(text)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from deployments.adapters.batched import Applied, adapted
-from deployments.adapters.store import LowRank
+from deployments.adapters.batched import AppliedAdapter, adapted
+from deployments.adapters.weights import LowRank
 
 
 @pytest.fixture
@@ -14,17 +14,17 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
 
 
-def tuned(strength: float, seed: int = 1, scale: float = 0.5) -> Applied:
+def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
     draw = torch.Generator().manual_seed(seed)
 
     def matrix(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=draw)
 
     layers = {"0": LowRank(matrix(2, 6), matrix(8, 2), scale), "2": LowRank(matrix(3, 8), matrix(4, 3), scale)}
-    return Applied(layers, strength)
+    return AppliedAdapter(layers, strength)
 
 
-def merged(network: nn.Sequential, applied: Applied) -> nn.Sequential:
+def merged(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
     """The network with the matrices added into its weights."""
     copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
     copy.load_state_dict(network.state_dict())
@@ -36,7 +36,7 @@ def merged(network: nn.Sequential, applied: Applied) -> nn.Sequential:
 @torch.inference_mode()
 def test_each_row_gets_its_own(network: nn.Sequential) -> None:
     x = torch.randn(4, 5, 6)
-    rows = [tuned(1.0), None, tuned(0.3), tuned(2.0, seed=2)]
+    rows = [an_adapter(1.0), None, an_adapter(0.3), an_adapter(2.0, seed=2)]
     with adapted(network, rows):
         together = network(x)
     for index, applied in enumerate(rows):
@@ -45,9 +45,9 @@ def test_each_row_gets_its_own(network: nn.Sequential) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("rows", [[None, None], [tuned(0.0), None]])
-def test_no_tuned_model_and_strength_zero_change_nothing_at_all(
-    network: nn.Sequential, rows: list[Applied | None]
+@pytest.mark.parametrize("rows", [[None, None], [an_adapter(0.0), None]])
+def test_no_adapter_and_strength_zero_change_nothing_at_all(
+    network: nn.Sequential, rows: list[AppliedAdapter | None]
 ) -> None:
     x = torch.randn(2, 5, 6)
     plain = network(x)
@@ -59,7 +59,7 @@ def test_no_tuned_model_and_strength_zero_change_nothing_at_all(
 def test_nothing_stays_behind_even_after_an_error(network: nn.Sequential) -> None:
     x = torch.randn(2, 5, 6)
     plain = network(x)
-    with pytest.raises(RuntimeError, match="rows"), adapted(network, [tuned(1.0)]):
+    with pytest.raises(RuntimeError, match="rows"), adapted(network, [an_adapter(1.0)]):
         network(x)
     assert torch.equal(network(x), plain)
 
@@ -67,7 +67,7 @@ def test_nothing_stays_behind_even_after_an_error(network: nn.Sequential) -> Non
 @torch.inference_mode()
 def test_compiled_blocks_are_no_hindrance(network: nn.Sequential) -> None:
     x = torch.randn(2, 5, 6)
-    rows = [tuned(1.0), None]
+    rows = [an_adapter(1.0), None]
     with adapted(network, rows):
         expected = network(x)
     for block in network:

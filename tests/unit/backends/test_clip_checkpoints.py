@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.simulated_backend import make_job
+from support.jobs import make_job
 from torch import Tensor
 
 from deployments.backends import latents
@@ -14,7 +14,7 @@ from deployments.backends.clip_checkpoints import ClipCheckpoints
 from deployments.contract.clip import Clip
 from deployments.contract.objects import ObjectStore
 from deployments.families.clip_shape import Scale, shape_of
-from deployments.families.clip_state import ClipState, Stream, Words
+from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
 
 KEY = "checkpoints/job"
 STEPS = 4
@@ -32,7 +32,7 @@ def a_state(tokens: int = 6) -> ClipState:
         shape=shape_of(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
         picture=a_stream(tokens, 8),
         sound=a_stream(5, 3),
-        words=Words(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
+        prompt=PromptEmbeds(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
         sigmas=torch.linspace(1, 0, STEPS + 1),
         chunks=2,
     )
@@ -77,8 +77,8 @@ def test_without_a_checkpoint_a_clip_begins(store: ObjectStore, caplog: pytest.L
 
 def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
     like = a_state()
-    words = {name: word for name, word in (("model", model), ("steps", steps)) if word is not None}
-    return latents.packed({"picture": like.picture.x, "sound": like.sound.x} | tensors, words)
+    metadata = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
+    return latents.packed({"picture": like.picture.x, "sound": like.sound.x} | tensors, metadata)
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 from PIL import Image
+from support.adapters import adapter_file, random_matrices
+from support.jobs import make_job
+from torch import Tensor
 
 from deployments import checkpoints
 from deployments.backends.diffusion import DiffusionBackend
-from deployments.contract.job import GenerationJob
+from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
-from deployments.families.base import Family
+from deployments.families.family import Family
 from deployments.families.state import State
 
-JOB = GenerationJob("job", 1, "a red circle", 70, 50, 2, 5, "webp", "results/job/1")
+JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +121,44 @@ def test_a_transparent_picture_has_no_background(family: Family, store: ObjectSt
 def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
     family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/matter.onnx"))
+    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/network.onnx"))
     state = finished(backend)
     with pytest.raises(JobError, match="the background can't be removed here"):
         backend.finish(state)
-    assert "/nowhere/matter.onnx" in caplog.text
+    assert "/nowhere/network.onnx" in caplog.text
+
+
+def denoised(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
+    states = backend.encode(jobs)
+    assert all(isinstance(state, State) for state in states)
+    ready = [state for state in states if isinstance(state, State)]
+    for _ in range(JOB.steps):
+        backend.step(ready)
+    return [state.x.clone() for state in ready]
+
+
+def test_requests_with_different_adapters_share_a_batch(family: Family, store: ObjectStore) -> None:
+    for seed, name in enumerate("ab"):
+        store.put_blocking(
+            f"adapters/{name}", adapter_file(random_matrices(family.transformer, seed)), "application/octet-stream"
+        )
+    backend = DiffusionBackend(family, store)
+    a, b = (Adapter(name, f"adapters/{name}", 0.5) for name in "ab")
+    jobs = [
+        replace(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
+    ]
+    together = denoised(backend, jobs)
+    alone = [denoised(backend, [job])[0] for job in jobs]
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+    assert torch.equal(alone[0], alone[4]), "strength 0 is the base, bit by bit"
+    for changed in alone[1:4]:
+        assert not torch.allclose(alone[0], changed, atol=1e-3)
+
+
+def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
+    store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
+    bad, good = DiffusionBackend(family, store).encode([replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB])
+    assert isinstance(bad, JobError)
+    assert "safetensors" in str(bad)
+    assert isinstance(good, State)

@@ -9,11 +9,11 @@ from safetensors.torch import save
 from deployments.backends.latents import BrokenLatentsError, packed, unpacked
 
 
-def test_latents_and_words_come_back_as_they_were() -> None:
+def test_latents_and_metadata_come_back_as_they_were() -> None:
     tensors = {"picture": torch.randn(1, 8, 4), "sound": torch.randn(1, 3, 5).transpose(1, 2)}
-    words = {"model": "a/b \N{SNOWMAN}", "steps": "3"}
-    again, said = unpacked(packed(tensors, words))
-    assert said == words
+    metadata = {"model": "a/b \N{SNOWMAN}", "steps": "3"}
+    again, said = unpacked(packed(tensors, metadata))
+    assert said == metadata
     assert again.keys() == tensors.keys()
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
 
@@ -39,8 +39,8 @@ def test_any_wrong_byte_is_refused_or_read(place: int, value: int) -> None:
     data = bytearray(WHOLE)
     data[place] = value
     try:
-        tensors, words = unpacked(bytes(data))
+        tensors, metadata = unpacked(bytes(data))
     except BrokenLatentsError:
         return
     assert all(tensor.numel() for tensor in tensors.values())
-    assert all(isinstance(word, str) for word in words.values())
+    assert all(isinstance(value, str) for value in metadata.values())

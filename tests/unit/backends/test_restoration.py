@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from support.simulated_backend import Listener, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener
 
 from deployments.backends.restoration import RestorerBackend
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
@@ -15,7 +16,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError
 from deployments.engine.loop import Engine
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/picture",))
 

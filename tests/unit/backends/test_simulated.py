@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.simulated_backend import Listener, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener
 from video_inspection import inspect
 
-from deployments.backends.simulated import ClockworkBackend, step_seconds
+from deployments.backends.simulated import SimulatedBackend, step_seconds
 from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.objects import ObjectStore
@@ -24,7 +25,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 def engine(store: ObjectStore) -> Engine:
-    return Engine(ClockworkBackend(0.0, store), max_running=8, max_batch=8)
+    return Engine(SimulatedBackend(0.0, store), max_running=8, max_batch=8)
 
 
 @pytest.mark.parametrize(

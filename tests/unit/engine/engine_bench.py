@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from support.simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
-from deployments.engine.device_priority import Precedence
+from deployments.engine.device_priority import DevicePriority
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import Ticket
+from deployments.engine.request_handle import RequestHandle
 
 
 class Bench:
@@ -16,22 +17,22 @@ class Bench:
 
     def __init__(
         self,
-        backend: SimulatedBackend,
+        backend: VirtualBackend,
         *,
         max_running: int = 16,
         max_batch: int = 8,
         preview_every: float | None = None,
-        precedence: Precedence | None = None,
+        device_priority: DevicePriority | None = None,
     ) -> None:
         self.backend = backend
         self.heard: dict[str, Listener] = {}
-        self.tickets: dict[str, Ticket] = {}
-        self.engine: Engine[SimulatedState] = Engine(
+        self.handles: dict[str, RequestHandle] = {}
+        self.engine: Engine[VirtualState] = Engine(
             backend,
             max_running=max_running,
             max_batch=max_batch,
             preview_every=preview_every,
-            precedence=precedence,
+            device_priority=device_priority,
             clock=backend.clock,
             wall_clock=backend.clock,
         )
@@ -39,7 +40,7 @@ class Bench:
     def submit(self, *jobs: GenerationJob) -> None:
         for job in jobs:
             self.heard[job.id] = Listener()
-            self.tickets[job.id] = self.engine.submit(job, self.heard[job.id])
+            self.handles[job.id] = self.engine.submit(job, self.heard[job.id])
 
     def run(self, *jobs: GenerationJob) -> None:
         self.submit(*jobs)

@@ -6,62 +6,62 @@ import time
 from pathlib import Path
 
 from deployments.contract.model import Sharing
-from deployments.engine.device_priority import Alone, precedence
+from deployments.engine.device_priority import Unshared, priority_on
 
 LONG, NONE = 3600.0, 0.0
 
 
 def waits(seconds: float, folder: Path, patience_s: float) -> bool:
     """Whether one that goes last would wait now."""
-    last = precedence(Sharing("gpu", "last", patience_s), folder)
+    last = priority_on(Sharing("gpu", "last", patience_s), folder)
     began = time.monotonic()
     last.wait()
     return time.monotonic() - began >= seconds
 
 
 def claim_and_die(folder: Path) -> None:
-    precedence(Sharing("gpu", "first"), folder).tell(True)
+    priority_on(Sharing("gpu", "first"), folder).announce(True)
 
 
 def test_without_sharing_nobody_waits() -> None:
-    alone = precedence(None)
-    assert isinstance(alone, Alone)
-    alone.tell(True)
+    alone = priority_on(None)
+    assert isinstance(alone, Unshared)
+    alone.announce(True)
     alone.wait()
-    alone.tell(False)
+    alone.announce(False)
 
 
 def test_the_last_waits_as_long_as_its_patience_lasts_while_a_first_has_work(tmp_path: Path) -> None:
-    first = precedence(Sharing("gpu", "first"), tmp_path)
-    first.tell(True)
+    first = priority_on(Sharing("gpu", "first"), tmp_path)
+    first.announce(True)
     assert waits(0.05, tmp_path, patience_s=0.05)
-    first.tell(False)
+    first.announce(False)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
-    firsts = [precedence(Sharing("gpu", "first"), tmp_path) for _ in range(2)]
+    firsts = [priority_on(Sharing("gpu", "first"), tmp_path) for _ in range(2)]
     for first in firsts:
-        first.tell(True)
-        first.tell(True)
+        first.announce(True)
+        first.announce(True)
         first.wait()
-    firsts[0].tell(False)
+    firsts[0].announce(False)
     assert waits(0.05, tmp_path, patience_s=0.05)
-    firsts[1].tell(False)
-    firsts[1].tell(False)
+    firsts[1].announce(False)
+    firsts[1].announce(False)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_those_that_go_last_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    other = precedence(Sharing("gpu", "last", LONG), tmp_path)
-    other.tell(True)
+    other = priority_on(Sharing("gpu", "last", LONG), tmp_path)
+    other.announce(True)
     other.wait()
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_another_device_is_another_matter(tmp_path: Path) -> None:
-    first = precedence(Sharing("other", "first"), tmp_path)
-    first.tell(True)
+    first = priority_on(Sharing("other", "first"), tmp_path)
+    first.announce(True)
     assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
@@ -74,18 +74,18 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
 
 
 def test_without_patience_it_looks_once(tmp_path: Path) -> None:
-    first = precedence(Sharing("gpu", "first"), tmp_path)
-    first.tell(True)
+    first = priority_on(Sharing("gpu", "first"), tmp_path)
+    first.announce(True)
     assert not waits(LONG, tmp_path, patience_s=NONE)
 
 
 def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:
-    first = precedence(Sharing("gpu", "first"), tmp_path)
+    first = priority_on(Sharing("gpu", "first"), tmp_path)
     [lock] = tmp_path.iterdir()
     with lock.open("r+b") as frozen:
         fcntl.flock(frozen, fcntl.LOCK_EX)
-        first.tell(True)
+        first.announce(True)
         first.wait()
     assert not waits(LONG, tmp_path, patience_s=LONG)
-    first.tell(True)
+    first.announce(True)
     assert waits(0.05, tmp_path, patience_s=0.05)

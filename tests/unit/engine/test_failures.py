@@ -4,15 +4,16 @@ import logging
 
 import pytest
 from engine_bench import Bench
-from support.simulated_backend import SimulatedBackend, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.engine.backend import JobError, OutOfMemory
-from deployments.engine.policy import BROKEN, NO_MEMORY
+from deployments.engine.backend import JobError, OutOfMemory, Unavailable
+from deployments.engine.failures import BROKEN, NO_MEMORY, STORAGE_UNREACHABLE, failure_event
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(SimulatedBackend(), max_running=2)
+    bench = Bench(VirtualBackend(), max_running=2)
     calls: list[Event] = []
 
     def deaf(event: Event) -> None:
@@ -28,7 +29,7 @@ def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFix
 
 
 def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     bench.learn()
     bench.backend.room["step"] = 3
     bench.run(*(make_job(str(n)) for n in range(8)))
@@ -39,7 +40,7 @@ def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
 
 
 def test_a_picture_that_does_not_fit_alone_fails() -> None:
-    bench = Bench(SimulatedBackend(errors={("step", "huge"): OutOfMemory()}))
+    bench = Bench(VirtualBackend(errors={("step", "huge"): OutOfMemory()}))
     bench.learn()
     bench.run(make_job("a"), make_job("huge"), make_job("b"))
     assert bench.last("huge") == NO_MEMORY
@@ -48,7 +49,7 @@ def test_a_picture_that_does_not_fit_alone_fails() -> None:
 
 
 def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
-    bench = Bench(SimulatedBackend(room={"encode": 2}))
+    bench = Bench(VirtualBackend(room={"encode": 2}))
     bench.run(*(make_job(str(n)) for n in range(8)))
     assert [len(names) for names in bench.backend.named("encode")] == [8, 4, 2, 2, 4, 2, 2]
     assert len(bench.done()) == 8
@@ -58,7 +59,7 @@ def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
 
 
 def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> None:
-    bench = Bench(SimulatedBackend(errors={("encode", "huge"): OutOfMemory()}))
+    bench = Bench(VirtualBackend(errors={("encode", "huge"): OutOfMemory()}))
     bench.run(make_job("a"), make_job("huge"), make_job("b"), make_job("c"))
     assert bench.last("huge") == NO_MEMORY
     assert bench.done() == {"a", "b", "c"}
@@ -68,7 +69,7 @@ def test_one_job_too_large_to_encode_fails_and_leaves_the_batch_as_it_was() -> N
 
 
 def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
-    backend = SimulatedBackend(errors={("finish", "a"): OutOfMemory(), ("finish", "b"): OutOfMemory()})
+    backend = VirtualBackend(errors={("finish", "a"): OutOfMemory(), ("finish", "b"): OutOfMemory()})
     bench = Bench(backend)
 
     def relent(call: str, names: list[str]) -> None:
@@ -84,7 +85,7 @@ def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
 
 @pytest.mark.parametrize("call", ["encode", "finish"])
 def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
-    bench = Bench(SimulatedBackend(errors={(call, "bad"): JobError("the mask is empty")}))
+    bench = Bench(VirtualBackend(errors={(call, "bad"): JobError("the mask is empty")}))
     bench.run(make_job("a"), make_job("bad"), make_job("b"))
     assert bench.last("bad") == Failed("the mask is empty")
     assert bench.done() == {"a", "b"}
@@ -94,7 +95,7 @@ def test_a_job_at_fault_fails_with_its_reason(call: str) -> None:
 
 @pytest.mark.parametrize("call", ["encode", "step", "finish"])
 def test_a_poisoned_job_fails_alone(call: str, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(SimulatedBackend(errors={(call, "bad"): ValueError("/srv/internal")}))
+    bench = Bench(VirtualBackend(errors={(call, "bad"): ValueError("/srv/internal")}))
     bench.learn()
     bench.run(make_job("a"), make_job("bad"), make_job("b"))
     assert bench.last("bad") == BROKEN
@@ -105,7 +106,7 @@ def test_a_poisoned_job_fails_alone(call: str, caplog: pytest.LogCaptureFixture)
 
 
 def test_a_batch_size_that_fails_though_no_member_is_bad_is_not_asked_for_again() -> None:
-    backend = SimulatedBackend()
+    backend = VirtualBackend()
     bench = Bench(backend)
     bench.learn()
 
@@ -120,7 +121,7 @@ def test_a_batch_size_that_fails_though_no_member_is_bad_is_not_asked_for_again(
 
 
 def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     monkeypatch.setattr(bench.backend, "encode", lambda jobs: [])
     bench.run(make_job("a"), make_job("b"))
     assert (bench.last("a"), bench.last("b")) == (BROKEN, BROKEN)
@@ -128,3 +129,10 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     monkeypatch.undo()
     bench.run(make_job("c"))
     assert bench.engine.faults == 0
+
+
+def test_failure_events_show_the_client_nothing_internal() -> None:
+    assert failure_event(JobError("the mask is empty")) == Failed("the mask is empty")
+    assert failure_event(OutOfMemory("tried to allocate")) is NO_MEMORY
+    assert failure_event(Unavailable("s3://bucket")) is STORAGE_UNREACHABLE
+    assert failure_event(RuntimeError("/srv/secret/path")) is BROKEN

@@ -3,7 +3,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from support.simulated_backend import SimulatedBackend, VirtualClock, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend, VirtualClock
 
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob
@@ -21,7 +22,7 @@ def latencies(*, max_running: int, max_batch: int, load: float, jobs: int = 400)
         assert isinstance(key, tuple)
         return cost[key[0]] * (0.003 + 0.0015 * batch)
 
-    backend = SimulatedBackend(clock, step_seconds=step_seconds, finish_seconds=0.003)
+    backend = VirtualBackend(clock, step_seconds=step_seconds, finish_seconds=0.003)
     engine = Engine(backend, max_running=max_running, max_batch=max_batch, clock=clock, wall_clock=clock)
     alone = 0.005 + 8 * sum(cost.values()) / 3 * 0.0045 + 0.003
     arrivals: list[tuple[float, GenerationJob]] = []

@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 from engine_bench import Bench
-from support.simulated_backend import SimulatedBackend, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Progress
-from deployments.engine.policy import TOO_LATE
+from deployments.engine.failures import DEADLINE_PASSED
 from deployments.engine.request_handle import PROGRESS_INTERVAL
 
 NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batch: 0.0}
@@ -15,7 +16,7 @@ NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batc
 
 def test_events_come_in_order_and_started_before_encode() -> None:
     told_at_encode: list[list[str]] = []
-    backend = SimulatedBackend(step_seconds=lambda key, batch: PROGRESS_INTERVAL)
+    backend = VirtualBackend(step_seconds=lambda key, batch: PROGRESS_INTERVAL)
     bench = Bench(backend)
     backend.before = lambda call, names: told_at_encode.append(bench.heard["a"].kinds) if call == "encode" else None
     bench.run(make_job("a", steps=2))
@@ -25,7 +26,7 @@ def test_events_come_in_order_and_started_before_encode() -> None:
 
 
 def test_progress_is_throttled_and_rises() -> None:
-    backend = SimulatedBackend(step_seconds=lambda key, batch: 0.01)
+    backend = VirtualBackend(step_seconds=lambda key, batch: 0.01)
     bench = Bench(backend)
     times: list[float] = []
     fractions: list[float] = []
@@ -43,7 +44,7 @@ def test_progress_is_throttled_and_rises() -> None:
 
 
 def test_batches_are_of_one_key_and_each_takes_its_own_steps() -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     bench.learn(64)
     bench.learn(128)
     jobs = [make_job(f"{size}-{steps}", size=size, steps=steps) for size in (64, 128) for steps in (1, 4, 9)]
@@ -56,14 +57,14 @@ def test_batches_are_of_one_key_and_each_takes_its_own_steps() -> None:
 
 
 def test_a_packing_backend_mixes_shapes() -> None:
-    bench = Bench(SimulatedBackend(key=lambda job: "packed"))
+    bench = Bench(VirtualBackend(key=lambda job: "packed"))
     bench.learn()
     bench.run(make_job("a", size=64), make_job("b", size=512))
     assert bench.backend.named("step") == [["a", "b"]] * 4
 
 
 def test_joining_and_leaving_between_steps() -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     bench.learn()
     bench.submit(make_job("a", steps=4), make_job("b", steps=2))
     bench.engine.step_once()
@@ -74,7 +75,7 @@ def test_joining_and_leaving_between_steps() -> None:
 
 
 def test_waiting_jobs_are_encoded_together_within_the_bounds() -> None:
-    bench = Bench(SimulatedBackend(), max_running=6, max_batch=4)
+    bench = Bench(VirtualBackend(), max_running=6, max_batch=4)
     bench.submit(*(make_job(str(n)) for n in range(10)))
     bench.engine.step_once()
     assert (bench.engine.running, bench.engine.waiting) == (4, 6)
@@ -87,7 +88,7 @@ def test_waiting_jobs_are_encoded_together_within_the_bounds() -> None:
 
 def test_an_isolated_job_has_the_engine_to_itself() -> None:
     present: list[int] = []
-    backend = SimulatedBackend()
+    backend = VirtualBackend()
     bench = Bench(backend)
     backend.before = lambda call, names: present.append(bench.engine.running) if "alone" in names else None
     bench.run(make_job("a"), make_job("alone", isolated=True), make_job("b"))
@@ -99,9 +100,9 @@ def test_an_isolated_job_has_the_engine_to_itself() -> None:
 
 
 def test_cancel_while_waiting_leaves_no_trace() -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     bench.submit(make_job("a"), make_job("b"))
-    bench.engine.cancel(bench.tickets["a"])
+    bench.engine.cancel(bench.handles["a"])
     assert bench.engine.waiting == 1
     bench.engine.run_until_idle()
     assert bench.heard["a"].events == []
@@ -109,28 +110,28 @@ def test_cancel_while_waiting_leaves_no_trace() -> None:
 
 
 def test_cancel_between_steps_stops_work_and_frees_the_slot() -> None:
-    bench = Bench(SimulatedBackend(), max_running=1)
+    bench = Bench(VirtualBackend(), max_running=1)
     bench.submit(make_job("a", steps=50), make_job("b", steps=1))
     bench.engine.step_once()
     told = list(bench.heard["a"].events)
-    bench.engine.cancel(bench.tickets["a"])
+    bench.engine.cancel(bench.handles["a"])
     assert bench.engine.running == 0
     bench.engine.run_until_idle()
     assert bench.backend.named("step") == [["a"], ["b"]]
     assert bench.heard["a"].events == told
-    bench.engine.cancel(bench.tickets["b"])
+    bench.engine.cancel(bench.handles["b"])
     assert isinstance(bench.last("b"), Done)
 
 
 @pytest.mark.parametrize("during", ["encode", "step", "finish"])
 def test_cancel_within_a_call_is_silent_after_it(during: str) -> None:
-    backend = SimulatedBackend(step_seconds=lambda key, batch: 1.0)
+    backend = VirtualBackend(step_seconds=lambda key, batch: 1.0)
     bench = Bench(backend)
     told: list[str] = []
 
     def cancel(call: str, names: list[str]) -> None:
-        if call == during and "a" in names and not bench.tickets["a"].ended:
-            bench.engine.cancel(bench.tickets["a"])
+        if call == during and "a" in names and not bench.handles["a"].ended:
+            bench.engine.cancel(bench.handles["a"])
             told.extend(bench.heard["a"].kinds)
 
     backend.before = cancel
@@ -142,21 +143,21 @@ def test_cancel_within_a_call_is_silent_after_it(during: str) -> None:
 
 
 def test_deadlines_end_jobs_in_the_queue_and_between_steps() -> None:
-    bench = Bench(SimulatedBackend(step_seconds=lambda key, batch: 1.0), max_running=1)
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0), max_running=1)
     bench.run(
         make_job("running", steps=100, deadline=3.5),
         make_job("waiting", deadline=2.0),
         make_job("patient", steps=1, deadline=1000.0),
     )
-    assert bench.last("running") == TOO_LATE
+    assert bench.last("running") == DEADLINE_PASSED
     assert len([names for names in bench.backend.named("step") if names == ["running"]]) == 4
-    assert bench.heard["waiting"].events == [TOO_LATE]
+    assert bench.heard["waiting"].events == [DEADLINE_PASSED]
     assert bench.done() == {"patient"}
 
 
 def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:
     errors: dict[tuple[str, str], Exception] = {("preview", "b"): ValueError()}
-    bench = Bench(SimulatedBackend(errors=errors, **NO_TIME), preview_every=0.25)
+    bench = Bench(VirtualBackend(errors=errors, **NO_TIME), preview_every=0.25)
     bench.run(make_job("a", steps=8), make_job("b", steps=8))
     assert bench.heard["a"].kinds == ["Started", "Progress", "Preview", "Preview", "Preview", "Done"]
     assert "Preview" not in bench.heard["b"].kinds
@@ -164,14 +165,14 @@ def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:
 
 
 def test_no_previews_unless_asked_for() -> None:
-    bench = Bench(SimulatedBackend())
+    bench = Bench(VirtualBackend())
     bench.run(make_job("a", steps=8))
     assert bench.backend.named("preview") == []
 
 
 def test_busy_since_is_the_beginning_of_the_call_in_progress() -> None:
     seen: list[tuple[str, bool]] = []
-    backend = SimulatedBackend()
+    backend = VirtualBackend()
     bench = Bench(backend)
     backend.before = lambda call, names: seen.append((call, bench.engine.busy_since == backend.clock()))
     bench.run(make_job("a", steps=1))
@@ -181,20 +182,20 @@ def test_busy_since_is_the_beginning_of_the_call_in_progress() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     for max_running, max_batch, preview_every in ((0, 1, None), (1, 0, None), (1, 1, 0.0), (1, 1, 1.5)):
         with pytest.raises(ValueError, match="max_running"):
-            Bench(SimulatedBackend(), max_running=max_running, max_batch=max_batch, preview_every=preview_every)
+            Bench(VirtualBackend(), max_running=max_running, max_batch=max_batch, preview_every=preview_every)
 
 
 def test_a_device_is_claimed_while_there_is_work_and_asked_for_before_every_step() -> None:
     said: list[str] = []
 
     class Noted:
-        def tell(self, working: bool) -> None:
+        def announce(self, working: bool) -> None:
             said.append("work" if working else "rest")
 
         def wait(self) -> None:
             said.append("wait")
 
-    bench = Bench(SimulatedBackend(), precedence=Noted())
+    bench = Bench(VirtualBackend(), device_priority=Noted())
     bench.run(make_job("a", steps=3))
     assert said[0] == "work"
     assert said[-1] == "rest"

@@ -1,31 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from support.simulated_backend import SimulatedState, make_job
+from support.jobs import make_job
+from support.virtual_backend import VirtualState
 
-from deployments.contract.events import Failed
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError, OutOfMemory, Unavailable
-from deployments.engine.cost import CostTable
-from deployments.engine.policy import (
-    BROKEN,
-    NO_MEMORY,
-    OUT_OF_REACH,
-    OVERDUE,
-    admit,
-    hopeless,
-    pick,
-    preview_due,
-    verdict,
-)
+from deployments.engine.policy import OVERDUE, admit, expired, preview_due, select_batch
+from deployments.engine.step_times import StepTimes
 
 
 @dataclass(eq=False)
 class Picture:
-    state: SimulatedState
+    state: VirtualState
     submitted: float
 
 
@@ -35,68 +23,68 @@ class Waiting:
 
 
 def picture(name: str, key: str, steps: int, *, submitted: float = 0.0, done: int = 0) -> Picture:
-    return Picture(SimulatedState(make_job(name, steps=steps), key, steps, done), submitted)
+    return Picture(VirtualState(make_job(name, steps=steps), key, steps, done), submitted)
 
 
 def names(pictures: list[Picture]) -> str:
     return "".join(one.state.job.id for one in pictures)
 
 
-def table(limit: int = 1, **seconds_per_step: float) -> CostTable:
-    """A cost table that knows the given keys, each with a batch limit of `limit`."""
-    cost = CostTable(limit)
+def table(limit: int = 1, **seconds_per_step: float) -> StepTimes:
+    """Step times that knows the given keys, each with a batch limit of `limit`."""
+    times = StepTimes(limit)
     for key, seconds in seconds_per_step.items():
-        while cost.limit(key) < limit or cost.predict(key, 1) is None:
-            cost.observe(key, cost.limit(key), seconds)
-    return cost
+        while times.limit(key) < limit or times.predict(key, 1) is None:
+            times.observe(key, times.limit(key), seconds)
+    return times
 
 
-def test_nothing_runs_nothing_is_picked() -> None:
-    assert pick([], 0.0, CostTable(4)) == []
+def test_nothing_runs_nothing_is_selected() -> None:
+    assert select_batch([], 0.0, StepTimes(4)) == []
 
 
 def test_short_work_goes_first() -> None:
     running = [picture("a", "large", 8), picture("b", "small", 8), picture("c", "large", 1)]
-    assert names(pick(running, 0.0, table(large=1.0, small=0.1))) == "b"
-    assert names(pick(running, 0.0, table(large=1.0, small=0.2))) == "c"
+    assert names(select_batch(running, 0.0, table(large=1.0, small=0.1))) == "b"
+    assert names(select_batch(running, 0.0, table(large=1.0, small=0.2))) == "c"
 
 
 def test_remaining_work_counts_not_the_whole() -> None:
     running = [picture("a", "k", 4), picture("b", "k", 50, done=48)]
-    assert names(pick(running, 0.0, table(k=0.1))) == "b"
+    assert names(select_batch(running, 0.0, table(k=0.1))) == "b"
 
 
 def test_waiting_raises_the_rank() -> None:
     running = [picture("a", "k", 8, submitted=0.0), picture("b", "k", 6, submitted=4.0)]
-    cost = table(k=1.0)
-    assert names(pick(running, 4.0, cost)) == "a"
-    assert names(pick([*running[1:], picture("c", "k", 8, submitted=4.0)], 4.0, cost)) == "b"
+    times = table(k=1.0)
+    assert names(select_batch(running, 4.0, times)) == "a"
+    assert names(select_batch([*running[1:], picture("c", "k", 8, submitted=4.0)], 4.0, times)) == "b"
 
 
 def test_only_one_key_and_at_most_its_limit() -> None:
     running = [picture(name, key, 4) for name, key in zip("abcdef", "kmkkmk", strict=True)]
-    assert names(pick(running, 0.0, table(limit=2, k=0.1, m=0.2))) == "ac"
-    assert names(pick(running, 0.0, table(limit=8, k=0.1, m=0.2))) == "acdf"
+    assert names(select_batch(running, 0.0, table(limit=2, k=0.1, m=0.2))) == "ac"
+    assert names(select_batch(running, 0.0, table(limit=8, k=0.1, m=0.2))) == "acdf"
 
 
 def test_an_unknown_key_is_tried_and_takes_one() -> None:
     running = [picture("a", "k", 4), picture("b", "new", 50), picture("c", "new", 50)]
-    assert names(pick(running, 0.0, table(limit=4, k=0.1))) == "b"
+    assert names(select_batch(running, 0.0, table(limit=4, k=0.1))) == "b"
 
 
 def test_overdue_goes_by_arrival_before_all_others() -> None:
-    cost = table(long=1.0, short=0.01)
+    times = table(long=1.0, short=0.01)
     running = [
         picture("a", "long", 10, submitted=0.0),
         picture("b", "long", 10, submitted=1.0),
         picture("c", "short", 1, submitted=10 * OVERDUE),
     ]
-    assert names(pick(running, 10 * OVERDUE - 0.1, cost)) == "c"
-    assert names(pick(running, 10 * OVERDUE, cost)) == "a"
+    assert names(select_batch(running, 10 * OVERDUE - 0.1, times)) == "c"
+    assert names(select_batch(running, 10 * OVERDUE, times)) == "a"
 
 
 def test_a_stream_of_short_work_starves_no_key() -> None:
-    cost = table(long=1.0, short=0.1)
+    times = table(long=1.0, short=0.1)
     long = picture("L", "long", 3)
     now, arrivals = 0.0, 0
     while long.state.done_steps < 3:
@@ -104,7 +92,7 @@ def test_a_stream_of_short_work_starves_no_key() -> None:
         assert arrivals < 1000, "the long picture never got its steps"
         # A new short picture at every step: shortest-first alone would never take the long one.
         short = picture("s", "short", 1, submitted=now)
-        (chosen,) = pick([long, short], now, cost)
+        (chosen,) = select_batch([long, short], now, times)
         chosen.state.done_steps += 1
         now += 1.0 if chosen is long else 0.1
     assert now <= 3 * OVERDUE + 3.2
@@ -132,8 +120,8 @@ def test_isolated_waits_alone_and_is_not_passed() -> None:
 
 
 @pytest.mark.parametrize(("deadline", "expected"), [(None, False), (9.9, True), (10.0, True), (10.1, False)])
-def test_hopeless_is_past_the_deadline(deadline: float | None, expected: bool) -> None:
-    assert hopeless(make_job("a", deadline=deadline), 10.0) is expected
+def test_expired_is_past_the_deadline(deadline: float | None, expected: bool) -> None:
+    assert expired(make_job("a", deadline=deadline), 10.0) is expected
 
 
 @pytest.mark.parametrize(
@@ -142,18 +130,3 @@ def test_hopeless_is_past_the_deadline(deadline: float | None, expected: bool) -
 )
 def test_previews_are_spread_over_the_steps(total: int, every: float, expected: list[int]) -> None:
     assert [done for done in range(1, total + 1) if preview_due(done, total, every)] == expected
-
-
-def test_verdicts_show_the_client_nothing_internal() -> None:
-    assert verdict(JobError("the mask is empty")) == Failed("the mask is empty")
-    assert verdict(OutOfMemory("tried to allocate")) is NO_MEMORY
-    assert verdict(Unavailable("s3://bucket")) is OUT_OF_REACH
-    assert verdict(RuntimeError("/srv/secret/path")) is BROKEN
-
-
-def test_scheduling_needs_no_torch() -> None:
-    import deployments.engine
-
-    folder = Path(deployments.engine.__path__[0])
-    for module in ("cost", "policy", "request_handle", "request_table", "health", "loop"):
-        assert "import torch" not in (folder / f"{module}.py").read_text()

@@ -5,17 +5,18 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from support.simulated_backend import Listener, SimulatedBackend, SimulatedState, make_job
+from support.jobs import make_job
+from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import Ticket
+from deployments.engine.request_handle import RequestHandle
 
 WAIT = 10.0
 """Seconds after which a threaded test gives up; none waits that long."""
 
 
-def threaded(backend: SimulatedBackend) -> Engine[SimulatedState]:
+def threaded(backend: VirtualBackend) -> Engine[VirtualState]:
     engine = Engine(backend, max_running=16, max_batch=8)
     engine.start()
     return engine
@@ -25,7 +26,7 @@ def test_threads_end_every_job_exactly_once() -> None:
     names = [str(n) for n in range(200)]
     poisoned = set(random.Random(1).sample(names, 10))
     cancelled = set(random.Random(2).sample(names, 40))
-    backend = SimulatedBackend(errors={("step", name): ValueError() for name in poisoned})
+    backend = VirtualBackend(errors={("step", name): ValueError() for name in poisoned})
     engine = threaded(backend)
     heard = {name: Listener() for name in names}
     after_cancel: dict[str, int] = {}
@@ -41,20 +42,20 @@ def test_threads_end_every_job_exactly_once() -> None:
 
     def client(share: list[str], seed: int) -> None:
         rng = random.Random(seed)
-        tickets: dict[str, Ticket] = {}
+        handles: dict[str, RequestHandle] = {}
         for name in share:
             steps = 500 if name in cancelled else rng.randint(1, 6)
             job = make_job(name, size=rng.choice([64, 128]), steps=steps, isolated=rng.random() < 0.02)
-            tickets[name] = engine.submit(job, listen(name))
+            handles[name] = engine.submit(job, listen(name))
             # Some while the job waits, some in whatever call it is by then.
-            victim = rng.choice(list(tickets))
+            victim = rng.choice(list(handles))
             if victim in cancelled and victim not in after_cancel:
-                cancel(victim, tickets[victim])
-        for name in sorted(cancelled & set(tickets) - set(after_cancel)):
-            cancel(name, tickets[name])
+                cancel(victim, handles[victim])
+        for name in sorted(cancelled & set(handles) - set(after_cancel)):
+            cancel(name, handles[name])
 
-    def cancel(name: str, ticket: Ticket) -> None:
-        engine.cancel(ticket)
+    def cancel(name: str, handle: RequestHandle) -> None:
+        engine.cancel(handle)
         after_cancel[name] = len(heard[name].events)
 
     clients = [threading.Thread(target=client, args=(names[n::8], n)) for n in range(8)]
@@ -89,7 +90,7 @@ def test_finishing_overlaps_with_steps() -> None:
         elif call == "step" and names == ["b"] and ("finish", ["a"]) in backend.calls:
             stepped.set()
 
-    backend = SimulatedBackend(before=before)
+    backend = VirtualBackend(before=before)
     engine = threaded(backend)
     done = threading.Event()
     engine.submit(make_job("a", steps=1), lambda event: None)
@@ -106,7 +107,7 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
         entered.set()
         release.wait(WAIT)
 
-    engine = threaded(SimulatedBackend(before=hang))
+    engine = threaded(VirtualBackend(before=hang))
     listener = Listener()
     engine.submit(make_job("a"), listener)
     assert entered.wait(WAIT)
@@ -121,7 +122,7 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
 
 def test_the_loop_outlives_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     # An unhashable key breaks the engine's own bookkeeping, outside every backend call.
-    engine = threaded(SimulatedBackend(key=lambda job: [] if job.id == "bad" else "good"))  # type: ignore[arg-type]
+    engine = threaded(VirtualBackend(key=lambda job: [] if job.id == "bad" else "good"))  # type: ignore[arg-type]
     ended = {name: threading.Event() for name in ("bad", "good")}
     for name in ended:
         engine.submit(make_job(name), lambda event, name=name: ended[name].set() if _last(event) else None)
@@ -135,7 +136,7 @@ def _last(event: Event) -> bool:
 
 
 def test_threads_and_single_rounds_do_not_mix() -> None:
-    engine = threaded(SimulatedBackend())
+    engine = threaded(VirtualBackend())
     with pytest.raises(RuntimeError, match="threads"):
         engine.step_once()
     with pytest.raises(RuntimeError, match="once"):

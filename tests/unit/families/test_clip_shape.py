@@ -43,9 +43,9 @@ def test_frames_need_as_few_latents_as_hold_them(shape: ClipShape, frames: int) 
 
 @given(shapes())
 def test_what_is_made_holds_lead_and_new_frames_and_less_than_a_latent_more(shape: ClipShape) -> None:
-    spare = shape.made - shape.lead - shape.frames
+    spare = shape.decoded_frames - shape.lead - shape.frames
     assert 0 <= spare < shape.scale.time
-    assert shape.made == covered(shape.latents, shape.scale.time)
+    assert shape.decoded_frames == covered(shape.latents, shape.scale.time)
 
 
 @given(shapes())
@@ -65,7 +65,7 @@ def test_tokens_fill_the_canvas(shape: ClipShape) -> None:
 
 @given(shapes())
 def test_sound_is_as_long_as_what_is_made(shape: ClipShape) -> None:
-    assert abs(shape.sound_latents / shape.scale.sound - shape.made / FPS) <= 0.5 / shape.scale.sound + 1e-9
+    assert abs(shape.sound_latents / shape.scale.sound - shape.decoded_frames / FPS) <= 0.5 / shape.scale.sound + 1e-9
     assert abs(shape.sound_lead / shape.scale.sound - shape.lead / FPS) <= 0.5 / shape.scale.sound + 1e-9
     assert 0 <= shape.sound_lead <= shape.sound_latents
 
@@ -86,7 +86,7 @@ def test_leads_where_a_latent_is_eight_frames(frames: int, lead: int) -> None:
 def test_five_seconds_in_high_definition() -> None:
     shape = shape_of(1280, 704, lead=0, frames=5 * FPS, scale=Scale(32, 8, 25.0), render_side=None)
     assert shape.grid == (16, 22, 40)
-    assert shape.made == 121
+    assert shape.decoded_frames == 121
     assert shape.sound_latents == 126
     assert shape.lead_latents == shape.sound_lead == 0
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,32 +8,27 @@ import numpy as np
 import pytest
 import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
-from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, png, request, stock_pipeline
 from PIL import Image
+from support.jobs import make_job
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.checkpoints import load
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Commission, Placement
-from deployments.families.enlarge import fitted
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
-from deployments.families.flux1_prompts import Prompts
-from deployments.families.pictures import Pixels
+from deployments.families.flux1_prompts import PromptEncoder
+from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.pictures.pixels import Pixels
 from training.build.folders import CHECKPOINTS
-
-
-def placement(render_side: int | None = None) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
 
 
 @pytest.fixture(scope="module")
 def stock() -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINTS / "flux"), dtype=torch.float32, local_files_only=True)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+    return stock_pipeline(CHECKPOINTS / "flux")
 
 
 @pytest.fixture(scope="module")
@@ -42,51 +36,12 @@ def family() -> Flux1:
     return Flux1.load(CHECKPOINTS / "flux", placement())
 
 
-def a_job(
-    prompt: str = "a red circle",
-    width: int = 64,
-    height: int = 64,
-    steps: int = 4,
-    seed: int = 7,
-    guidance: float | None = 2.5,
-    interval: float | None = None,
-) -> GenerationJob:
-    return GenerationJob(
-        id="job",
-        attempt=1,
-        prompt=prompt,
-        width=width,
-        height=height,
-        steps=steps,
-        seed=seed,
-        output_format="png",
-        output_prefix="results/job/1",
-        guidance=guidance,
-        guidance_interval=interval,
-    )
-
-
-def png(seed: int, width: int = 64, height: int = 64) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def encoded(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> State:
-    [state] = family.encode([Commission(job, image_prompt=image_prompt)])
-    assert isinstance(state, State)
-    return state
-
-
-def drawn(family: Flux1, state: State) -> Pixels:
-    while state.done_steps < state.total_steps:
-        step(family, [state])
-    return family.finish(state)
+def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
+    return png(a_picture(seed, width, height))
 
 
 def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
-    return drawn(family, encoded(family, job, image_prompt))
+    return drawn(family, encoded(family, job, image_prompt=image_prompt))
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
@@ -108,7 +63,7 @@ def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
 def test_alone_it_draws_what_the_stock_pipeline_draws(
     stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
 ) -> None:
-    job = a_job(width=width, height=height, steps=steps, guidance=guidance)
+    job = make_job(width=width, height=height, steps=steps, guidance=guidance)
     state = encoded(family, job)
     pixels = drawn(family, state)
     assert np.array_equal(pixels, stock_run(stock, job, prompt=job.prompt))
@@ -126,22 +81,22 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
         dtype=torch.float32,
         local_files_only=True,
     )
-    job, prompt = a_job(), png(1, 90, 70)
+    job, prompt = make_job(guidance=2.5), noise(1, 90, 70)
     # Its call has no parameter for the length of texts.
     length = min(512, stock.tokenizer_2.model_max_length)
     with torch.no_grad():
-        text, gist, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
-    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=gist)
+        text, pooled, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
+    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
     expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
     assert np.array_equal(picture_of(family, job, prompt), expected)
 
 
 def test_image_prompts_change_the_picture_and_share_batches_with_each_other_only(family: Flux1) -> None:
-    alone = [picture_of(family, a_job(), png(seed)) for seed in (1, 2)]
+    alone = [picture_of(family, make_job(), noise(seed)) for seed in (1, 2)]
     assert not np.array_equal(alone[0], alone[1])
-    assert not np.array_equal(alone[0], picture_of(family, a_job()))
-    states = [encoded(family, a_job(), png(seed)) for seed in (1, 2)]
-    assert states[0].key == states[1].key != encoded(family, a_job()).key
+    assert not np.array_equal(alone[0], picture_of(family, make_job()))
+    states = [encoded(family, make_job(), image_prompt=noise(seed)) for seed in (1, 2)]
+    assert states[0].key == states[1].key != encoded(family, make_job()).key
     for _ in range(4):
         step(family, states)
     for before, state in zip(alone, states, strict=True):
@@ -150,7 +105,7 @@ def test_image_prompts_change_the_picture_and_share_batches_with_each_other_only
 
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
     family = Flux1.load(CHECKPOINTS / "canny", placement())
-    refused, fine = family.encode([Commission(a_job(), image_prompt=png(0)), Commission(a_job())])
+    refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
     assert isinstance(refused, JobError)
     assert "no image prompt" in str(refused)
     assert isinstance(fine, State)
@@ -159,30 +114,24 @@ def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
 def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) -> None:
     """Different prompts, seeds, step counts, guidances and intervals, joining and leaving between steps."""
     jobs = [
-        a_job("a red circle", steps=4, seed=1, guidance=1.5),
-        a_job("a blue star", steps=7, seed=2, guidance=5.0, interval=2),
-        a_job("x", steps=5, seed=3, guidance=2.5, interval=1.5),
-        a_job("word " * 300, steps=6, seed=4, guidance=3.0),
+        make_job(prompt="a red circle", steps=4, seed=1, guidance=1.5),
+        make_job(prompt="a blue star", steps=7, seed=2, guidance=5.0, guidance_interval=2),
+        make_job(prompt="x", steps=5, seed=3, guidance=2.5, guidance_interval=1.5),
+        make_job(prompt="word " * 300, steps=6, seed=4, guidance=3.0),
     ]
     alone = [picture_of(family, job) for job in jobs]
-    waiting = [state for state in family.encode([Commission(job) for job in jobs]) if isinstance(state, State)]
-    assert len({state.key for state in waiting}) == 1
-    running: list[State] = []
-    while waiting or any(state.done_steps < state.total_steps for state in running):
-        if waiting:
-            running.append(waiting.pop(0))
-        step(family, [state for state in running if state.done_steps < state.total_steps])
-    for before, state in zip(alone, running, strict=True):
-        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
+    assert_near(drawn_together(family, *map(request, jobs)), alone)
 
 
 def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
     prompts = ["a red circle", "word " * 300, ""]
-    for prompt, state in zip(prompts, family.encode([Commission(a_job(p)) for p in prompts]), strict=True):
+    for prompt, state in zip(
+        prompts, family.encode([PreparedRequest(make_job(prompt=p)) for p in prompts]), strict=True
+    ):
         assert isinstance(state, State)
-        alone = encoded(family, a_job(prompt))
+        alone = encoded(family, make_job(prompt=prompt))
         torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(alone.per["gist"], state.per["gist"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(alone.per["pooled"], state.per["pooled"], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -209,83 +158,44 @@ def test_each_picture_finds_the_guidance_of_its_own_step() -> None:
 
 
 def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(family: Flux1) -> None:
-    every = picture_of(family, a_job(guidance=5.0))
-    assert np.array_equal(every, picture_of(family, a_job(guidance=5.0, interval=1)))
-    assert not np.array_equal(every, picture_of(family, a_job(guidance=2.0)))
-    assert not np.array_equal(every, picture_of(family, a_job(guidance=5.0, interval=2)))
-    unguided = picture_of(family, a_job(guidance=1.0))
-    assert np.array_equal(unguided, picture_of(family, a_job(guidance=1.0, interval=2)))
+    every = picture_of(family, make_job(guidance=5.0))
+    assert np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=1)))
+    assert not np.array_equal(every, picture_of(family, make_job(guidance=2.0)))
+    assert not np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=2)))
+    unguided = picture_of(family, make_job(guidance=1.0))
+    assert np.array_equal(unguided, picture_of(family, make_job(guidance=1.0, guidance_interval=2)))
 
 
 def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
     *bad, good = family.encode(
         [
-            Commission(a_job(interval=0.5)),
-            Commission(a_job(), references=(png(0),)),
-            Commission(a_job(), mask=png(0)),
-            Commission(a_job(), control=png(0)),
-            Commission(a_job(), image_prompt=b"no picture"),
-            Commission(a_job()),
+            PreparedRequest(make_job(guidance_interval=0.5)),
+            PreparedRequest(make_job(), references=(noise(0),)),
+            PreparedRequest(make_job(), mask=noise(0)),
+            PreparedRequest(make_job(), control=noise(0)),
+            PreparedRequest(make_job(), image_prompt=b"no picture"),
+            PreparedRequest(make_job()),
         ]
     )
     assert all(isinstance(error, JobError) for error in bad)
     assert isinstance(good, State)
 
 
-@pytest.mark.parametrize(("width", "height"), [(100, 70), (65, 64)])
-def test_odd_sizes_are_cut_out_of_the_middle(family: Flux1, width: int, height: int) -> None:
-    full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
-    full = picture_of(family, a_job(width=full_width, height=full_height, steps=2))
-    cut = picture_of(family, a_job(width=width, height=height, steps=2))
-    left, top = (full_width - width) // 2, (full_height - height) // 2
-    assert np.array_equal(cut, full[top : top + height, left : left + width])
-
-
-@pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(width: int, height: int) -> None:
-    family = Flux1.load(CHECKPOINTS / "flux", placement(render_side=64))
-    state = encoded(family, a_job(width=width, height=height, steps=2))
-    assert state.grid == (4, 8)
-    assert drawn(family, state).shape == (height, width, 3)
-
-
-def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen() -> None:
-    smooth = Flux1.load(CHECKPOINTS / "flux", placement(render_side=64))
-    sharp = Flux1.load(CHECKPOINTS / "flux", replace(placement(render_side=64), enlarge="sharp"))
-    state = encoded(smooth, a_job(width=250, height=130, steps=1))
-    pixels = drawn(smooth, state)
-    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
-    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
-    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
-
-
 def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(stock: Any) -> None:
-    words, gist = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
-    prompts = Prompts(stock, None, torch.float32, torch.device("cpu"))
+    t5, clip = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
+    encoder = PromptEncoder(stock, None, torch.float32, torch.device("cpu"))
     try:
         stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = 48, 20
         with torch.inference_mode():
-            [(text, _)] = prompts.texts(["word " * 90])
+            [(text, _)] = encoder.encode(["word " * 90])
         assert text.shape[1] == 48
         # A name for "no limit" that transformers gives tokenizers which say nothing.
-        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), gist
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), clip
         with torch.inference_mode():
-            [(text, _)] = prompts.texts(["word"])
+            [(text, _)] = encoder.encode(["word"])
         assert text.shape[1] == 512
     finally:
-        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = words, gist
-
-
-def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Flux1) -> None:
-    state = encoded(family, a_job(width=128, height=64))
-    assert family.preview(state) is None
-    picture = drawn(family, state)
-    preview = family.preview(state)
-    assert preview is not None
-    assert preview.shape == (128, 256, 3)
-    small = np.asarray(Image.fromarray(preview).resize((16, 8), Image.Resampling.BOX)).astype(float)
-    truth = np.asarray(Image.fromarray(picture).resize((16, 8), Image.Resampling.BOX)).astype(float)
-    assert np.corrcoef(small.ravel(), truth.ravel())[0, 1] > 0.8
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = t5, clip
 
 
 @pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
-from flux2_drawing import (
-    a_job,
+from flux2_stock import assert_same_as_stock
+from flux_drawing import (
     a_picture,
     assert_near,
-    assert_same_as_stock,
-    commission,
     drawn,
     drawn_together,
     encoded,
     placement,
+    request,
     stock_pipeline,
 )
+from support.jobs import make_job
 from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 
-from deployments.families.base import family_of
 from deployments.families.flux2 import Flux2
+from deployments.families.registry import family_of
 from training.build.analytic_vae import analytic_vae
 from training.build.build_flux2 import scheduler, transformer
 from training.build.one_layer_text import text_config
@@ -77,16 +77,16 @@ def test_its_index_chooses_the_family(dev_folder: Path) -> None:
 
 @pytest.mark.parametrize("guidance", [1.5, 4.0])
 def test_guided_it_draws_what_the_stock_pipeline_draws(stock: Any, dev: Flux2, guidance: float) -> None:
-    job, reference = a_job(steps=3, guidance=guidance), a_picture(1, 64, 80)
+    job, reference = make_job(steps=3, guidance=guidance), a_picture(1, 64, 80)
     assert_same_as_stock(dev, stock, job, reference, guidance_scale=guidance)
 
 
 def test_guidance_has_the_stock_default(stock: Any, dev: Flux2) -> None:
-    assert_same_as_stock(dev, stock, a_job(steps=2, guidance=None))
+    assert_same_as_stock(dev, stock, make_job(steps=2, guidance=None))
 
 
 def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
-    jobs = [a_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
+    jobs = [make_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
     alone = [drawn(dev, encoded(dev, job)) for job in jobs]
     assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
-    assert_near(drawn_together(dev, *map(commission, jobs)), alone)
+    assert_near(drawn_together(dev, *map(request, jobs)), alone)

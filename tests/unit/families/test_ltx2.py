@@ -9,15 +9,17 @@ import pytest
 import torch
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
+from support.jobs import make_clip_job, make_job
 
-from deployments.contract.clip import FPS, Clip
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract.clip import FPS
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError, Placement
+from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, ClipInputs, Draft
 from deployments.families.ltx2 import Ltx2
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
 from training.build.folders import CHECKPOINTS
 
@@ -44,20 +46,10 @@ def family(stock: Any) -> Ltx2:
     return Ltx2(stock, placement())
 
 
-def a_job(frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **clip: Any) -> GenerationJob:
-    return GenerationJob(
-        id="job",
-        attempt=1,
-        prompt="a red circle moves to the right",
-        width=WIDTH,
-        height=HEIGHT,
-        steps=steps,
-        seed=seed,
-        output_format="mp4",
-        output_prefix="results/job/1",
-        guidance=guidance,
-        clip=Clip(frames=frames, checkpoint="checkpoints/job", **clip),
-    )
+def make_clip(
+    frames: int = 25, steps: int = 3, guidance: float | None = None, seed: int = 7, **clip: Any
+) -> GenerationJob:
+    return make_clip_job(steps=steps, guidance=guidance, seed=seed, clip={"frames": frames, **clip})
 
 
 def noise(seed: int, *shape: int) -> Pixels:
@@ -66,7 +58,7 @@ def noise(seed: int, *shape: int) -> Pixels:
 
 def denoised(family: Ltx2, job: GenerationJob, inputs: ClipInputs | None = None) -> ClipState:
     state = family.encode(job, inputs or ClipInputs())
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     return state
 
@@ -107,7 +99,7 @@ def test_the_family_is_what_backends_expect(family: Ltx2) -> None:
 def test_a_clip_from_words_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
 ) -> None:
-    job = a_job(frames, steps, guidance)
+    job = make_clip(frames, steps, guidance)
     mine, theirs = family.draft(denoised(family, job)), from_stock(stock, job, None)
     assert torch.equal(mine.picture, theirs.picture)
     assert torch.equal(mine.sound, theirs.sound)
@@ -120,7 +112,7 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
 ) -> None:
     """At the first frame, and where the stock pipeline can place others: behind whole latents."""
     time = stock.vae.temporal_compression_ratio
-    job = a_job(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
+    job = make_clip(guidance=guidance, times=tuple(frame / FPS for frame in frames_at))
     pictures = tuple(noise(frame, HEIGHT, WIDTH) for frame in frames_at)
     indices = [0 if frame == 0 else (frame - 1) // time + 1 for frame in frames_at]
     conditions = [LTX2VideoCondition(frames=p, index=i, crf=0) for p, i in zip(pictures, indices, strict=True)]
@@ -131,9 +123,9 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
 
 def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
     """Without the sound, which that one can't be given."""
-    job, lead = a_job(frames=16), noise(0, 9, HEIGHT, WIDTH)
+    job, lead = make_clip(frames=16), noise(0, 9, HEIGHT, WIDTH)
     mine = denoised(family, job, ClipInputs(lead=lead))
-    theirs = from_stock(stock, a_job(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
+    theirs = from_stock(stock, make_clip(frames=25), [LTX2VideoCondition(frames=lead, index=0, crf=0)])
     # The last bits depend on whether the sound has one time, or as many as it has tokens.
     assert torch.allclose(family.draft(mine).picture, theirs.picture, atol=1e-4)
     assert torch.allclose(family.draft(mine).sound, theirs.sound, atol=1e-4)
@@ -142,7 +134,7 @@ def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any,
 
 def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
     state = family.encode(
-        a_job(frames=16, times=(0.25,)),
+        make_clip(frames=16, times=(0.25,)),
         ClipInputs(
             keyframes=(noise(1, HEIGHT, WIDTH),), lead=noise(0, 9, HEIGHT, WIDTH), lead_sound=a_sine(seconds=9 / FPS)
         ),
@@ -150,7 +142,7 @@ def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
     streams = (state.picture, state.sound)
     known = [stream.known[0, :, 0] > 0 for stream in streams]
     before = [stream.x.clone() for stream in streams]
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     assert known[0].any()
     for stream, given, x in zip(streams, known, before, strict=True):
@@ -166,14 +158,14 @@ def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Sound:
 
 @pytest.mark.parametrize("change", [{"seed": 8}, {"guidance": 3.0}, {"steps": 2}])
 def test_seed_guidance_and_steps_matter(family: Ltx2, change: dict[str, Any]) -> None:
-    changed = denoised(family, a_job(**change)).picture.x
-    assert not torch.allclose(denoised(family, a_job()).picture.x, changed, atol=1e-3)
+    changed = denoised(family, make_clip(**change)).picture.x
+    assert not torch.allclose(denoised(family, make_clip()).picture.x, changed, atol=1e-3)
 
 
 def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = family.encode(a_job(), ClipInputs())
+    state = family.encode(make_clip(), ClipInputs())
     family.step(state)
-    before = (state.picture.x, state.sound.x, state.estimate, state.i)
+    before = (state.picture.x, state.sound.x, state.denoised, state.i)
 
     def exhausted(**_: object) -> None:
         raise torch.OutOfMemoryError("too much")
@@ -182,11 +174,11 @@ def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.Mon
         patched.setattr(family.transformer, "forward", exhausted)
         with pytest.raises(torch.OutOfMemoryError):
             family.step(state)
-    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.estimate, state.i), strict=True))
+    assert all(a is b for a, b in zip(before, (state.picture.x, state.sound.x, state.denoised, state.i), strict=True))
 
 
 def test_distilled_models_get_the_noise_levels_they_know(stock: Any) -> None:
-    state = Ltx2(stock, placement(distilled=True)).encode(a_job(steps=8), ClipInputs())
+    state = Ltx2(stock, placement(distilled=True)).encode(make_clip(steps=8), ClipInputs())
     assert state.sigmas.tolist() == pytest.approx(
         [1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875, 0.0]
     )
@@ -196,9 +188,9 @@ def test_a_draft_is_half_as_large_where_the_side_is_given(stock: Any) -> None:
     for side, drafted in ((512, 256), (192, 128), (128, 128), (64, 64)):
         family = Ltx2(stock, placement(render_side=side))
         assert family.scale.space == 32
-        full, draft = family.shape(a_job(), lead=0), family.shape(a_job(draft=True), lead=0)
+        full, draft = family.shape(make_clip(), lead=0), family.shape(make_clip(draft=True), lead=0)
         assert (min(full.canvas.size), min(draft.canvas.size)) == (side, drafted)
-    assert Ltx2(stock, placement()).shape(a_job(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
+    assert Ltx2(stock, placement()).shape(make_clip(draft=True), lead=0).canvas.frame == (HEIGHT, WIDTH)
 
 
 def plain(seed: int, like: Draft) -> Draft:
@@ -210,9 +202,9 @@ def plain(seed: int, like: Draft) -> Draft:
 
 def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
     family = Ltx2(stock, placement(render_side=256))
-    like = family.draft(family.encode(a_job(draft=True), ClipInputs()))
+    like = family.draft(family.encode(make_clip(draft=True), ClipInputs()))
     drafts = [plain(seed, like) for seed in (1, 2)]
-    states = [family.encode(a_job(enhance="d"), ClipInputs(draft=draft)) for draft in drafts]
+    states = [family.encode(make_clip(enhance="d"), ClipInputs(draft=draft)) for draft in drafts]
     first, second = (family.draft(state) for state in states)
     assert states[0].shape.grid[1:] > tuple(like.picture.shape[3:])
     sigma = float(states[0].sigmas[0])
@@ -220,16 +212,16 @@ def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) 
     redrawn = [family._pictures.redrawn(draft.picture, states[0].shape) for draft in drafts]
     assert torch.allclose(first.picture - second.picture, (1 - sigma) * (redrawn[0] - redrawn[1]), atol=1e-4)
     assert torch.allclose(first.sound - second.sound, (1 - sigma) * (drafts[0].sound - drafts[1].sound), atol=1e-4)
-    other = family.draft(family.encode(a_job(enhance="d", seed=8), ClipInputs(draft=drafts[0])))
+    other = family.draft(family.encode(make_clip(enhance="d", seed=8), ClipInputs(draft=drafts[0])))
     assert not torch.allclose(first.picture, other.picture, atol=0.1)
 
 
 def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
     """What is on the left stays there."""
-    like = family.draft(family.encode(a_job(), ClipInputs()))
+    like = family.draft(family.encode(make_clip(), ClipInputs()))
     dark, bright = torch.zeros_like(like.picture[..., :1, :2]), torch.zeros_like(like.picture[..., :1, :2])
     bright[..., 0] = 1
-    states = [family.encode(a_job(enhance="d"), ClipInputs(draft=Draft(p, like.sound))) for p in (bright, dark)]
+    states = [family.encode(make_clip(enhance="d"), ClipInputs(draft=Draft(p, like.sound))) for p in (bright, dark)]
     lit, unlit = (family.draft(state).picture for state in states)
     columns = (lit - unlit).mean((0, 1, 2, 3))
     assert (columns.diff() < 1e-5).all()
@@ -237,8 +229,8 @@ def test_drafts_are_enlarged_in_place(family: Ltx2) -> None:
 
 
 def test_what_is_given_is_not_taken_from_the_draft(family: Ltx2) -> None:
-    like = family.draft(family.encode(a_job(), ClipInputs()))
-    job = a_job(enhance="d", times=(0.0,))
+    like = family.draft(family.encode(make_clip(), ClipInputs()))
+    job = make_clip(enhance="d", times=(0.0,))
     state = family.encode(job, ClipInputs((noise(1, HEIGHT, WIDTH),), draft=plain(1, like)))
     given = state.picture.known[0, :, 0] > 0
     assert given.any()
@@ -246,14 +238,14 @@ def test_what_is_given_is_not_taken_from_the_draft(family: Ltx2) -> None:
 
 
 def test_a_draft_that_does_not_fit_is_refused(family: Ltx2) -> None:
-    draft = family.draft(denoised(family, a_job(draft=True)))
+    draft = family.draft(denoised(family, make_clip(draft=True)))
     cut = Draft(draft.picture[:, :-1], draft.sound)
     with pytest.raises(JobError, match="another model"):
-        family.encode(a_job(enhance="d"), ClipInputs(draft=cut))
+        family.encode(make_clip(enhance="d"), ClipInputs(draft=cut))
     with pytest.raises(JobError, match="another model"):
-        family.encode(a_job(frames=17, enhance="d"), ClipInputs(draft=draft))
+        family.encode(make_clip(frames=17, enhance="d"), ClipInputs(draft=draft))
     with pytest.raises(JobError, match="another model"):
-        family.encode(a_job(enhance="d"), ClipInputs(draft=Draft(draft.picture, draft.sound[:, :, :-1])))
+        family.encode(make_clip(enhance="d"), ClipInputs(draft=Draft(draft.picture, draft.sound[:, :, :-1])))
 
 
 def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
@@ -265,8 +257,8 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
     shutil.copytree(CHECKPOINT, folder)
     upsampler.save_pretrained(folder / "latent_upsampler")
     enlarging = Ltx2.load(folder, placement())
-    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(a_job(), ClipInputs())).sound)
-    job = a_job(enhance="d", steps=3)
+    small = Draft(torch.randn(1, channels, 4, 1, 2), family.draft(family.encode(make_clip(), ClipInputs())).sound)
+    job = make_clip(enhance="d", steps=3)
     state, plain = (each.encode(job, ClipInputs(draft=small)) for each in (enlarging, family))
     assert state.picture.x.shape == plain.picture.x.shape
     assert torch.isfinite(state.picture.x).all()
@@ -278,13 +270,13 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
 
 @pytest.mark.parametrize("lead", [0, 9])
 def test_a_still_becomes_the_first_new_frame(family: Ltx2, lead: int) -> None:
-    state = family.encode(a_job(frames=16), ClipInputs(lead=noise(0, lead, HEIGHT, WIDTH) if lead else None))
+    state = family.encode(make_clip(frames=16), ClipInputs(lead=noise(0, lead, HEIGHT, WIDTH) if lead else None))
     assert family.still(state) is None
     family.step(state)
     early = family.still(state)
     assert early is not None
     assert early.shape == (HEIGHT, WIDTH, 3)
-    while not state.denoised:
+    while not state.is_denoised:
         family.step(state)
     late, first = family.still(state), next(family.frames(state))[0]
     assert late is not None
@@ -293,7 +285,7 @@ def test_a_still_becomes_the_first_new_frame(family: Ltx2, lead: int) -> None:
 
 
 def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
-    job = GenerationJob("job", 1, "a circle", 64, 64, 2, 1, "png", "results/job/1")
+    job = make_job()
     with pytest.raises(JobError, match="videos"):
         family.encode(job, ClipInputs())
 

@@ -15,7 +15,7 @@ from deployments.contract.clip import FPS
 from deployments.families import ltx2_pictures
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_pictures import ClipPictures
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 from training.build.folders import CHECKPOINTS
 
 
@@ -81,8 +81,8 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
     pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
 ) -> None:
     shape = a_shape(pictures, lead, frames)
-    whole_shape = a_shape(pictures, 0, shape.made)
-    tokens = given_tokens(pictures, whole_shape, waves(shape.made))
+    whole_shape = a_shape(pictures, 0, shape.decoded_frames)
+    tokens = given_tokens(pictures, whole_shape, waves(shape.decoded_frames))
     monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", whole_shape.latents)
     [whole] = pictures.decoded(whole_shape, tokens)
     monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", chunk)
@@ -124,7 +124,7 @@ def test_the_middle_of_a_larger_canvas_is_seen(pictures: ClipPictures) -> None:
 @pytest.mark.parametrize("lead", [0, 1, 9])
 def test_a_still_is_the_first_new_frame(pictures: ClipPictures, lead: int) -> None:
     shape = a_shape(pictures, lead, 16)
-    tokens = given_tokens(pictures, a_shape(pictures, 0, shape.made), waves(shape.made))
+    tokens = given_tokens(pictures, a_shape(pictures, 0, shape.decoded_frames), waves(shape.decoded_frames))
     with torch.inference_mode():
         still = pictures.still(shape, tokens)
     assert np.array_equal(still, next(iter(pictures.decoded(shape, tokens)))[0])

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from support.jobs import make_job
 from torch import Tensor, nn
 
-from deployments.contract.job import GenerationJob
 from deployments.engine.backend import OutOfMemory
-from deployments.families.state import State, schedule
+from deployments.families.state import State
 from deployments.families.step import step
 
 
@@ -34,7 +33,7 @@ class Painter:
 def a_state(speed: float, steps: int = 4, key: str = "small") -> State:
     t = torch.linspace(1, 0, steps + 1)
     return State(
-        job=GenerationJob("job", 1, "", 32, 32, steps, 0, "png", "results/job/1"),
+        job=make_job(size=32, steps=steps),
         key=key,
         x=torch.zeros(1, 4, 2),
         t=t,
@@ -101,17 +100,3 @@ def test_other_errors_pass_through() -> None:
 def test_states_of_different_keys_never_share_a_batch() -> None:
     with pytest.raises(AssertionError):
         step(Painter(), [a_state(1.0), a_state(1.0, key="large")])
-
-
-@pytest.mark.parametrize("steps", [1, 4, 16])
-def test_schedules_fall_from_one_to_zero_and_leave_the_scheduler_alone(steps: int) -> None:
-    scheduler = FlowMatchEulerDiscreteScheduler(shift=6.93)
-    before = torch.as_tensor(scheduler.timesteps).clone()
-    t, dt = schedule(scheduler, steps)
-    assert t.shape == (steps + 1,)
-    assert dt.shape == (steps,)
-    assert t[0] == 1
-    assert t[-1] == 0
-    assert (dt < 0).all()
-    torch.testing.assert_close(t[1:] - t[:-1], dt, atol=1e-6, rtol=0)
-    assert torch.equal(torch.as_tensor(scheduler.timesteps), before)

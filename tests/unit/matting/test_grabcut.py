@@ -8,14 +8,14 @@ import numpy.typing as npt
 import pytest
 
 from deployments.contract.model import MattingSpec
-from deployments.families.pictures import Pixels
-from deployments.matting.base import made
+from deployments.matting.background_remover import load_background_remover
+from deployments.pictures.pixels import Pixels
 from training.world.drawing import draw
 from training.world.scene import random_scene
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200
-GRABCUT = made(MattingSpec("grabcut"))
+GRABCUT = load_background_remover(MattingSpec("grabcut"))
 
 
 def ground(kind: str) -> Pixels:

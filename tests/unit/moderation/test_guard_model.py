@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
-from deployments.families.base import CheckpointError
-from deployments.moderation import judges
 from deployments.moderation.guard import MEANINGS, NEW_TOKENS, Guard, meanings, parsed
+from deployments.moderation.judges import load_judge
 from training.build import build_rewriter
 
 TEMPLATE = (
@@ -60,7 +60,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def guard(checkpoint: str) -> Guard:
-    return judges.made(JudgeSpec("guard", checkpoint, device="cpu"), TEXT_JUDGES)
+    return load_judge(JudgeSpec("guard", checkpoint, device="cpu"), TEXT_JUDGES)
 
 
 def test_a_model_judges(guard: Guard) -> None:

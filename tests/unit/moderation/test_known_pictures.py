@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
 from deployments.moderation.known_pictures import LEAST_QUALITY, MATCH, KnownPictures, fingerprint, main
+from deployments.pictures.pixels import Pixels
 from training.evaluation.pictures import drawn
 from training.world.scene import random_scene
 

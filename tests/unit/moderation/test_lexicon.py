@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, TEXT_JUDGES, JudgeSpec, Scores
 from deployments.contract.thresholds import Tolerance
-from deployments.families.base import CheckpointError
-from deployments.moderation import judges
 from deployments.moderation.evaluation.prompt import prompts
 from deployments.moderation.evaluation.thresholds import thresholds
+from deployments.moderation.judges import load_judge
 from deployments.moderation.lexicon import Lexicon, all_near
 
 LONGEST = 32_768
@@ -18,7 +18,7 @@ LONGEST = 32_768
 
 @pytest.fixture(scope="module")
 def lexicon() -> Lexicon:
-    return judges.made(JudgeSpec("lexicon"), TEXT_JUDGES)
+    return load_judge(JudgeSpec("lexicon"), TEXT_JUDGES)
 
 
 def score(lexicon: Lexicon, text: str) -> Scores:

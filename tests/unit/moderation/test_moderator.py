@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 from imageio_ffmpeg import get_ffmpeg_exe
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec, ModeratorSpec
 from deployments.contract.objects import ObjectStore
-from deployments.families.base import CheckpointError
 from deployments.moderation import deployment as moderator
 from deployments.moderation.deployment import Moderator
 from deployments.moderation.frames import UnreadableError

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
 from deployments.moderation.picture_classifier import PictureClassifier
+from deployments.pictures.pixels import Pixels
 
 LABELS = {0: "normal", 1: "nsfw", 2: "gore", 3: "nude"}
 PREPROCESSING = {

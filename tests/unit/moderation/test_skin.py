@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from deployments.contract.moderation import JudgeSpec
-from deployments.families.pictures import Pixels
 from deployments.moderation.skin import HIGHEST, SkinJudge
+from deployments.pictures.pixels import Pixels
 from training.evaluation.pictures import drawn
 from training.world.scene import random_scene
 

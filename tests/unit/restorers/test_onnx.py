@@ -8,17 +8,19 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_files import convolving, greying, saved, scaling
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelSpec
 from deployments.engine.backend import JobError
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
-from deployments.restorers.base import Restorer, made
+from deployments.pictures.pixels import Pixels
+from deployments.restorers.restorer import Restorer, load_restorer
 
 ANY = (1, 3, "height", "width")
 
 
 def restorer(file: Path | str) -> Restorer:
-    return made(ModelSpec(checkpoint=str(file), objects_url="memory:///", backend="onnx", device="cpu", threads=1))
+    return load_restorer(
+        ModelSpec(checkpoint=str(file), objects_url="memory:///", backend="onnx", device="cpu", threads=1)
+    )
 
 
 def picture(height: int, width: int) -> Pixels:

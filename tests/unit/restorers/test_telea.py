@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deployments.contract.model import ModelSpec
-from deployments.families.pictures import Pixels
-from deployments.restorers.base import made
+from deployments.pictures.pixels import Pixels
+from deployments.restorers.restorer import load_restorer
 
-TELEA = made(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
+TELEA = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
 
 
 def ground(height: int, width: int) -> Pixels:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.rewriter import RewriterSpec
-from deployments.families.base import CheckpointError
 from deployments.rewriting.rewriter import LONGEST, Rewriter, clean_answer, split_table, whole_phrases
 from training.build import build_rewriter
 

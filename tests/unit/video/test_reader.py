@@ -12,8 +12,8 @@ import pytest
 from video_making import made, remade
 
 from deployments.video import reader
-from deployments.video.ffmpeg import FootageError
-from deployments.video.reader import Footage, Frames, frames, last_frames, probe, sound
+from deployments.video.ffmpeg import VideoError
+from deployments.video.reader import Frames, VideoInfo, frames, last_frames, probe, sound
 from deployments.video.sound import Sound
 from deployments.video.writer import ClipWriter
 
@@ -50,20 +50,20 @@ def pitch(samples: np.ndarray, rate: int) -> float:
     return float(np.fft.rfftfreq(len(samples), 1 / rate)[np.abs(np.fft.rfft(samples)).argmax()])
 
 
-SOURCES: dict[str, Callable[[], tuple[bytes, Footage]]] = {
-    "slow": lambda: (made("testsrc=s=64x64:d=2:r=10"), Footage(64, 64, 48, False)),
-    "fast": lambda: (made("testsrc=s=64x64:d=2:r=60"), Footage(64, 64, 48, False)),
-    "television": lambda: (made("testsrc=s=64x64:d=2:r=30000/1001"), Footage(64, 64, 48, False)),
-    "one frame": lambda: (made("testsrc=s=64x64:d=0.04:r=24"), Footage(64, 64, 1, False)),
+SOURCES: dict[str, Callable[[], tuple[bytes, VideoInfo]]] = {
+    "slow": lambda: (made("testsrc=s=64x64:d=2:r=10"), VideoInfo(64, 64, 48, False)),
+    "fast": lambda: (made("testsrc=s=64x64:d=2:r=60"), VideoInfo(64, 64, 48, False)),
+    "television": lambda: (made("testsrc=s=64x64:d=2:r=30000/1001"), VideoInfo(64, 64, 48, False)),
+    "one frame": lambda: (made("testsrc=s=64x64:d=0.04:r=24"), VideoInfo(64, 64, 1, False)),
     "uneven": lambda: (
         made("testsrc=s=64x64:d=3:r=30,select='not(mod(n,7))+gt(n,60)'", "-fps_mode", "vfr"),
-        Footage(64, 64, 72, False),
+        VideoInfo(64, 64, 72, False),
     ),
-    "turned": lambda: (remade(made("testsrc=s=96x64:d=1:r=24"), reading=TURNED), Footage(64, 96, 24, False)),
-    "odd": lambda: (made("testsrc=s=97x65:d=1:r=24", "-pix_fmt", "yuv444p"), Footage(97, 65, 24, False)),
-    "wide pixels": lambda: (made("testsrc=s=64x64:d=1:r=24,setsar=2"), Footage(128, 64, 24, False)),
-    "with sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=1"), Footage(64, 64, 24, True)),
-    "longer sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=3"), Footage(64, 64, 24, True)),
+    "turned": lambda: (remade(made("testsrc=s=96x64:d=1:r=24"), reading=TURNED), VideoInfo(64, 96, 24, False)),
+    "odd": lambda: (made("testsrc=s=97x65:d=1:r=24", "-pix_fmt", "yuv444p"), VideoInfo(97, 65, 24, False)),
+    "wide pixels": lambda: (made("testsrc=s=64x64:d=1:r=24,setsar=2"), VideoInfo(128, 64, 24, False)),
+    "with sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=1"), VideoInfo(64, 64, 24, True)),
+    "longer sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=3"), VideoInfo(64, 64, 24, True)),
     "in fragments": lambda: (
         made(
             "testsrc=s=64x64:d=2:r=24",
@@ -75,19 +75,19 @@ SOURCES: dict[str, Callable[[], tuple[bytes, Footage]]] = {
             "0",
             sound="sine=d=2",
         ),
-        Footage(64, 64, 48, True),
+        VideoInfo(64, 64, 48, True),
     ),
-    "of another codec": lambda: (made("testsrc=s=64x64:d=1:r=24", "-c:v", "mpeg4"), Footage(64, 64, 24, False)),
+    "of another codec": lambda: (made("testsrc=s=64x64:d=1:r=24", "-c:v", "mpeg4"), VideoInfo(64, 64, 24, False)),
     "of another size in the middle": lambda: (
         remade(
             made("testsrc=s=64x64:d=1:r=24", ending="h264") + made("testsrc=s=96x64:d=1:r=24", ending="h264"),
             reading=("-r", "24", "-f", "h264"),
         ),
-        Footage(64, 64, 44, False),  # the last frame of the first size stays
+        VideoInfo(64, 64, 44, False),  # the last frame of the first size stays
     ),
     "as quicktime": lambda: (
         made("testsrc=s=64x64:d=1:r=24", "-c:v", "prores", "-pix_fmt", "yuv422p10le", ending="mov"),
-        Footage(64, 64, 24, False),
+        VideoInfo(64, 64, 24, False),
     ),
 }
 
@@ -157,7 +157,7 @@ def test_what_was_written_reads_back(tmp_path: Path) -> None:
     clip = ClipWriter(tmp_path / "clip.mp4", rendered=(96, 64), size=(96, 64), frames=48, sound=Sound(wave, 24_000))
     clip.write(pictures)
     clip.close()
-    assert probe(tmp_path / "clip.mp4") == Footage(96, 64, 48, True)
+    assert probe(tmp_path / "clip.mp4") == VideoInfo(96, 64, 48, True)
     assert np.abs(all_of(tmp_path / "clip.mp4", (96, 64)).mean((1, 2, 3)) - ramp).max() < 3
     read = sound(tmp_path / "clip.mp4", 24_000)
     assert read is not None
@@ -224,14 +224,14 @@ def test_a_small_file_cannot_be_endless(stored: Callable[[bytes], Path], monkeyp
 
 
 def test_time_is_limited(stored: Callable[[bytes], Path]) -> None:
-    with pytest.raises(FootageError, match="can't be read in 0 s"):
+    with pytest.raises(VideoError, match="can't be read in 0 s"):
         probe(stored(made("testsrc=s=64x64:d=0.2:r=24")), timeout_s=0.0)
 
 
 def test_processor_time_is_limited(stored: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_CPU_SECONDS", 1)
     monkeypatch.setattr(reader, "LONGEST_S", 1e5)
-    with pytest.raises(FootageError, match=r"to its end|within a frame"):  # noqa: PT012
+    with pytest.raises(VideoError, match=r"to its end|within a frame"):  # noqa: PT012
         for piece in frames(stored(claims_to_last(100_000)), (256, 256), chunk=100):
             assert len(piece)
 
@@ -286,7 +286,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 def test_what_cannot_be_read_to_its_end(name: str, stored: Callable[[bytes], Path]) -> None:
     file = stored(HOSTILE[name]())
     for look in (lambda: probe(file), lambda: all_of(file), lambda: last_frames(file, SIZE, 3)):
-        with pytest.raises(FootageError) as failure:
+        with pytest.raises(VideoError) as failure:
             look()
         message = str(failure.value)
         assert file.name not in message
@@ -306,12 +306,12 @@ def test_what_cannot_be_read_to_its_end(name: str, stored: Callable[[bytes], Pat
     ],
 )
 def test_the_reason_in_plain_words(name: str, reason: str, stored: Callable[[bytes], Path]) -> None:
-    with pytest.raises(FootageError, match=f"no video that can be read to its end: .*{reason}$"):
+    with pytest.raises(VideoError, match=f"no video that can be read to its end: .*{reason}$"):
         probe(stored(HOSTILE[name]()))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for look in (lambda: probe(tmp_path / "none.mp4"), lambda: sound(tmp_path / "none.mp4")):
-        with pytest.raises(FootageError, match="No such file") as failure:
+        with pytest.raises(VideoError, match="No such file") as failure:
             look()
         assert str(tmp_path) not in str(failure.value)

@@ -11,7 +11,7 @@ import pytest
 from video_inspection import HEARD_RATE, decoded, heard, inspect
 
 from deployments.contract.clip import FPS
-from deployments.video.ffmpeg import FootageError
+from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import ClipWriter
 
@@ -126,7 +126,7 @@ def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
 def test_frames_that_are_missing(tmp_path: Path, given: int, reason: str) -> None:
     clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
     clip.write(gradient(24)[:given])
-    with pytest.raises(FootageError, match=reason):
+    with pytest.raises(VideoError, match=reason):
         clip.close()
     assert not list(tmp_path.iterdir())
 
@@ -134,10 +134,10 @@ def test_frames_that_are_missing(tmp_path: Path, given: int, reason: str) -> Non
 def test_too_many_frames(tmp_path: Path) -> None:
     clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
     clip.write(gradient(24))
-    with pytest.raises(FootageError, match="more than the 24 frames"):
+    with pytest.raises(VideoError, match="more than the 24 frames"):
         clip.write(gradient(1))
     assert not list(tmp_path.iterdir())
-    with pytest.raises(FootageError, match="no longer"):
+    with pytest.raises(VideoError, match="no longer"):
         clip.close()
 
 
@@ -152,7 +152,7 @@ def test_a_discarded_clip_leaves_nothing(tmp_path: Path, given: int) -> None:
     assert encoders() == before
     assert not list(tmp_path.iterdir())
     for late in (clip.close, lambda: clip.write(gradient(1))):
-        with pytest.raises(FootageError, match="no longer"):
+        with pytest.raises(VideoError, match="no longer"):
             late()
 
 
@@ -163,7 +163,7 @@ def test_a_clip_that_another_thread_discards(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(clip.write, gradient(1000))
         clip.discard()
-        with pytest.raises(FootageError, match=r"discarded|no longer"):
+        with pytest.raises(VideoError, match=r"discarded|no longer"):
             writing.result()
     assert not list(tmp_path.iterdir())
 
@@ -183,7 +183,7 @@ def test_a_closed_clip_stays(tmp_path: Path) -> None:
     clip.write(gradient(8))
     clip.close()
     clip.discard()
-    with pytest.raises(FootageError, match="no longer"):
+    with pytest.raises(VideoError, match="no longer"):
         clip.close()
     del clip
     gc.collect()
@@ -192,7 +192,7 @@ def test_a_closed_clip_stays(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     clip = writer(tmp_path / "missing" / "clip.mp4", 200)
-    with pytest.raises(FootageError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
+    with pytest.raises(VideoError, match=r"can't be written: .*No such file") as failure:  # noqa: PT012
         for _ in range(200):
             clip.write(gradient(1))
         clip.close()

@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psutil
 from PIL import Image
+from support.jobs import make_clip_job
 
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
-from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.loop import Engine
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
-from deployments.families.pictures import Pixels
+from deployments.families.clip_family import ClipFamily
+from deployments.pictures.pixels import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30
 CHECKPOINT = "checkpoints/job"
-JOB = GenerationJob(
-    id="job",
-    attempt=1,
-    prompt="a red circle moves to the right",
-    width=WIDTH,
-    height=HEIGHT,
-    steps=STEPS,
-    seed=5,
-    output_format="mp4",
-    output_prefix="results/job/1",
-    clip=Clip(frames=FRAMES, checkpoint=CHECKPOINT),
-)
-
-
-def a_job(**fields: Any) -> GenerationJob:
-    """`clip` has what differs from the usual one."""
-    assert JOB.clip is not None
-    return replace(JOB, **fields | {"clip": replace(JOB.clip, **fields.get("clip", {}))})
+JOB = make_clip_job()
 
 
 def a_picture() -> Pixels:
@@ -68,22 +49,22 @@ def a_backend(family: ClipFamily, store: ObjectStore, model: str = "m", enlarge:
     return ClipBackend(family, store, model, enlarge=enlarge, threads=1)
 
 
-def an_engine(backend: Backend[ClipState], preview_every: float | None = None) -> Engine[ClipState]:
+def an_engine(backend: Backend[ActiveClip], preview_every: float | None = None) -> Engine[ActiveClip]:
     return Engine(backend, max_running=2, max_batch=1, preview_every=preview_every)
 
 
-def events_of(backend: Backend[ClipState], job: GenerationJob, preview_every: float | None = None) -> list[Event]:
+def events_of(backend: Backend[ActiveClip], job: GenerationJob, preview_every: float | None = None) -> list[Event]:
     engine, events = an_engine(backend, preview_every), list[Event]()
     engine.submit(job, events.append)
     engine.run_until_idle()
     return events
 
 
-def made(backend: Backend[ClipState], job: GenerationJob) -> Output:
+def made(backend: Backend[ActiveClip], job: GenerationJob) -> Output:
     done = events_of(backend, job)[-1]
     assert isinstance(done, Done), done
     return done.output
 
 
-def filmed() -> list[psutil.Process]:
+def ffmpeg_processes() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "ffmpeg" in child.name()]

@@ -11,14 +11,14 @@ from clip_jobs import (
     START_FRAMES,
     WIDTH,
     a_picture,
-    filmed,
+    ffmpeg_processes,
     png,
 )
 
 from deployments import checkpoints
 from deployments.contract.clip import FPS
 from deployments.contract.objects import ObjectStore
-from deployments.families.clips import ClipFamily
+from deployments.families.clip_family import ClipFamily
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +47,10 @@ def store(tmp_path: Path, start: bytes) -> ObjectStore:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where clips are filmed. Whatever becomes of a clip: nothing stays there, and no ffmpeg runs on."""
+    """Where clips are written. Whatever becomes of a clip: nothing stays there, and no ffmpeg runs on."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
     assert list(folder.iterdir()) == []
-    assert not filmed()
+    assert not ffmpeg_processes()

@@ -15,23 +15,23 @@ from clip_jobs import (
     STEPS,
     WIDTH,
     a_backend,
-    a_job,
     a_picture,
     events_of,
     made,
     psnr,
 )
 from PIL import Image
+from support.jobs import make_clip_job
 
 from deployments import checkpoints
 from deployments.backends import latents
+from deployments.backends.active_clip import ActiveClip
 from deployments.contract.clip import FPS
 from deployments.contract.events import Preview, Started
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
-from deployments.families.pictures import Pixels
+from deployments.families.clip_family import ClipFamily
+from deployments.pictures.pixels import Pixels
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -50,7 +50,7 @@ def test_a_clip_from_words_has_exactly_what_was_asked_for(family: ClipFamily, st
 
 
 def test_a_clip_without_sound_has_no_sound_track(family: ClipFamily, store: ObjectStore) -> None:
-    output = made(a_backend(family, store), a_job(clip={"sound": False}))
+    output = made(a_backend(family, store), make_clip_job(clip={"sound": False}))
     seen = video_inspection.inspect(store.get_blocking(output.key))
     assert seen.sound_codec is None
     assert seen.frames == FRAMES
@@ -60,7 +60,7 @@ def test_a_clip_without_sound_has_no_sound_track(family: ClipFamily, store: Obje
 def test_clips_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
     small = checkpoints.load("bundled/ltx2", device="cpu", render_side=64)
     assert isinstance(small, ClipFamily)
-    job = a_job(width=200, height=104, clip={"frames": 9})
+    job = make_clip_job(width=200, height=104, clip={"frames": 9})
     seen = video_inspection.inspect(store.get_blocking(made(a_backend(small, store, enlarge=enlarge), job).key))
     assert (seen.width, seen.height, seen.frames) == (200, 104, 9)
 
@@ -76,14 +76,14 @@ def test_progress_and_previews_on_the_way(family: ClipFamily, store: ObjectStore
 
 
 def test_the_first_keyframe_is_the_first_frame(family: ClipFamily, store: ObjectStore) -> None:
-    job = a_job(references=("inputs/picture",), clip={"times": (0.0,)})
+    job = make_clip_job(references=("inputs/picture",), clip={"times": (0.0,)})
     frames = video_inspection.decoded(store.get_blocking(made(a_backend(family, store), job).key))
     assert len(frames) == FRAMES
     assert psnr(frames[0], a_picture()) > 22
 
 
 def test_a_clip_that_goes_on_has_frames_and_sound_of_both(family: ClipFamily, store: ObjectStore, start: bytes) -> None:
-    data = store.get_blocking(made(a_backend(family, store), a_job(clip={"start": "inputs/start"})).key)
+    data = store.get_blocking(made(a_backend(family, store), make_clip_job(clip={"start": "inputs/start"})).key)
     seen = video_inspection.inspect(data)
     assert seen.frames == START_FRAMES + FRAMES
     assert seen.sound_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
@@ -99,11 +99,11 @@ def test_a_clip_that_goes_on_has_frames_and_sound_of_both(family: ClipFamily, st
 
 def test_a_silent_video_goes_on_with_sound_of_its_own(family: ClipFamily, store: ObjectStore) -> None:
     store.put_blocking("inputs/silent", video_making.made(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4")
-    data = store.get_blocking(made(a_backend(family, store), a_job(clip={"start": "inputs/silent"})).key)
+    data = store.get_blocking(made(a_backend(family, store), make_clip_job(clip={"start": "inputs/silent"})).key)
     sound = video_inspection.heard(data)
     assert video_inspection.inspect(data).frames == 12 + FRAMES
     assert np.abs(sound[:, : round(0.4 * video_inspection.HEARD_RATE)]).max() < 1e-3
-    mute = a_job(clip={"start": "inputs/start", "sound": False, "frames": 9})
+    mute = make_clip_job(clip={"start": "inputs/start", "sound": False, "frames": 9})
     data = store.get_blocking(made(a_backend(family, store), mute).key)
     assert video_inspection.inspect(data).sound_codec is None
 
@@ -117,16 +117,16 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
     assert isinstance(family, ClipFamily)
     backend = a_backend(family, store)
     drafts = [
-        made(backend, a_job(id=f"draft{seed}", seed=seed, output_prefix=f"results/draft{seed}/1", clip=clip))
+        made(backend, make_clip_job(id=f"draft{seed}", seed=seed, output_prefix=f"results/draft{seed}/1", clip=clip))
         for seed in (1, 2)
         for clip in [{"draft": True, "checkpoint": f"checkpoints/draft{seed}"}]
     ]
     key = drafts[0].draft
     assert key == "results/draft1/1/draft.safetensors"
-    tensors, words = latents.unpacked(store.get_blocking(key))
+    tensors, metadata = latents.unpacked(store.get_blocking(key))
     assert tensors.keys() == {"picture", "sound"}
-    assert words["model"] == "m"
-    enhanced = made(backend, a_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, clip={"enhance": key}))
+    assert metadata["model"] == "m"
+    enhanced = made(backend, make_clip_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, clip={"enhance": key}))
     assert enhanced.draft is None
     result = store.get_blocking(enhanced.key)
     seen = video_inspection.inspect(result)
@@ -137,8 +137,8 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
 
 def test_steps_beyond_the_last_do_nothing(family: ClipFamily, store: ObjectStore) -> None:
     backend = a_backend(family, store)
-    states = [state for state in backend.encode([JOB, a_job(steps=1)]) if isinstance(state, ClipState)]
-    assert [state.total_steps for state in states] == [STEPS + states[0].chunks, 1 + states[1].chunks]
+    states = [state for state in backend.encode([JOB, make_clip_job(steps=1)]) if isinstance(state, ActiveClip)]
+    assert [state.total_steps for state in states] == [STEPS + states[0].parts, 1 + states[1].parts]
     for _ in range(states[0].total_steps):
         backend.step(states)
     assert [state.done_steps for state in states] == [state.total_steps for state in states]

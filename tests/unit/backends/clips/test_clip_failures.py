@@ -14,23 +14,23 @@ from clip_jobs import (
     FRAMES,
     JOB,
     a_backend,
-    a_job,
     an_engine,
     events_of,
-    filmed,
+    ffmpeg_processes,
     made,
 )
+from support.jobs import make_clip_job
 
 from deployments.backends import latents
+from deployments.backends.active_clip import ActiveClip
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, OutOfMemory
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import Ticket
+from deployments.engine.request_handle import RequestHandle
 from deployments.families import ltx2_pictures
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily, Draft
+from deployments.families.clip_family import ClipFamily, Draft
 from deployments.video.ffmpeg import command
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -65,7 +65,7 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
         ("inputs/short", {"picture": picture[:, :, :2], "sound": sound}, "m"),
     ):
         store.put_blocking(key, latents.packed(tensors, {"model": model}), latents.CONTENT_TYPE)
-    failed = events_of(a_backend(family, store), a_job(**fields))[-1]
+    failed = events_of(a_backend(family, store), make_clip_job(**fields))[-1]
     assert isinstance(failed, Failed), failed
     assert text in failed.reason
 
@@ -77,7 +77,7 @@ def test_a_job_for_a_picture_fails(family: ClipFamily, store: ObjectStore) -> No
 
 def test_a_job_beside_one_that_cannot_be_done_is_done(family: ClipFamily, store: ObjectStore) -> None:
     engine, good, bad = an_engine(a_backend(family, store)), list[Event](), list[Event]()
-    engine.submit(a_job(id="bad", clip={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
+    engine.submit(make_clip_job(id="bad", clip={"start": "inputs/text", "checkpoint": "checkpoints/bad"}), bad.append)
     engine.submit(JOB, good.append)
     engine.run_until_idle()
     assert isinstance(bad[-1], Failed)
@@ -92,7 +92,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "get_blocking", down)
-        last = events_of(a_backend(family, store), a_job(clip={"start": "inputs/start"}))[-1]
+        last = events_of(a_backend(family, store), make_clip_job(clip={"start": "inputs/start"}))[-1]
     assert isinstance(last, Interrupted)
     assert not last.blame
     monkeypatch.setattr(store, "put_file_blocking", down)
@@ -103,7 +103,7 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
 
 def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectStore, temporary: Path) -> None:
     engine, events = an_engine(a_backend(family, store)), list[Event]()
-    engine.submit(a_job(clip={"start": "inputs/start"}), events.append)
+    engine.submit(make_clip_job(clip={"start": "inputs/start"}), events.append)
     engine.step_once()
     assert store.root is not None
     (store.root / "inputs" / "start").unlink()
@@ -114,27 +114,29 @@ def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectS
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that clips are filmed in several steps."""
+    """So that clips are written in several steps."""
     monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", 1)
 
 
-def while_filming(backend: Backend[ClipState], job: GenerationJob) -> tuple[Engine[ClipState], Ticket, list[Event]]:
+def while_exporting(
+    backend: Backend[ActiveClip], job: GenerationJob
+) -> tuple[Engine[ActiveClip], RequestHandle, list[Event]]:
     engine, events = an_engine(backend), list[Event]()
-    ticket = engine.submit(job, events.append)
-    while not filmed():
+    handle = engine.submit(job, events.append)
+    while not ffmpeg_processes():
         assert engine.step_once()
-    return engine, ticket, events
+    return engine, handle, events
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("clip", [{}, {"start": "inputs/start"}])
-def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
+def test_a_clip_that_is_cancelled_while_it_is_written_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path, clip: dict[str, Any]
 ) -> None:
-    engine, ticket, events = while_filming(a_backend(family, store), a_job(clip=clip))
+    engine, handle, events = while_exporting(a_backend(family, store), make_clip_job(clip=clip))
     assert list(temporary.iterdir())
-    engine.cancel(ticket)
-    assert not filmed()
+    engine.cancel(handle)
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
     engine.run_until_idle()
     assert engine.running == 0
@@ -142,16 +144,16 @@ def test_a_clip_that_is_cancelled_while_it_is_filmed_leaves_nothing(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_engine_that_is_stopped_or_dropped_while_it_films_leaves_nothing(
+def test_an_engine_that_is_stopped_or_dropped_while_it_writes_leaves_nothing(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
-    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    engine, _, _ = while_exporting(a_backend(family, store), JOB)
     assert engine.stop()
-    assert not filmed()
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
-    engine, _, _ = while_filming(a_backend(family, store), JOB)
+    engine, _, _ = while_exporting(a_backend(family, store), JOB)
     del engine, _
-    assert not filmed()
+    assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
 
 
@@ -161,7 +163,7 @@ def test_a_clip_that_cannot_be_written_leaves_nothing(
     """H.264 has no odd sizes."""
     caplog.set_level(logging.CRITICAL)  # what pytest keeps of logs has tracebacks, and they the clip
     for clip in ({}, {"start": "inputs/start"}):
-        assert isinstance(events_of(a_backend(family, store), a_job(width=95, clip=clip))[-1], Interrupted)
+        assert isinstance(events_of(a_backend(family, store), make_clip_job(width=95, clip=clip))[-1], Interrupted)
         assert not list(temporary.iterdir())
 
 
@@ -169,8 +171,8 @@ def test_a_clip_that_cannot_be_written_leaves_nothing(
 def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
     family: ClipFamily, store: ObjectStore, temporary: Path
 ) -> None:
-    engine, _, events = while_filming(a_backend(family, store), JOB)
-    for process in filmed():
+    engine, _, events = while_exporting(a_backend(family, store), JOB)
+    for process in ffmpeg_processes():
         process.kill()
     engine.run_until_idle()
     last = events[-1]
@@ -180,15 +182,15 @@ def test_an_ffmpeg_that_is_killed_costs_the_attempt_alone(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_clip_that_ran_out_of_memory_while_it_was_filmed_is_filmed_anew(
+def test_a_clip_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew(
     family: ClipFamily, store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = a_backend(family, store)
     [state] = backend.encode([JOB])
-    assert isinstance(state, ClipState)
-    while not state.filming or state.filming.done < 1:
+    assert isinstance(state, ActiveClip)
+    while not state.export or state.export.done < 1:
         backend.step([state])
-    parts = state.chunks
+    parts = state.parts
 
     def exhausted(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("too much")
@@ -198,7 +200,7 @@ def test_a_clip_that_ran_out_of_memory_while_it_was_filmed_is_filmed_anew(
         with pytest.raises(OutOfMemory):
             backend.step([state])
     assert not list(temporary.iterdir())
-    assert state.done_steps == state.steps
+    assert state.done_steps == state.clip.steps
     for _ in range(parts):
         backend.step([state])
     data = store.get_blocking(backend.finish(state).key)
@@ -220,7 +222,7 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
         return whole(*arguments)
 
     monkeypatch.setattr(type(family), "draft", draft)
-    output = made(a_backend(family, store), a_job(clip={"draft": True}))
+    output = made(a_backend(family, store), make_clip_job(clip={"draft": True}))
     assert output.draft is not None
     assert video_inspection.inspect(store.get_blocking(output.key)).frames == FRAMES
 
@@ -228,5 +230,5 @@ def test_a_draft_that_ran_out_of_memory_at_its_end_is_finished_at_the_next_try(
 def test_ffmpeg_is_there() -> None:
     """Else looking for its children in this file would find none for another reason."""
     with subprocess.Popen(command("-f", "s16le", "-i", "pipe:0", "-f", "null", "-"), stdin=subprocess.PIPE) as process:
-        assert filmed()
+        assert ffmpeg_processes()
         process.kill()

@@ -13,17 +13,17 @@ from clip_jobs import (
     JOB,
     STEPS,
     a_backend,
-    a_job,
     a_picture,
     made,
     png,
 )
+from support.jobs import make_clip_job
 
+from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_state import ClipState
-from deployments.families.clips import ClipFamily
+from deployments.families.clip_family import ClipFamily
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -44,7 +44,7 @@ class SteppedStore(ObjectStore):
 def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps: int) -> None:
     """Takes the first steps, of which each is kept; then all but the store is lost."""
     [state] = backend.encode([job])
-    assert isinstance(state, ClipState)
+    assert isinstance(state, ActiveClip)
     for _ in range(steps):
         backend.step([state])
         store.kept.acquire()
@@ -56,7 +56,7 @@ def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps
 def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     family: ClipFamily, store: ObjectStore, tmp_path: Path, start: bytes, steps: int, fields: dict[str, Any]
 ) -> None:
-    job = a_job(references=("inputs/picture",) if "times" in fields else (), clip={"draft": True, **fields})
+    job = make_clip_job(references=("inputs/picture",) if "times" in fields else (), clip={"draft": True, **fields})
     whole = made(a_backend(family, store), job)
     assert whole.draft is not None
     other = SteppedStore((tmp_path / "other").as_uri())
@@ -65,21 +65,21 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     stepped(a_backend(family, other), other, job, steps)
     backend, second = a_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
     [state] = backend.encode([second])
-    assert isinstance(state, ClipState)
-    assert state.i == steps
+    assert isinstance(state, ActiveClip)
+    assert state.clip.i == steps
     resumed = made(backend, second)
     assert resumed.draft is not None
     assert other.get_blocking(resumed.draft) == store.get_blocking(whole.draft)
-    films = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
-    assert np.array_equal(video_inspection.decoded(films[0]), video_inspection.decoded(films[1]))
+    files = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
+    assert np.array_equal(video_inspection.decoded(files[0]), video_inspection.decoded(files[1]))
 
 
 def test_the_checkpoint_of_another_model_is_passed_over(family: ClipFamily, tmp_path: Path) -> None:
     store = SteppedStore((tmp_path / "other").as_uri())
     stepped(a_backend(family, store, model="another"), store, JOB, 2)
     [state] = a_backend(family, store).encode([JOB])
-    assert isinstance(state, ClipState)
-    assert state.i == 0
+    assert isinstance(state, ActiveClip)
+    assert state.clip.i == 0
 
 
 def test_a_checkpoint_that_cannot_be_kept_harms_no_clip(
@@ -114,5 +114,5 @@ def test_no_checkpoint_is_written_any_more_when_a_clip_is_stored(
 
     monkeypatch.setattr(store, "put_blocking", slow)
     monkeypatch.setattr(store, "put_file_blocking", storing)
-    made(a_backend(family, store), a_job(steps=1))
+    made(a_backend(family, store), make_clip_job(steps=1))
     assert order == [CHECKPOINT, "results/job/1/clip.mp4"]

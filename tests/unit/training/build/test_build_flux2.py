@@ -9,7 +9,7 @@ import torch
 from checkpoint_layout import files, layout, size
 
 from training.build.build_flux2 import FOLDER, TEXT_LAYERS, build, text_encoder
-from deployments.families.base import Placement
+from deployments.families.placement import Placement
 from deployments.families.flux2 import Flux2
 
 

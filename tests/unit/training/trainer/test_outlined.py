@@ -5,7 +5,7 @@ from random import Random
 
 import torch
 
-from deployments.adapters.store import read
+from deployments.adapters.weights import read_weights
 from training.build import build_flux3
 from training.trainer.batches import batch_of
 from training.trainer.flux3 import Flux3Student
@@ -18,7 +18,7 @@ def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> 
     base = Flux3Student()
     before = [parameter.clone() for parameter in base.transformer.parameters()]
     train(base, steps=1, file=file)
-    tuned = read(file.read_bytes(), build_flux3.transformer())
+    tuned = read_weights(file.read_bytes(), build_flux3.transformer())
     assert tuned.rank == RANK
     assert any(layer.up.abs().max() > 0 for layer in tuned.layers.values())
     assert all(torch.equal(a, b) for a, b in zip(before, base.transformer.parameters(), strict=True))

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from deployments import checkpoints
 from deployments.contract.job import GenerationJob
-from deployments.families.base import Commission, Placement, family_of
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.registry import family_of
 from deployments.families.state import State
 from training.build.folders import CHECKPOINTS
 from training.trainer import batches, flux1, text, weights
@@ -156,7 +158,7 @@ def test_things_count_more_than_the_background() -> None:
     assert weight[covered > 0.9].min() > weight[covered == 0].median()
 
 
-def commission(kind: str, lesson: Lesson, channels: Tensor | None) -> Commission:
+def commission(kind: str, lesson: Lesson, channels: Tensor | None) -> PreparedRequest:
     job = GenerationJob(
         id="job",
         attempt=1,
@@ -172,14 +174,16 @@ def commission(kind: str, lesson: Lesson, channels: Tensor | None) -> Commission
     drawn = tuple(drawing(scene, GRID) for scene in lesson.references)
     match kind:
         case "fill":
-            return Commission(job, references=drawn, mask=png(drawn_masks([lesson], GRID)[0].expand(3, -1, -1) * 2 - 1))
+            return PreparedRequest(
+                job, references=drawn, mask=png(drawn_masks([lesson], GRID)[0].expand(3, -1, -1) * 2 - 1)
+            )
         case "resemble":
-            return Commission(job, image_prompt=drawn[0])
+            return PreparedRequest(job, image_prompt=drawn[0])
         case "trace":
             fine, _ = draw([lesson.target], GRID, 16, samples=1)
-            return Commission(job, control=png(batches.edges(fine, Random(0))[0]))
+            return PreparedRequest(job, control=png(batches.edges(fine, Random(0))[0]))
         case _:
-            return Commission(job, references=drawn)
+            return PreparedRequest(job, references=drawn)
 
 
 def drawing(scene: Scene, grid: Grid) -> bytes:

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from deployments.families.enlarge import fitted, sharp
-from deployments.families.pictures import Pixels
+from deployments.pictures.enlarge import fitted, sharp
+from deployments.pictures.pixels import Pixels
 
 BLUE, YELLOW = np.array([20, 40, 160]), np.array([250, 220, 40])
 

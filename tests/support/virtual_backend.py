@@ -1,10 +1,9 @@
-"""A backend of clockwork: calls cost virtual seconds instead of work, and fail on request."""
+"""A backend on a virtual clock: calls take virtual seconds instead of work, and fail on request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from deployments.contract.events import Event, Preview
 from deployments.contract.job import GenerationJob, Output
@@ -21,23 +20,8 @@ class VirtualClock:
         return self.now
 
 
-def make_job(name: str, *, size: int = 64, steps: int = 4, **fields: Any) -> GenerationJob:
-    defaults: dict[str, Any] = {
-        "id": name,
-        "attempt": 1,
-        "prompt": name,
-        "width": size,
-        "height": size,
-        "steps": steps,
-        "seed": 0,
-        "output_format": "png",
-        "output_prefix": f"results/{name}/1",
-    }
-    return GenerationJob(**defaults | fields)
-
-
 @dataclass
-class SimulatedState:
+class VirtualState:
     job: GenerationJob
     key: Hashable
     total_steps: int
@@ -54,7 +38,7 @@ def paying_step(key: Hashable, batch: int) -> float:
 
 
 @dataclass
-class SimulatedBackend:
+class VirtualBackend:
     """Jobs named in `errors` make the call named there raise: `("encode" | "step" | "finish", job id)`."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -69,12 +53,12 @@ class SimulatedBackend:
     """Called at the beginning of each call, with its name and the ids of its jobs."""
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
+    def encode(self, jobs: Sequence[GenerationJob]) -> list[VirtualState | JobError]:
         self._begin("encode", jobs, refused=JobError)
         self.clock.now += self.encode_seconds(len(jobs))
         return [self._encoded(job) for job in jobs]
 
-    def step(self, states: Sequence[SimulatedState]) -> None:
+    def step(self, states: Sequence[VirtualState]) -> None:
         assert len({state.key for state in states}) == 1
         self._begin("step", [state.job for state in states])
         self.clock.now += self.step_seconds(states[0].key, len(states))
@@ -82,13 +66,13 @@ class SimulatedBackend:
             assert state.done_steps < state.total_steps
             state.done_steps += 1
 
-    def finish(self, state: SimulatedState) -> Output:
+    def finish(self, state: VirtualState) -> Output:
         assert state.done_steps == state.total_steps
         self._begin("finish", [state.job])
         self.clock.now += self.finish_seconds
         return Output(f"{state.job.output_prefix}/picture.png", "image/png", state.job.width, state.job.height, 1)
 
-    def preview(self, state: SimulatedState) -> Preview | None:
+    def preview(self, state: VirtualState) -> Preview | None:
         self._begin("preview", [state.job])
         return Preview(f"{state.job.output_prefix}/preview", state.done_steps, state.total_steps)
 
@@ -96,9 +80,9 @@ class SimulatedBackend:
         """The ids of the jobs of every `call`, in order."""
         return [names for name, names in self.calls if name == call]
 
-    def _encoded(self, job: GenerationJob) -> SimulatedState | JobError:
+    def _encoded(self, job: GenerationJob) -> VirtualState | JobError:
         error = self.errors.get(("encode", job.id))
-        return error if isinstance(error, JobError) else SimulatedState(job, self.key(job), job.steps)
+        return error if isinstance(error, JobError) else VirtualState(job, self.key(job), job.steps)
 
     def _begin(self, call: str, jobs: Sequence[GenerationJob], refused: type[Exception] | None = None) -> None:
         names = [job.id for job in jobs]

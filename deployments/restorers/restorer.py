@@ -6,11 +6,11 @@ and a line in `contract.model.RESTORERS`.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from typing import Protocol
 
 from deployments.contract.model import RESTORERS, ModelSpec
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 
 class Restorer(Protocol):
@@ -22,8 +22,7 @@ class Restorer(Protocol):
         ...
 
 
-def made(spec: ModelSpec) -> Restorer:
+def load_restorer(spec: ModelSpec) -> Restorer:
     """The restorer that `spec.backend` names. May take long to load. Raises CheckpointError."""
-    module, name = RESTORERS[spec.backend].split(":")
-    restorer: Restorer = getattr(importlib.import_module(module), name)(spec)
+    restorer: Restorer = pkgutil.resolve_name(RESTORERS[spec.backend])(spec)
     return restorer

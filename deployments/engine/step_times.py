@@ -1,16 +1,17 @@
-"""What a step costs and how large a batch should be, learned from the steps themselves.
+"""How long a step takes and how large a batch should be, learned from the steps themselves.
 
-Two things bound a batch. *What pays*: the size grows from one, doubling, for as long as the cost per picture still
+Two things bound a batch. *What pays*: the size grows from one, doubling, for as long as the time per picture still
 falls by one per cent; after the first size that does not pay it stays, and now and then tries one more. *What fits*:
-running out of memory halves the size, and it grows back by one after a run of full batches. The smaller bound holds.
-All of it is used from the engine's loop thread alone.
+see `memory_limit`. The smaller bound holds. All of it is used from the engine's loop thread alone.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Hashable
 from statistics import median
+
+from deployments.engine.memory_limit import PATIENCE, MemoryLimit
 
 WINDOW = 5
 """Measurements kept per key and batch: the median forgets both a hiccup and a machine that has become slower."""
@@ -19,49 +20,10 @@ TRIALS = 3
 """Steps of a new size before it is judged, so that one slow first call (warm-up, compilation) decides nothing."""
 
 GAIN = 0.99
-"""A larger batch pays when its cost per picture is at most this share of the smaller one's."""
-
-PATIENCE = 200
-"""Full batches after which one picture more is tried again."""
+"""A larger batch pays when its time per picture is at most this share of the smaller one's."""
 
 MAX_KEYS = 4096
 """Keys remembered; past that the one unused for longest is forgotten and would be learned anew."""
-
-
-class MemoryLimit:
-    """The largest batch believed to fit into memory, found by failing.
-
-    Starts at `ceiling`. A size that failed twice is not tried again, so a size at the very edge costs two failures
-    in all and not one every `PATIENCE` batches.
-    """
-
-    def __init__(self, ceiling: int) -> None:
-        """Raises ValueError for a ceiling below one."""
-        if ceiling < 1:
-            raise ValueError("a batch holds at least one picture")
-        self.size = ceiling
-        self._ceiling = ceiling
-        self._failures: Counter[int] = Counter()
-        self._full = 0
-
-    def fitted(self, batch: int) -> None:
-        if batch < self.size:
-            return
-        self._full += 1
-        if self._full >= PATIENCE:
-            self._full = 0
-            self.size = min(self.size + 1, self._ceiling)
-
-    def failed(self, batch: int) -> None:
-        """A picture that fails alone changes nothing: no size of batch would have helped it."""
-        if batch == 1:
-            return
-        self._failures[batch] += 1
-        if self._failures[batch] > 1:
-            self._ceiling = min(self._ceiling, batch - 1)
-        # Halved from the size that failed, which may have been a batch that was not full.
-        self.size = min(self._ceiling, batch // 2)
-        self._full = 0
 
 
 class _Curve:
@@ -113,7 +75,7 @@ class _Curve:
         self._paying, self._fallback, self._full = size, fallback, 0
 
 
-class CostTable:
+class StepTimes:
     """Measured seconds per step by key and batch size, and the batch limit of each key."""
 
     def __init__(self, max_batch: int) -> None:
@@ -139,7 +101,7 @@ class CostTable:
     def predict(self, key: Hashable, batch: int) -> float | None:
         """Seconds that a step of `batch` states of `key` takes; None for a key never measured.
 
-        A size never measured is estimated from above: by the cost per picture of the next smaller one, or by the
+        A size never measured is estimated from above: by the time per picture of the next smaller one, or by the
         whole time of the next larger one.
         """
         curve = self._curves.get(key)

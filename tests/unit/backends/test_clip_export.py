@@ -9,9 +9,9 @@ import psutil
 import pytest
 import video_inspection
 
-from deployments.backends.clip_output import Filming, folder_for_a_clip
-from deployments.families.pictures import Pixels
-from deployments.video.ffmpeg import FootageError
+from deployments.backends.clip_export import ClipExport, export_folder
+from deployments.pictures.pixels import Pixels
+from deployments.video.ffmpeg import VideoError
 from deployments.video.writer import ClipWriter
 
 SIZE = (64, 48)
@@ -28,10 +28,10 @@ def parts(*lengths: int) -> Iterator[Pixels]:
         yield np.full((length, SIZE[1], SIZE[0], 3), 90, np.uint8)
 
 
-def begun(frames: Iterator[Pixels], count: int) -> Filming:
-    with folder_for_a_clip() as folder:
+def begun(frames: Iterator[Pixels], count: int) -> ClipExport:
+    with export_folder() as folder:
         file = folder / "clip.mp4"
-        return Filming(frames, ClipWriter(file, rendered=SIZE, size=SIZE, frames=count, sound=None), file, folder)
+        return ClipExport(frames, ClipWriter(file, rendered=SIZE, size=SIZE, frames=count, sound=None), file, folder)
 
 
 def assert_nothing_is_left(temporary: Path) -> None:
@@ -39,43 +39,43 @@ def assert_nothing_is_left(temporary: Path) -> None:
     assert [child for child in psutil.Process().children() if "ffmpeg" in child.name()] == []
 
 
-def test_a_clip_is_filmed_part_by_part(temporary: Path) -> None:
-    filming = begun(parts(3, 2, 4), 9)
+def test_a_clip_is_written_part_by_part(temporary: Path) -> None:
+    export = begun(parts(3, 2, 4), 9)
     for done in range(3):
-        assert filming.done == done
-        filming.advance()
+        assert export.done == done
+        export.advance()
     with pytest.raises(StopIteration):
-        filming.advance()
-    filming.finish()
-    assert video_inspection.inspect(filming.file.read_bytes()).frames == 9
-    filming.close()
+        export.advance()
+    export.finish()
+    assert video_inspection.inspect(export.file.read_bytes()).frames == 9
+    export.close()
     assert_nothing_is_left(temporary)
 
 
 def test_what_nobody_holds_is_gone(temporary: Path) -> None:
-    filming = begun(parts(3, 2), 5)
-    filming.advance()
+    export = begun(parts(3, 2), 5)
+    export.advance()
     assert any("ffmpeg" in child.name() for child in psutil.Process().children())
-    del filming
+    del export
     assert_nothing_is_left(temporary)
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_filming_can_be_given_up_at_any_time_and_twice(temporary: Path, done: int) -> None:
-    filming = begun(parts(3, 2), 5)
+def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, done: int) -> None:
+    export = begun(parts(3, 2), 5)
     for _ in range(done):
-        filming.advance()
-    filming.close()
-    filming.close()
+        export.advance()
+    export.close()
+    export.close()
     assert_nothing_is_left(temporary)
 
 
 def test_a_clip_with_missing_parts_is_no_clip(temporary: Path) -> None:
-    filming = begun(parts(3), 5)
-    filming.advance()
-    with pytest.raises(FootageError, match="3 frames instead of 5"):
-        filming.finish()
-    filming.close()
+    export = begun(parts(3), 5)
+    export.advance()
+    with pytest.raises(VideoError, match="3 frames instead of 5"):
+        export.finish()
+    export.close()
     assert_nothing_is_left(temporary)
 
 
@@ -84,12 +84,12 @@ def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
         yield from parts(3)
         raise MemoryError
 
-    filming = begun(broken(), 5)
-    filming.advance()
+    export = begun(broken(), 5)
+    export.advance()
     with pytest.raises(MemoryError):
-        filming.advance()
-    assert filming.done == 1
-    filming.close()
+        export.advance()
+    assert export.done == 1
+    export.close()
     assert_nothing_is_left(temporary)
 
 

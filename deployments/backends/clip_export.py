@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 from deployments.video.writer import ClipWriter
 
 
-class Filming:
+class ClipExport:
     """Owns `folder`, and all in it: gone when this is closed, or when nobody holds it any more."""
 
     def __init__(self, parts: Iterator[Pixels], writer: ClipWriter, file: Path, folder: Path) -> None:
@@ -24,12 +24,12 @@ class Filming:
         self._remove = weakref.finalize(self, _remove, writer, folder)
 
     def advance(self) -> None:
-        """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, FootageError."""
+        """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, VideoError."""
         self._writer.write(next(self._parts))
         self.done += 1
 
     def finish(self) -> None:
-        """The file is complete then. Raises FootageError."""
+        """The file is complete then. Raises VideoError."""
         self._writer.close()
 
     def close(self) -> None:
@@ -37,8 +37,8 @@ class Filming:
 
 
 @contextmanager
-def folder_for_a_clip() -> Iterator[Path]:
-    """A new folder for a Filming to own; gone when there is to be none."""
+def export_folder() -> Iterator[Path]:
+    """A new folder for a ClipExport to own; gone when there is to be none."""
     folder = Path(tempfile.mkdtemp(prefix="clip-"))
     try:
         yield folder

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from deployments.families.pictures import Pixels
+from deployments.pictures.pixels import Pixels
 
 _REACH = 0.04
 """How far the correction reaches on either side of the border, as a share of the shorter side."""

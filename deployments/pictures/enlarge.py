@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from deployments.contract.model import Enlarge
-from deployments.families.pictures import Pixels, resize
+from deployments.pictures.pixels import Pixels, resize
 
 _WINDOW = np.ones((5, 5), np.uint8)
 """Where a pixel looks for the two colours of its edge: as far as an edge reaches that was enlarged once."""

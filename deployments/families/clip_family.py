@@ -10,10 +10,10 @@ from typing import Any, Protocol, Self, runtime_checkable
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
-from deployments.families.base import Placement
 from deployments.families.clip_shape import ClipShape, Scale
 from deployments.families.clip_state import ClipState
-from deployments.families.pictures import Pixels
+from deployments.families.placement import Placement
+from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
 
 

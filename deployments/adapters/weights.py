@@ -1,14 +1,13 @@
-"""Tuned models (LoRA): small matrices added to a transformer's linear layers, per picture.
+"""The weights of an adapter (LoRA): small matrices that are added to a transformer's linear layers.
 
 A file is read with safetensors, so nothing in it is ever executed. Its names may follow any of the conventions that
 diffusers converts; after that every matrix must belong to a linear layer of the base and fit it, or the file is refused
-as a whole: a tuned model that applies in part would look like one that does not work.
+as a whole: an adapter that applies in part would look like one that does not work.
 """
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +15,21 @@ import safetensors
 import safetensors.torch
 import torch
 from diffusers import loaders
-from obstore.exceptions import BaseError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-
-from deployments.contract.job import Adapter
-from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, Unavailable
 
 _FORMATS = {
     "FluxTransformer2DModel": "FluxLoraLoaderMixin",
     "Flux2Transformer2DModel": "Flux2LoraLoaderMixin",
     "Flux3Transformer2DModel": "Flux3LoraLoaderMixin",
 }
-"""Which of diffusers' converters reads tuned models of a transformer class."""
+"""Which of diffusers' converters reads adapters of a transformer class."""
 
 _DOWN, _UP, _ALPHA = ".lora_A.weight", ".lora_B.weight", ".alpha"
 
 
 class AdapterError(ValueError):
-    """A file is no tuned model of this base. Its text says why, fit for the client."""
+    """A file is no adapter of this base. Its text says why, fit for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class TunedModel:
+class AdapterWeights:
     layers: dict[str, LowRank]
     """By the name of the linear layer inside the transformer."""
 
@@ -58,8 +52,8 @@ class TunedModel:
         return max(len(layer.down) for layer in self.layers.values())
 
 
-def read(data: bytes, transformer: nn.Module) -> TunedModel:
-    """The tuned model in a safetensors file, its matrices in the transformer's precision and on its device.
+def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
+    """The adapter in a safetensors file, its matrices in the transformer's precision and on its device.
 
     `transformer` may be on the meta device: then only names and shapes are checked. Raises AdapterError.
     """
@@ -68,58 +62,18 @@ def read(data: bytes, transformer: nn.Module) -> TunedModel:
     except AdapterError:
         raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        # Whatever hostile or broken files make of the steps below, they are no tuned models.
+        # Whatever hostile or broken files make of the steps below, they are no adapters.
         raise AdapterError("it is damaged, or no LoRA") from error
 
 
-def _read(data: bytes, transformer: nn.Module) -> TunedModel:
+def _read(data: bytes, transformer: nn.Module) -> AdapterWeights:
     tensors, alphas = _converted(data, type(transformer).__name__)
     names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
     strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
     if strange or not names:
         raise AdapterError(f"not a LoRA of a transformer: {strange[0] if strange else 'it holds no matrices'}")
     linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
-    return TunedModel({name: _layer(name, tensors, alphas, linears) for name in sorted(names)})
-
-
-class AdapterBank:
-    """The tuned models that a replica holds, the one unused for longest going first.
-
-    Pictures under way keep what they use: a tuned model that has gone from here is freed with the last of them.
-    """
-
-    def __init__(self, transformer: nn.Module, store: ObjectStore, max_resident: int) -> None:
-        """Raises ValueError for a bank that could hold none."""
-        if max_resident < 1:
-            raise ValueError("max_resident must be at least 1")
-        self._transformer = transformer
-        self._store = store
-        self._max_resident = max_resident
-        self._resident: OrderedDict[str, TunedModel] = OrderedDict()
-
-    @property
-    def resident(self) -> list[str]:
-        """Ids, the one unused for longest first."""
-        return list(self._resident)
-
-    def get(self, adapter: Adapter) -> TunedModel:
-        """Loads what is not here. Raises JobError for a file that is gone or no tuned model, Unavailable."""
-        if adapter.id not in self._resident:
-            self._resident[adapter.id] = self._load(adapter.key)
-        self._resident.move_to_end(adapter.id)
-        while len(self._resident) > self._max_resident:
-            self._resident.popitem(last=False)
-        return self._resident[adapter.id]
-
-    def _load(self, key: str) -> TunedModel:
-        try:
-            return read(self._store.get_blocking(key), self._transformer)
-        except FileNotFoundError:
-            raise JobError("the tuned model is no longer available") from None
-        except AdapterError as error:
-            raise JobError(f"the tuned model can't be used: {error}") from error
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
+    return AdapterWeights({name: _layer(name, tensors, alphas, linears) for name in sorted(names)})
 
 
 def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, float]]:

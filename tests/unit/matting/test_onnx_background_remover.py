@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, numpy_helper, save
 
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import MattingSpec
-from deployments.families.base import CheckpointError
-from deployments.families.pictures import Pixels
-from deployments.matting.base import Matter, made
+from deployments.matting.background_remover import BackgroundRemover, load_background_remover
+from deployments.pictures.pixels import Pixels
 
 MEAN, DEVIATION = np.array((0.485, 0.456, 0.406), np.float32), np.array((0.229, 0.224, 0.225), np.float32)
 
@@ -41,8 +41,8 @@ def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> 
     return path
 
 
-def matter(file: Path | None) -> Matter:
-    return made(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
+def loaded(file: Path | None) -> BackgroundRemover:
+    return load_background_remover(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
 
 
 def picture() -> Pixels:
@@ -56,7 +56,7 @@ def picture() -> Pixels:
 @pytest.mark.parametrize("side", [64, "side"])
 @pytest.mark.parametrize("logits", [False, True])
 def test_the_networks_subject_is_opaque_and_the_rest_is_not(tmp_path: Path, side: int | str, logits: bool) -> None:
-    alpha = matter(brightness(tmp_path / "red.onnx", side, logits)).alpha(picture())
+    alpha = loaded(brightness(tmp_path / "red.onnx", side, logits)).alpha(picture())
     assert alpha.shape == (120, 200)
     assert alpha.dtype == np.uint8
     assert (alpha[:, :95] >= 254).all()
@@ -64,14 +64,14 @@ def test_the_networks_subject_is_opaque_and_the_rest_is_not(tmp_path: Path, side
 
 
 def test_a_picture_without_a_subject_stays_opaque(tmp_path: Path) -> None:
-    alpha = matter(brightness(tmp_path / "red.onnx", 64, logits=True)).alpha(np.zeros((50, 60, 3), np.uint8))
+    alpha = loaded(brightness(tmp_path / "red.onnx", 64, logits=True)).alpha(np.zeros((50, 60, 3), np.uint8))
     assert (alpha == 255).all()
 
 
 def test_what_is_no_matter_is_told_at_loading(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="needs a checkpoint"):
-        matter(None)
+        loaded(None)
     with pytest.raises(CheckpointError, match="1 x 4 x 64 x 64"):
-        matter(brightness(tmp_path / "four.onnx", 64, logits=True, channels=4))
+        loaded(brightness(tmp_path / "four.onnx", 64, logits=True, channels=4))
     with pytest.raises(CheckpointError, match="neither a file here"):
-        matter(tmp_path / "gone.onnx")
+        loaded(tmp_path / "gone.onnx")

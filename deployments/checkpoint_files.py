@@ -1,0 +1,64 @@
+"""Where the files of a checkpoint lie, by the name that a catalog gives it.
+
+Names: `bundled/NAME` ships with the project, a path of an existing folder is used as it is, and everything else is a
+repository on the model hub (`owner/name`), fetched into its local cache.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+BUNDLED: Final = Path(__file__).parent / "bundled" / "checkpoints"
+
+_PIPELINE_FILES: Final = ("*.json", "*/*")
+"""Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
+
+
+class CheckpointError(Exception):
+    """A checkpoint can't be found, read or run. Its text says what to do about it."""
+
+
+def local_folder(checkpoint: str) -> Path | None:
+    """The folder of a checkpoint that lies on this machine, None for one on the model hub.
+
+    Raises CheckpointError for a bundled one that there is not.
+    """
+    if not checkpoint.startswith("bundled/"):
+        return Path(checkpoint).resolve() if Path(checkpoint).is_dir() else None
+    folder = BUNDLED / checkpoint.removeprefix("bundled/")
+    if not folder.is_dir():
+        names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
+        raise CheckpointError(f"no {checkpoint}; there are: {names}")
+    return folder
+
+
+def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:
+    """The folder of a pipeline, and whether everything it needs must be inside. Raises CheckpointError.
+
+    `revision` is a branch, tag or commit of a hub repository.
+    """
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        return folder, True
+    try:
+        return Path(snapshot_download(checkpoint, revision=revision, allow_patterns=list(_PIPELINE_FILES))), False
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+
+
+def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path:
+    """One file of a checkpoint, `name` being its path inside; from the hub, nothing else is fetched.
+
+    Raises CheckpointError.
+    """
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        return folder / name
+    try:
+        return Path(hf_hub_download(checkpoint, name, revision=revision))
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error

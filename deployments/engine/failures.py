@@ -1,0 +1,41 @@
+"""How a request ends that can't be done."""
+
+from __future__ import annotations
+
+import logging
+
+from deployments.contract.events import Failed, Interrupted
+from deployments.engine.backend import JobError, OutOfMemory, Unavailable
+from deployments.engine.health import Health
+from deployments.engine.request_handle import RequestHandle
+
+log = logging.getLogger(__name__)
+
+NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
+BROKEN = Interrupted("the model could not process this request", blame=True)
+STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False)
+DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
+
+
+def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
+    """Ends the one request that `error` belongs to."""
+    if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
+        health.faulted()
+        log.error("job %s failed", handle.job.id, exc_info=error)
+    handle.end(failure_event(error))
+
+
+def failure_event(error: Exception) -> Failed | Interrupted:
+    """How a job ends here that failed alone with `error`.
+
+    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides.
+    """
+    match error:
+        case JobError():
+            return Failed(str(error))
+        case OutOfMemory():
+            return NO_MEMORY
+        case Unavailable():
+            return STORAGE_UNREACHABLE
+        case _:
+            return BROKEN

@@ -1,0 +1,98 @@
+"""What the Flux families share: sizes, finished pictures, previews, and how a job fails alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import Enlarge
+from deployments.engine.backend import JobError
+from deployments.families.canvas import Canvas, canvas_for
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.preview import LinearPreview
+from deployments.families.state import State
+from deployments.pictures.enlarge import fitted
+from deployments.pictures.pixels import Pixels, open_picture
+
+TOKEN: Final = 16
+"""Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
+
+P = TypeVar("P")
+"""A prompt as a family's text encoders read it."""
+
+
+class Flux(ABC, Generic[P]):
+    """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family."""
+
+    def __init__(
+        self, transformer: Any, placement: Placement, *, channels: int, decode: Callable[[Tensor], Tensor]
+    ) -> None:
+        """`channels` is C, the numbers of a token of the picture. `decode` takes tokens (1, C, rows, columns) to a
+        picture (1, 3, 16 rows, 16 columns) in [0, 1], float32."""
+        self.transformer: Any = transformer
+        self._device = placement.device
+        self._render_side = placement.render_side
+        self._enlarge: Enlarge = placement.enlarge
+        self._channels = channels
+        self._decode = decode
+        with torch.inference_mode():
+            self._preview = LinearPreview.fitted(decode, channels, placement.device)
+
+    @torch.inference_mode()
+    def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
+        if not requests:
+            return []
+        prompts = self._encode_prompts([request.job.prompt for request in requests])
+        return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+
+    @torch.inference_mode()
+    def finish(self, state: State) -> Pixels:
+        rows, columns = self._canvas(state.job).crop
+        decoded = self._decode(to_grid(state.x, state.grid))[..., rows, columns]
+        pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+        return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
+
+    @torch.inference_mode()
+    def preview(self, state: State) -> Pixels | None:
+        if state.v is None:
+            return None
+        # Along a straight path the velocity points from the noise to the picture, so this is where it would arrive.
+        denoised = state.x - state.t[state.i] * state.v
+        return self._preview.picture(to_grid(denoised, state.grid), state.job.width, state.job.height)
+
+    @abstractmethod
+    def _encode_prompts(self, prompts: Sequence[str]) -> Sequence[P]:
+        """One per prompt, in order."""
+
+    @abstractmethod
+    def _state(self, request: PreparedRequest, prompt: P) -> State:
+        """The picture before its first step. Raises JobError."""
+
+    def _state_or_error(self, request: PreparedRequest, prompt: P) -> State | JobError:
+        try:
+            return self._state(request, prompt)
+        except JobError as error:
+            return error
+
+    def _canvas(self, job: GenerationJob) -> Canvas:
+        return canvas_for(job.width, job.height, TOKEN, self._render_side)
+
+
+def open_references(request: PreparedRequest, most: int) -> list[Image.Image]:
+    """The request's references, decoded. Raises JobError, also for more than `most`."""
+    if len(request.references) > most:
+        raise JobError(f"at most {most} input pictures are possible")
+    return [open_picture(data) for data in request.references]
+
+
+def to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Tokens (1, rows x columns, C) to (1, C, rows, columns)."""
+    return tokens.unflatten(1, grid).permute(0, 3, 1, 2)

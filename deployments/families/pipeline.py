@@ -1,0 +1,35 @@
+"""The components of diffusers' pipelines, as the families take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from diffusers.utils.logging import disable_progress_bar
+from safetensors import SafetensorError
+
+from deployments.checkpoint_files import CheckpointError
+from deployments.families.placement import Placement
+
+
+def load_pipeline(folder: Path, placement: Placement, kind: Any = DiffusionPipeline) -> Any:
+    """The pipeline in `folder`, of the class `kind` (as its index says, if none is given), on its device.
+
+    Raises CheckpointError when a component is missing or broken.
+    """
+    disable_progress_bar()  # a bar is no use in a replica's log
+    try:
+        pipeline = kind.from_pretrained(str(folder), dtype=placement.dtype, local_files_only=placement.local_only)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} can't be loaded: {error}") from error
+    return pipeline.to(placement.device)
+
+
+def prompt_length(tokenizer: Any, most: int) -> int:
+    """Tokens that prompts are padded to and cut off at: `most`, or fewer where the checkpoint was made for fewer.
+
+    Published tokenizers know texts of `most` or longer ones (or name no limit: 1e30). Padding is attended, and costs as
+    much as words.
+    """
+    return min(most, int(tokenizer.model_max_length))

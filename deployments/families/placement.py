@@ -1,0 +1,27 @@
+"""Where and how a checkpoint's networks run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from deployments.contract.model import ENHANCE_NOISE, Enlarge
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it
+    (None: at full size); `enlarge` says how.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    local_only: bool = True
+    """Whether all components must lie in the checkpoint's folder already."""
+    render_side: int | None = None
+    enlarge: Enlarge = "smooth"
+    distilled: bool = False
+    """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
+    enhance_noise: float = ENHANCE_NOISE
+    """Over a draft that is enhanced, 0 to 1."""

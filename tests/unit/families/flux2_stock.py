@@ -1,0 +1,47 @@
+"""What the stock pipelines of the Flux2 family draw, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from flux_drawing import drawn, encoded
+from PIL import Image
+
+from deployments.contract.job import GenerationJob
+from deployments.families.flux2 import Flux2
+from deployments.pictures.pixels import Pixels
+
+
+def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:
+    """Latents as tokens (1, N, C), and the picture."""
+    seen: list[torch.Tensor] = []
+
+    def after_step(_pipeline: Any, _step: int, _time: torch.Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
+        seen.append(tensors["latents"])
+        return tensors
+
+    result = pipeline(
+        prompt=job.prompt,
+        width=job.width,
+        height=job.height,
+        num_inference_steps=job.steps,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        callback_on_step_end=after_step,
+        max_sequence_length=min(512, getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer).model_max_length),
+        **inputs,
+    )
+    return seen[-1], np.asarray(result.images[0])
+
+
+def assert_same_as_stock(
+    family: Flux2, stock: Any, job: GenerationJob, *references: Image.Image, **inputs: Any
+) -> None:
+    if references:
+        inputs["image"] = list(references)
+    latents, picture = stock_run(stock, job, **inputs)
+    state = encoded(family, job, *references)
+    pixels = drawn(family, state)
+    assert torch.equal(state.x, latents)
+    assert np.array_equal(pixels, picture)

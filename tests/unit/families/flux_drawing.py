@@ -1,0 +1,75 @@
+"""What the tests of the Flux families share: noisy pictures, and how a request is drawn from beginning to end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+from PIL import Image
+
+from deployments.contract.job import GenerationJob
+from deployments.families.family import Family
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.pictures.pixels import Pixels
+
+
+def placement(render_side: int | None = None) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side)
+
+
+def stock_pipeline(folder: Path) -> Any:
+    pipeline = DiffusionPipeline.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def a_picture(seed: int, width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def png(picture: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def request(job: GenerationJob, *references: Image.Image, image_prompt: bytes | None = None) -> PreparedRequest:
+    return PreparedRequest(job, tuple(png(picture) for picture in references), image_prompt=image_prompt)
+
+
+def encoded(family: Family, job: GenerationJob, *references: Image.Image, image_prompt: bytes | None = None) -> State:
+    [state] = family.encode([request(job, *references, image_prompt=image_prompt)])
+    assert isinstance(state, State)
+    return state
+
+
+def drawn(family: Family, state: State) -> Pixels:
+    while state.done_steps < state.total_steps:
+        step(family, [state])
+    return family.finish(state)
+
+
+def drawn_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
+    """Encoded together, joining one by one between steps, and leaving when they are done."""
+    waiting = [state for state in family.encode(requests) if isinstance(state, State)]
+    assert len(waiting) == len(requests)
+    assert len({state.key for state in waiting}) == 1
+    running: list[State] = []
+    while waiting or any(state.done_steps < state.total_steps for state in running):
+        if waiting:
+            running.append(waiting.pop(0))
+        step(family, [state for state in running if state.done_steps < state.total_steps])
+    return [family.finish(state) for state in running]
+
+
+def assert_near(together: list[Pixels], alone: list[Pixels], levels: int = 2) -> None:
+    """Batch mates change rounding alone: one level of 255, two where it adds up."""
+    for after, before in zip(together, alone, strict=True):
+        assert np.abs(before.astype(int) - after).max() <= levels

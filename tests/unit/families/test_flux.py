@@ -1,0 +1,121 @@
+"""What holds for every Flux family."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from flux_drawing import a_picture, drawn, encoded, placement, request
+from PIL import Image
+from support.jobs import make_job
+
+from deployments.checkpoint_files import BUNDLED
+from deployments.engine.backend import JobError
+from deployments.families.family import Family
+from deployments.families.flux1 import Flux1
+from deployments.families.flux2 import Flux2
+from deployments.families.flux3 import Flux3
+from deployments.families.placement import Placement
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.pictures.enlarge import fitted
+
+FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
+TAKES_TEN_REFERENCES = ("flux2klein", "flux3")
+
+
+def loaded(name: str, place: Placement) -> Family:
+    return FAMILIES[name].load(BUNDLED / name, place)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def family(name: str) -> Family:
+    return loaded(name, placement())
+
+
+@pytest.fixture(scope="module", params=TAKES_TEN_REFERENCES)
+def editor_name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def editor(editor_name: str) -> Family:
+    return loaded(editor_name, placement())
+
+
+def test_nothing_is_encoded_to_nothing(family: Family) -> None:
+    assert family.encode([]) == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 70), (65, 64), (111, 129)])
+def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height: int) -> None:
+    full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
+    full = drawn(family, encoded(family, make_job(width=full_width, height=full_height, steps=2)))
+    cut = drawn(family, encoded(family, make_job(width=width, height=height, steps=2)))
+    left, top = (full_width - width) // 2, (full_height - height) // 2
+    assert cut.shape == (height, width, 3)
+    assert np.array_equal(cut, full[top : top + height, left : left + width])
+
+
+@pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
+def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(
+    name: str, width: int, height: int
+) -> None:
+    family = loaded(name, placement(render_side=64))
+    state = encoded(family, make_job(width=width, height=height, steps=2))
+    assert state.grid == (4, 8)
+    pixels = drawn(family, state)
+    assert pixels.shape == (height, width, 3)
+    assert pixels.dtype == np.uint8
+
+
+def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen(name: str) -> None:
+    smooth = loaded(name, placement(render_side=64))
+    sharp = loaded(name, replace(placement(render_side=64), enlarge="sharp"))
+    state = encoded(smooth, make_job(width=250, height=130, steps=1))
+    pixels = drawn(smooth, state)
+    small = smooth.finish(replace(state, job=replace(state.job, width=128, height=64)))
+    assert np.array_equal(pixels, fitted(small, 250, 130, "smooth"))
+    assert np.array_equal(sharp.finish(state), fitted(small, 250, 130, "sharp"))
+
+
+def test_previews_come_after_the_first_step_and_resemble_the_picture(family: Family) -> None:
+    state = encoded(family, make_job(width=128, height=64))
+    assert family.preview(state) is None
+    picture = drawn(family, state)
+    preview = family.preview(state)
+    assert preview is not None
+    assert preview.shape == (128, 256, 3)
+    small = np.asarray(Image.fromarray(preview).resize((16, 8), Image.Resampling.BOX)).astype(float)
+    truth = np.asarray(Image.fromarray(picture).resize((16, 8), Image.Resampling.BOX)).astype(float)
+    assert np.corrcoef(small.ravel(), truth.ravel())[0, 1] > 0.8
+
+
+def test_ten_references_are_possible_and_eleven_are_not(editor: Family) -> None:
+    picture = a_picture(0, 64, 64)
+    ten, eleven = editor.encode([request(make_job(), *[picture] * count) for count in (10, 11)])
+    assert isinstance(ten, State)
+    assert ten.per["references"].shape[1] == 10 * 16
+    assert isinstance(eleven, JobError)
+    assert "at most 10" in str(eleven)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(editor: Family, editor_name: str, count: int) -> None:
+    small = loaded(editor_name, placement(render_side=64))
+    references = [a_picture(seed, 64, 64) for seed in range(count)]
+    states = [encoded(model, make_job(), *references) for model in (editor, small)]
+    assert torch.equal(states[0].per["references"], states[1].per["references"])
+
+
+def test_a_broken_reference_fails_its_own_job_alone(editor: Family) -> None:
+    bad, good = editor.encode([PreparedRequest(make_job(), (b"no picture",)), PreparedRequest(make_job())])
+    assert isinstance(bad, JobError)
+    assert isinstance(good, State)
