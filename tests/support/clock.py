@@ -16,3 +16,6 @@ class Clock:
 
     def time(self) -> float:
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds

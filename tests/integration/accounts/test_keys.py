@@ -1,3 +1,5 @@
+"""Keys: made, found by their secret, revoked, remembered for a while by those who look them up."""
+
 from __future__ import annotations
 
 from dataclasses import replace
