@@ -23,10 +23,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
-test: test-fast  ## Install and run all tests: within ten minutes on two cores
+test: test-fast  ## Install and run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration tests/chaos
 
-test-fast: $(VENV)/.dev  ## Those that start no whole service: within three minutes
+test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract
 
 promises: $(VENV)/.dev  ## List the sentences of the interface that tests check

@@ -106,15 +106,17 @@ class Service:
         return set(self.worker.run(self.worker.objects.keys(""))) | set(self.worker.run(self.worker.reservations()))
 
 
+def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **changes: Any) -> Settings:
+    """Those of a service with the shipped catalog, unless `changes` name another."""
+    usual: dict[str, Any] = {"catalog": repository / "configs/catalog.yaml"}
+    redis = RedisSettings(url=redis_url, prefix=prefix)
+    return Settings(data_dir=folder, redis=redis, **usual | changes).with_webhook_key(new_key())
+
+
 @contextmanager
 def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Service]:
     """The service with the shipped catalog; `changes` are settings."""
-    settings = Settings(
-        data_dir=folder,
-        catalog=changes.pop("catalog", repository / "configs/catalog.yaml"),
-        redis=RedisSettings(url=redis_url, prefix=f"contract-{uuid.uuid4().hex}:"),
-        **changes,
-    ).with_webhook_key(new_key())
+    settings = settings_of(folder, redis_url, f"contract-{uuid.uuid4().hex}:", repository, **changes)
     app = create_app(settings, catalog.load(settings))
     # Forwarding headers are the app's own business.
     server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))

@@ -83,16 +83,6 @@ class Published:
         self.reachable = True
 
 
-@dataclass
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 def claims_of(**changes: Any) -> dict[str, Any]:
     """Those of a developer of the project `shop`, good for five minutes; a change to None leaves a claim out."""
     now = int(time.time())

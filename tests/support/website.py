@@ -31,6 +31,8 @@ class Website:
         self.pages: dict[str, Page] = {}
         self.asked: list[str] = []
         """Every path it was asked for, in order."""
+        self.received: list[tuple[dict[str, str], bytes]] = []
+        """What was sent to it, in order: headers with their names in lower case, and the body."""
         self.closing = threading.Event()
 
     def url(self, path: str = "/", host: str | None = None) -> str:
@@ -50,6 +52,11 @@ def serving(host: str = "127.0.0.1") -> Iterator[Website]:
     nothing = Page(b"", 404, {}, 0.0)
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            site.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.do_GET()
+
         def do_GET(self) -> None:
             site.asked.append(self.path)
             page = site.pages.get(self.path, nothing)

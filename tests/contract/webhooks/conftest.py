@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.delivering import Hook, receiving
+from support.client import HOOK_HOST
 from support.http_service import Service, running
+from support.website import Website, serving
 
 from serve_app.config.settings import TaskSettings, WebhookSettings
 
@@ -25,9 +26,11 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def hook() -> Iterator[Hook]:
-    with receiving() as hook:
-        yield hook
+def hook() -> Iterator[Website]:
+    """Plays `hooks.test`, and takes whatever comes to `/done`."""
+    with serving(HOOK_HOST) as site:
+        site.put("/done", status=204)
+        yield site
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,10 @@ import json
 
 import pytest
 from support.client import HOOK, HOOK_HOST, Client, problems, refusal
-from support.delivering import Hook, deliveries, ended, replay, send
+from support.hooked_tasks import deliveries, ended, replay, send
 from support.http_service import Service
 from support.promises import promise
+from support.website import Website
 from support.worker import Worker
 
 from serve_app.accounts.roles import Role
@@ -40,22 +41,24 @@ def test_it_waits_from_the_end_on(client: Client, worker: Worker) -> None:
 
 
 @promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
-def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
-    hook.status, hook.answer = 200, "danke schön".encode()
-    task_id = ended(client, worker, hook.url())
+def test_a_delivery_and_its_attempt(client: Client, worker: Worker, service: Service, hook: Website) -> None:
+    hook.put("/done", "danke schön".encode(), 200)
+    task_id = ended(client, worker, hook.url("/done"))
     send(service)
     told = deliveries(client, task_id)
     (attempt,) = told.pop("attempts")
-    assert told == {"id": task_id, "receiver": receiver_of(hook.url()), "state": "delivered", "next": None}
+    assert told == {"id": task_id, "receiver": receiver_of(hook.url("/done")), "state": "delivered", "next": None}
     assert attempt.pop("at") > 1_700_000_000
     assert 0 <= attempt.pop("took_s") < 60
     assert attempt == {"status": 200, "error": None, "response": "danke schön"}
 
 
 @promise("Decided: webhooks", "2xx within 15 s is success; anything else (3xx too) is retried")
-def test_a_refusal_is_told_and_the_next_try_too(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
-    hook.status, hook.answer = 404, b"x" * 5000
-    task_id = ended(client, worker, hook.url())
+def test_a_refusal_is_told_and_the_next_try_too(
+    client: Client, worker: Worker, service: Service, hook: Website
+) -> None:
+    hook.put("/done", b"x" * 5000, 404)
+    task_id = ended(client, worker, hook.url("/done"))
     send(service)
     told = deliveries(client, task_id)
     (attempt,) = told["attempts"]
@@ -63,16 +66,16 @@ def test_a_refusal_is_told_and_the_next_try_too(client: Client, worker: Worker, 
     assert told["next"] == pytest.approx(attempt["at"] + 3600, abs=60)
 
 
-def test_what_was_given_up_is_failed(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
-    hook.status = 410
-    task_id = ended(client, worker, hook.url())
+def test_what_was_given_up_is_failed(client: Client, worker: Worker, service: Service, hook: Website) -> None:
+    hook.put("/done", status=410)
+    task_id = ended(client, worker, hook.url("/done"))
     send(service)
     told = deliveries(client, task_id)
     assert (told["state"], told["next"], len(told["attempts"])) == ("failed", None, 1)
 
 
 def test_a_receiver_that_is_not_there_has_no_status(
-    client: Client, worker: Worker, service: Service, hook: Hook
+    client: Client, worker: Worker, service: Service, hook: Website
 ) -> None:
     task_id = ended(client, worker, f"http://{HOOK_HOST}:1/")
     send(service)
@@ -85,8 +88,8 @@ def test_a_receiver_that_is_not_there_has_no_status(
     "The service sends a webhook notification to `webhook_url` (when supplied in the submission) when a task "
     "has a result.",
 )
-def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook: Hook) -> None:
-    task_id = client.accepted(webhook_url=hook.url())
+def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook: Website) -> None:
+    task_id = client.accepted(webhook_url=hook.url("/done"))
     assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
     send(service)
     assert deliveries(client, task_id)["state"] == "delivered"
@@ -96,8 +99,8 @@ def test_a_cancelled_task_is_told_of_too(client: Client, service: Service, hook:
 
 # Sending again.
 @promise("Decided: webhooks", "Deliveries and attempts can be listed and replayed by the operator.")
-def test_what_was_delivered_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
-    task_id = ended(client, worker, hook.url())
+def test_what_was_delivered_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Website) -> None:
+    task_id = ended(client, worker, hook.url("/done"))
     send(service)
     answer = replay(client, task_id)
     assert answer.status_code == 200
@@ -109,11 +112,11 @@ def test_what_was_delivered_can_be_sent_again(client: Client, worker: Worker, se
     assert [headers["webhook-id"] for headers, _ in hook.received] == [task_id] * 2
 
 
-def test_what_was_given_up_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Hook) -> None:
-    hook.status = 410
-    task_id = ended(client, worker, hook.url())
+def test_what_was_given_up_can_be_sent_again(client: Client, worker: Worker, service: Service, hook: Website) -> None:
+    hook.put("/done", status=410)
+    task_id = ended(client, worker, hook.url("/done"))
     send(service)
-    hook.status = 204
+    hook.put("/done", status=204)
     assert replay(client, task_id).json()["state"] == "waiting"
     send(service)
     told = deliveries(client, task_id)

@@ -11,10 +11,11 @@ import pytest
 from redis import Redis as RawRedis
 from standardwebhooks import Webhook
 from support.client import Client
-from support.delivering import Hook, replay, send
+from support.hooked_tasks import replay, send
 from support.http_service import Service
 from support.pictures import picture
 from support.promises import promise
+from support.website import Website
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
@@ -37,10 +38,10 @@ def polled_around(service: Service, client: Client, task_id: str) -> list[bytes]
 )
 @pytest.mark.parametrize("statuses", ["full", "basic"])
 def test_the_webhook_of_a_picture_is_what_polling_answers(
-    client: Client, worker: Worker, service: Service, hook: Hook, statuses: str
+    client: Client, worker: Worker, service: Service, hook: Website, statuses: str
 ) -> None:
     worker.set_project(client.project, statuses=statuses)
-    task_id = client.accepted(prompt=PROMPT, webhook_url=hook.url(), webhook_secret=SECRET)
+    task_id = client.accepted(prompt=PROMPT, webhook_url=hook.url("/done"), webhook_secret=SECRET)
     data = picture(form="JPEG")
     worker.deliver(task_id, data)
     polled = polled_around(service, client, task_id)
@@ -63,9 +64,9 @@ OUTCOMES: dict[str, tuple[Status, dict[str, Any]]] = {
 @promise("Events", "The webhook payload is identical in shape to the polling response.")
 @pytest.mark.parametrize(("status", "details"), OUTCOMES.values(), ids=OUTCOMES)
 def test_the_webhook_of_any_other_end_is_what_polling_answers(
-    client: Client, worker: Worker, service: Service, hook: Hook, status: Status, details: dict[str, Any]
+    client: Client, worker: Worker, service: Service, hook: Website, status: Status, details: dict[str, Any]
 ) -> None:
-    task_id = client.accepted(webhook_url=hook.url(), webhook_secret="some words")
+    task_id = client.accepted(webhook_url=hook.url("/done"), webhook_secret="some words")
     worker.end(task_id, status, details=details)
     before, after = polled_around(service, client, task_id)
     [(headers, body)] = hook.received
@@ -102,10 +103,10 @@ def stored(service: Service) -> str:
 
 @pytest.mark.parametrize("secret", [SECRET, "correct horse battery staple", "ключ 鍵"])
 def test_a_secret_is_nowhere_to_be_found(
-    client: Client, worker: Worker, service: Service, hook: Hook, secret: str
+    client: Client, worker: Worker, service: Service, hook: Website, secret: str
 ) -> None:
-    hook.status = 500
-    submitted = client.submit(webhook_url=hook.url(), webhook_secret=secret, prompt="the key of it")
+    hook.put("/done", status=500)
+    submitted = client.submit(webhook_url=hook.url("/done"), webhook_secret=secret, prompt="the key of it")
     task_id = submitted.json()["id"]
     worker.end(task_id, Status.ERROR)
     send(service)

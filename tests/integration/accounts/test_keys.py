@@ -1,9 +1,12 @@
+"""Keys: made, found by their secret, revoked, remembered for a while by those who look them up."""
+
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
+from support.clock import Clock
 from support.redis_contents import values
 
 from serve_app.accounts import callers as callers_module
@@ -46,19 +49,6 @@ async def test_secrets_are_nowhere_in_the_store(redis: Redis, prefix: str) -> No
     assert secret not in kept
 
 
-@dataclass
-class Clock:
-    """Stands in for `time` where callers are looked up."""
-
-    at: float
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def time(self) -> float:
-        return self.at
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(2_000_000_000.0)
@@ -97,13 +87,13 @@ async def test_a_key_from_before_roles_is_a_developers(redis: Redis, prefix: str
 
 async def test_a_key_works_until_it_expires(redis: Redis, prefix: str, clock: Clock) -> None:
     keys, callers = KeyStore(redis, prefix), Callers(redis, prefix)
-    key, secret = await keys.create("k", expires=clock.at + 5)
+    key, secret = await keys.create("k", expires=clock.now + 5)
     caller = await callers.authenticate(secret)
     assert caller is not None
-    assert caller.expires == key.expires == clock.at + 5
-    clock.at += 4.999
+    assert caller.expires == key.expires == clock.now + 5
+    clock.now += 4.999
     assert await callers.authenticate(secret) == caller
-    clock.at += 0.001
+    clock.now += 0.001
     # Remembered still, but no longer valid.
     assert await callers.authenticate(secret) is None
     assert await Callers(redis, prefix).authenticate(secret) is None
@@ -113,7 +103,7 @@ async def test_a_key_works_until_it_expires(redis: Redis, prefix: str, clock: Cl
 
 
 async def test_a_key_that_expired_before_its_first_use_is_refused(redis: Redis, prefix: str, clock: Clock) -> None:
-    _, secret = await KeyStore(redis, prefix).create("k", expires=clock.at - 1)
+    _, secret = await KeyStore(redis, prefix).create("k", expires=clock.now - 1)
     assert await Callers(redis, prefix).authenticate(secret) is None
 
 
@@ -136,10 +126,10 @@ async def test_a_caller_is_looked_up_once_in_ten_seconds(redis: Redis, prefix: s
     _, secret = await keys.create("k")
     await callers.authenticate(secret)
     await redis.delete(f"{prefix}keys:used")
-    clock.at += CACHE_S - 0.001
+    clock.now += CACHE_S - 0.001
     await callers.authenticate(secret)
     assert [found.used for found in await keys.list()] == [None]
-    clock.at += 0.001
+    clock.now += 0.001
     await callers.authenticate(secret)
     assert [found.used is None for found in await keys.list()] == [False]
 
@@ -152,7 +142,7 @@ async def test_a_revocation_is_seen_at_the_latest_when_the_cache_forgets(
     assert await callers.authenticate(secret) is not None
     assert await keys.revoke(key.id)
     assert await Callers(redis, prefix).authenticate(secret) is None
-    clock.at += CACHE_S
+    clock.now += CACHE_S
     assert await callers.authenticate(secret) is None
     # Not even its use is remembered.
     assert await redis.exists(f"{prefix}keys:used") == 0
@@ -164,7 +154,7 @@ async def test_a_change_of_the_project_is_seen_when_the_cache_forgets(redis: Red
     _, secret = await KeyStore(redis, prefix).create("k", "p")
     await callers.authenticate(secret)
     await projects.change(Project("p", "acme"), {"weight": 3.0}, "op")
-    clock.at += CACHE_S
+    clock.now += CACHE_S
     caller = await callers.authenticate(secret)
     assert caller is not None
     assert caller.project == Project("p", "acme", weight=3.0)

@@ -1,3 +1,5 @@
+"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""The embedded server: its password, its lock, and what is left of its data when it or its parent is killed."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,9 @@ import psutil
 import pytest
 import redis
 from redis.exceptions import AuthenticationError, ConnectionError
+from support.clock import Clock
 
+from serve_app.local import embedded_redis
 from serve_app.local.embedded_redis import AlreadyRunning, EmbeddedRedis, running_url
 
 
@@ -64,7 +68,9 @@ def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) 
         assert client.dbsize() == 100
 
 
-def test_a_second_instance_is_kept_out(server: EmbeddedRedis) -> None:
+def test_a_second_instance_is_kept_out(server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It gives a predecessor some seconds to end.
+    monkeypatch.setattr(embedded_redis, "time", Clock())
     with pytest.raises(AlreadyRunning, match="already runs"):
         EmbeddedRedis(server.folder)
     assert running_url(server.folder) == server.url

@@ -14,7 +14,6 @@ from serve_app.cli.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("breaking")]
 
-
 LANE = "flux3-klein"
 TASKS = 20
 BODY = {"prompt": "a green square", "width": 256, "height": 256, "steps": 16}

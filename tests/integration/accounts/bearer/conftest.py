@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redis.asyncio import Redis
-from support.issuer import KEYS, TRUSTED, Clock, Published
+from support.clock import Clock
+from support.issuer import KEYS, TRUSTED, Published
 
 from serve_app.accounts import bearer
 from serve_app.accounts.bearer import BearerTokens

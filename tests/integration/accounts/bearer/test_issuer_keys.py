@@ -6,16 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.issuer import (
-    KEY,
-    KEYS,
-    OTHER,
-    TRUSTED,
-    Clock,
-    Published,
-    claims_of,
-    refusal,
-)
+from support.clock import Clock
+from support.issuer import KEY, KEYS, OTHER, TRUSTED, Published, claims_of, refusal
 
 from serve_app.accounts.bearer import (
     KEYS_LIVE_S,

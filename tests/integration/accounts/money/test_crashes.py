@@ -16,15 +16,14 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from redis.asyncio import Redis
+from support.http_service import settings_of
 from support.pictures import encoded, picture
 
 from deployments.contract.objects import ObjectStore
 from serve_app.config import catalog
-from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http import services
 from serve_app.http.ingress import create_app
 from serve_app.tasks.task import Status
-from serve_app.webhooks.sealing import new_key
 
 ENDPOINT = "gen-3-image-klein"
 LANE = "flux3-klein"
@@ -76,11 +75,7 @@ def executioner(monkeypatch: pytest.MonkeyPatch) -> Executioner:
 
 @asynccontextmanager
 async def opened(redis_url: str, prefix: str, repository: Path, folder: Path) -> AsyncIterator[FastAPI]:
-    settings = Settings(
-        data_dir=folder,
-        catalog=repository / "configs/catalog.yaml",
-        redis=RedisSettings(url=redis_url, prefix=prefix),
-    ).with_webhook_key(new_key())
+    settings = settings_of(folder, redis_url, prefix, repository)
     offered = catalog.load(settings)
     app = create_app(settings, offered)
     async with services.opened(settings, offered) as app.state.services:

@@ -1,12 +1,8 @@
-"""Deliveries of a service that runs no sender: the receiver, and the sender that a test sets to work."""
+"""Tasks with a webhook in a service that runs no sender: ended, delivered when a test says so, and looked at."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from serve_app.loops import Loops
@@ -21,46 +17,6 @@ from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
 from support.http_service import Service
 from support.worker import Worker
-
-
-class Hook:
-    """Plays `hooks.test`: answers `status` to everything, and notes it."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.status = 204
-        self.answer = b""
-        self.received: list[tuple[dict[str, str], bytes]] = []
-
-    def url(self) -> str:
-        return f"http://{HOOK_HOST}:{self.port}/done"
-
-
-@contextmanager
-def receiving() -> Iterator[Hook]:
-    hook = Hook()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            hook.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(hook.status)
-            self.send_header("Content-Length", str(len(hook.answer)))
-            self.end_headers()
-            self.wfile.write(hook.answer)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hook.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield hook
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def send(service: Service) -> None:
