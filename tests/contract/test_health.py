@@ -48,3 +48,17 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
     assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
     assert seen["gen_task_events_total", "ready"] == 1
     assert seen["gen_task_events_total", "content_moderated"] == 1
+
+
+def test_figures_are_in_the_format_that_prometheus_reads(client: Client) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+    assert {name: family.type for name, family in families.items()} == {
+        "gen_tasks_queued": "gauge",
+        "gen_tasks_suspects": "gauge",
+        "gen_tasks_leased": "gauge",
+        "gen_task_events": "counter",
+        "gen_task_wait_seconds": "histogram",
+        "gen_task_work_seconds": "histogram",
+    }
+    bounds = [sample.labels["le"] for sample in families["gen_task_wait_seconds"].samples if "le" in sample.labels]
+    assert bounds[-1] == "+Inf"

@@ -21,6 +21,7 @@ from serve_app.accounts.roles import Role
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
+from serve_app.http.services import Services
 from serve_app.media.url_guard import UrlGuard
 from serve_app.webhooks.sealing import new_key
 from support.client import HOOK_HOST, Client
@@ -127,7 +128,9 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
         try:
             assert server.started, "the service did not start"
             guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
-            app.state.services = dataclasses.replace(app.state.services, guard=guard)
+            services: Services = app.state.services
+            submission = dataclasses.replace(services.submission, guard=guard)
+            app.state.services = dataclasses.replace(services, submission=submission)
             worker = Worker(settings)
             try:
                 yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)

@@ -3,95 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
-from redis.asyncio import Redis
-from support.job_records import new_job
-from support.simulated_model import SimulatedModel
-from support.tasks import LANE, new_task, stored
+from support.lanes import PATIENCE_S, PRICE, Scene
+from support.tasks import LANE
 
-from serve_app.accounts.credits import Credits
-from serve_app.config.models import ModelSettings
-from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Dependencies, Timeouts
-from serve_app.dispatch.lane import Lane
-from serve_app.tasks.limits import Limits
-from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Status, Task
-
-PRICE = 900
-PATIENCE_S = 20
-
-
-class Scene:
-    """Lanes ("dispatchers") over one store and one model."""
-
-    def __init__(self, redis: Redis, prefix: str) -> None:
-        self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
-        self.model = SimulatedModel()
-        self.lanes: list[Lane] = []
-        self.rewrite: Callable[[str, int], Awaitable[str]] | None = None
-        self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
-
-    def dispatcher(self, **settings: Any) -> Lane:
-        chosen = DispatcherSettings(**settings)
-        timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s=0.2)
-        dependencies = Dependencies(self.model.generate, timeouts, self.rewrite)
-        lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
-        self.lanes.append(lane)
-        self._loops[lane] = [asyncio.create_task(lane.lease()), asyncio.create_task(lane.heartbeat())]
-        return lane
-
-    async def kill(self, lane: Lane) -> None:
-        """As `kill -9`: its loops stop, and so do its calls to the model."""
-        while left := [task for task in (*self._loops[lane], *lane._tasks) if not task.done()]:
-            for task in left:
-                task.cancel()
-            await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
-
-    async def submit(self, n: int = 1, prompt: str = "a star", rewrite: bool = False) -> list[str]:
-        ids = []
-        for _ in range(n):
-            task = new_task(job=new_job(prompt=prompt, rewrite=rewrite).encode(), price=PRICE)
-            await self.store.submit(task)
-            ids.append(task.id)
-        for lane in self.lanes:
-            lane.wake.set()
-        return ids
-
-    async def task(self, task_id: str) -> Task:
-        return await stored(self.store, task_id)
-
-    async def ended(self, ids: list[str]) -> list[Task]:
-        """The tasks once all have ended."""
-        await self.until(lambda: self._all_ended(ids))
-        return [await self.task(task_id) for task_id in ids]
-
-    async def until(self, reached: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                outcome = reached()
-                if await outcome if asyncio.iscoroutine(outcome) else outcome:
-                    return
-                await asyncio.sleep(0.01)
-
-    async def _all_ended(self, ids: list[str]) -> bool:
-        return all([(await self.task(task_id)).status.terminal for task_id in ids])
-
-    async def close(self) -> None:
-        for lane in self.lanes:
-            await self.kill(lane)
-
-
-@pytest.fixture
-async def scene(redis: Redis, prefix: str) -> AsyncIterator[Scene]:
-    await Credits(redis, prefix).grant("default", "first", 1000 * PRICE, by="test")
-    scene = Scene(redis, prefix)
-    yield scene
-    await scene.close()
+from serve_app.tasks.task import Status
 
 
 async def test_tasks_flow_through(scene: Scene) -> None:

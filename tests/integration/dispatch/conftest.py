@@ -1,0 +1,19 @@
+"""A scene of lanes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+from support.lanes import PRICE, Scene
+
+from serve_app.accounts.credits import Credits
+
+
+@pytest.fixture
+async def scene(redis: Redis, prefix: str) -> AsyncIterator[Scene]:
+    await Credits(redis, prefix).grant("default", "first", 1000 * PRICE, by="test")
+    scene = Scene(redis, prefix)
+    yield scene
+    await scene.close()
