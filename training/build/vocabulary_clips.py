@@ -9,7 +9,7 @@ from __future__ import annotations
 from transformers import GemmaTokenizer
 
 from training.build.clip_words import learn_clip_words
-from training.clips.captions import sayings
+from training.worlds.clips.captions import sayings
 from training.build.folders import CHECKPOINTS
 from training.build.words import prose
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, Qwen2Tokenizer
 
-from training.world.lessons import LESSONS
+from training.lessons.pictures import LESSONS
 
 VOCABULARY = 3072
 """Rows of the embedding table; the tokenizer never has more entries."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.clips.lessons import Batch, lesson
 from training.clips.reading import Reading
 from training.clips.student import ClipStudent
+from training.lessons.clips import Batch, lesson
 from training.trainer.attention import plain_attention
 from training.trainer.course import Course
 from training.trainer.precision import autocast

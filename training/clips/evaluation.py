@@ -16,8 +16,8 @@ import torch
 from tqdm import tqdm
 
 from training.clips.exam import FRAMES, STEPS, Answer, Model, examine, questions, share
-from training.clips.grading import Grade
 from training.clips.strips import PARTS, sheet
+from training.worlds.clips.judge import Grade
 
 _FOLDER: Final = Path("docs/bundled")
 _SAMPLES: Final = 7

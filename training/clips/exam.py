@@ -14,10 +14,10 @@ from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeli
 from deployments.contract.clip import FPS
 from training.build.analytic_video_vae import CELL, PACE
 from training.build.build_ltx2 import FOLDER, PLAIN
-from training.clips.captions import caption, motion_alone
-from training.clips.drawing import frames
-from training.clips.grading import Frames, Grade, grade
-from training.clips.scene import GRIDS, MOTIONS, Grid, Scene, random_scene
+from training.worlds.clips.captions import caption, motion_alone
+from training.worlds.clips.drawing import frames
+from training.worlds.clips.judge import Frames, Grade, grade
+from training.worlds.clips.scene import GRIDS, MOTIONS, Grid, Scene, random_scene
 
 FRAMES: Final = 121
 """Of a clip: a whole journey."""

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from deployments.contract.clip import FPS
 from training.build.analytic_video_vae import PACE
-from training.clips.drawing import latent_frames
-from training.clips.lessons import CLASSES, Batch
-from training.clips.scene import JOURNEY_S
+from training.lessons.clips import CLASSES, Batch
+from training.worlds.clips.drawing import latent_frames
+from training.worlds.clips.scene import JOURNEY_S
 
 _READ_AFTER: Final = (1, 2)
 """Of the blocks, from 0: early enough for the others to do something with it."""

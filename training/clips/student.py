@@ -13,9 +13,9 @@ from deployments.contract.clip import FPS
 from training.build import build_ltx2
 from training.build.clip_words import TEXT_LENGTH
 from training.build.vocabulary_clips import clip_words
-from training.clips.drawing import latent_frames
-from training.clips.lessons import Batch
+from training.lessons.clips import Batch
 from training.trainer.text import padded
+from training.worlds.clips.drawing import latent_frames
 
 NAME = "ltx2"
 _TIMES = 1000.0

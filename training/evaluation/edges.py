@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.world import palette
-from training.world.judge import Pixels
-from training.world.scene import Grid, Scene, Thing
-from training.world.shapes import SHAPES
+from training.worlds import palette
+from training.worlds.pictures.judge import Pixels
+from training.worlds.pictures.scene import Grid, Scene, Thing
+from training.worlds.shapes import SHAPES
 
 THRESHOLDS: Final = (50, 200)
 """Of the Canny detector, as the service has them by default."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from training.evaluation.painters import FIRST_SEED, Painter
 from training.evaluation.question import Grade, Limit, Question, Row
 from training.evaluation.rows import ALL_EDITS, ALL_EDITS_GOAL, ROWS
-from training.world.judge import Pixels
+from training.worlds.pictures.judge import Pixels
 
 _FIRST_LESSON: Final = 20_000
 """Seed of the first row's questions; training starts at 0."""

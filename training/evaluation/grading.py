@@ -8,11 +8,11 @@ import torch
 from training.evaluation import edges
 from training.evaluation.pictures import drawn, drawn_mask
 from training.evaluation.question import Grade, Question
-from training.world import palette
-from training.world.drawing import ink, silhouettes
-from training.world.judge import Pixels, Verdict, judge, on_canvas
-from training.world.keeping import judge_edit
-from training.world.scene import Scene
+from training.worlds import palette
+from training.worlds.pictures.drawing import ink, silhouettes
+from training.worlds.pictures.judge import Pixels, Verdict, judge, on_canvas
+from training.worlds.pictures.keeping import judge_edit
+from training.worlds.pictures.scene import Scene
 
 LEAST_AGREEMENT = 0.8
 WIDEST_EDGE = 12.0

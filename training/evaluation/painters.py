@@ -21,7 +21,7 @@ from training.evaluation.pictures import answer, drawn, drawn_mask, opened, png
 from training.evaluation.question import Question
 from training.evaluation.settings import Service, service_of
 from training.trainer import outlined
-from training.world.judge import Pixels
+from training.worlds.pictures.judge import Pixels
 
 FIRST_SEED: Final = 5_000_000
 """Of pictures. Far from the seeds that anything is trained or tried with."""

@@ -12,10 +12,10 @@ from PIL import Image
 
 from training.evaluation.question import Question
 from training.evaluation.sizes import Size
-from training.world.drawing import draw, masked
-from training.world.judge import Pixels
-from training.world.lessons import Mask
-from training.world.scene import Grid, Scene
+from training.lessons.pictures import Mask
+from training.worlds.pictures.drawing import draw, masked
+from training.worlds.pictures.judge import Pixels
+from training.worlds.pictures.scene import Grid, Scene
 
 
 def drawn(scene: Scene, grid: Grid, size: Size, outlined: bool = False) -> Pixels:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias
 
-from training.world.judge import Pixels
-from training.world.lessons import Lesson, Mask
-from training.world.scene import Grid, Scene
+from training.lessons.pictures import Lesson, Mask
+from training.worlds.pictures.judge import Pixels
+from training.worlds.pictures.scene import Grid, Scene
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from training.evaluation import edges, grading
 from training.evaluation.pictures import drawn
 from training.evaluation.question import Ask, Limit, Question, Row
 from training.evaluation.sizes import GRIDS, SIZES, canvas_of, size_of
-from training.world import captions, lessons
-from training.world.drawing import ink
-from training.world.scene import Background, random_scene
+from training.lessons import pictures as lessons
+from training.worlds.pictures import captions
+from training.worlds.pictures.drawing import ink
+from training.worlds.pictures.scene import Background, random_scene
 
 _TELLERS: Final = frozenset({"flux3", "flux2klein", "flux", "kontext"})
 _EDITORS: Final = frozenset({"flux3", "flux2klein", "kontext"})

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from training.evaluation.edges import found
 from training.evaluation.exam import Answered, Result
 from training.evaluation.pictures import drawn, drawn_mask
-from training.world.judge import Pixels
+from training.worlds.pictures.judge import Pixels
 
 _SIDE: Final = 160
 """Pixels of a picture's longer side."""

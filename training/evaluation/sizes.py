@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from deployments.families.canvas import grid_for
-from training.world.scene import CANVAS_SIDE, Grid
+from training.worlds.pictures.scene import CANVAS_SIDE, Grid
 
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.world.drawing import draw
-from training.world.scene import Grid, random_scene
-from training.world.shapes import SHAPES
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import Grid, random_scene
+from training.worlds.shapes import SHAPES
 
 TOKEN: Final = 16
 """Pixels of a token's side."""

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.world.drawing import draw
-from training.world.scene import Grid, random_scene
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import Grid, random_scene
 
 TOKEN = 16
 RIM = 3

@@ -21,8 +21,8 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from training.lessons.batches import Batch
 from training.trainer.attention import plain_attention
-from training.trainer.batches import Batch
 from training.trainer.course import Course
 from training.trainer.precision import autocast
 from training.trainer.reading import Reading

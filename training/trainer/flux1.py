@@ -18,7 +18,7 @@ from deployments.families.flux1_prompts import MAX_GIST
 from training.build import build_flux1
 from training.build.clip_t5 import TEXT_LENGTH, clip_encoder, t5_encoder
 from training.build.vocabulary import clip, t5
-from training.trainer.batches import Batch
+from training.lessons.batches import Batch
 from training.trainer.text import padded
 from training.trainer.weights import Published
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from training.build import build_flux2
 from training.build.vocabulary import qwen
-from training.trainer.batches import Batch
+from training.lessons.batches import Batch
 from training.trainer.text import OneLayer, padded
 from training.trainer.weights import Published
 

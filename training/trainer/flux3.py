@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from deployments.families.flux3 import POSITION_SCALE, TEXT_MULTIPLE
 from training.build import build_flux3
 from training.build.vocabulary import qwen
-from training.trainer.batches import Batch
+from training.lessons.batches import Batch
 from training.trainer.text import OneLayer, padded
 from training.trainer.weights import Published
 

@@ -18,14 +18,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from training.trainer.batches import Batch, batch_of, random_grid
+from training.lessons.batches import Batch, batch_of, random_grid
+from training.lessons.latents import RESOLUTION, to_tokens
+from training.lessons.pictures import tell
 from training.trainer.flow import PictureCourse, Plan, Student
-from training.trainer.latents import RESOLUTION, to_tokens
 from training.trainer.progress import follow
 from training.trainer.students import STUDENTS
 from training.trainer.weights import published
-from training.world.drawing import draw
-from training.world.lessons import tell
+from training.worlds.pictures.drawing import draw
 
 FILE: Final = Path(__file__).parents[2] / "deployments" / "bundled" / "adapters" / "outlined.safetensors"
 RANK: Final = 8

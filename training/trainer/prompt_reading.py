@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.build.vocabulary import t5
-from training.trainer.batches import random_grid
+from training.lessons.batches import random_grid
+from training.lessons.pictures import Lesson, change, tell
 from training.trainer.course import Course
 from training.trainer.progress import follow
 from training.trainer.reading import UNKNOWN
-from training.world import palette, shapes
-from training.world.lessons import Lesson, change, tell
-from training.world.scene import PLACES, SIZES, Background, BackgroundKind, Thing
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import PLACES, SIZES, Background, BackgroundKind, Thing
 
 NEW, GONE = len(PLACES), len(PLACES) + 1
 """Questions about edits, after one about every place. The last one is about the background."""

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.trainer.latents import RESOLUTION
-from training.world import palette, shapes
-from training.world.drawing import silhouettes
-from training.world.scene import MAX_THINGS, SIZES, Grid, Scene
+from training.lessons.latents import RESOLUTION
+from training.worlds import palette, shapes
+from training.worlds.pictures.drawing import silhouettes
+from training.worlds.pictures.scene import MAX_THINGS, SIZES, Grid, Scene
 
 CLASSES: Final = (1 + len(shapes.NAMES), 1 + len(palette.NAMES), 1 + len(SIZES), 3)
 """Of a token: shape, colour and size of the thing there, and whether that is in the target; 0 is no thing."""

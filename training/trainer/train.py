@@ -17,7 +17,7 @@ from random import Random
 import torch
 
 from training.build import build_flux1
-from training.trainer.batches import ALL, MIXES, Batch, practice
+from training.lessons.batches import ALL, MIXES, Batch, practice
 from training.trainer.course import write_state
 from training.trainer.flow import PictureCourse, Plan, Practice
 from training.trainer.memory import keep_freed_memory

@@ -14,9 +14,9 @@ from PIL import Image
 
 from serve_app.cli.client import Client
 from training.evaluation.pictures import drawn, drawn_mask
-from training.world.judge import Verdict, judge
-from training.world.lessons import Mask
-from training.world.scene import Background, Scene, Thing
+from training.lessons.pictures import Mask
+from training.worlds.pictures.judge import Verdict, judge
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 ENDPOINT = "gen-3-image-klein"
 SQUARE = (8, 8)

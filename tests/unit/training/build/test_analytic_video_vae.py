@@ -9,8 +9,8 @@ from diffusers.models.autoencoders.autoencoder_kl_ltx2 import AutoencoderKLLTX2V
 from torch import Tensor
 
 from training.build.analytic_video_vae import LATENT_CHANNELS, LATENT_STD, analytic_video_vae
-from training.clips.drawing import frames, latents
-from training.clips.scene import Scene
+from training.worlds.clips.drawing import frames, latents
+from training.worlds.clips.scene import Scene
 
 SCENES = [
     Scene("circle", "red", "white", "right"),

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from training.build.build_ltx2 import FOLDER
-from training.clips import lessons
 from training.clips.course import ClipCourse, Plan, times
 from training.clips.publish import publish, stored
 from training.clips.student import ClipStudent
+from training.lessons import clips as lessons
 from training.trainer.course import write_state
 
 

@@ -10,11 +10,11 @@ import torch
 
 from training.build import analytic_sound, analytic_video_vae
 from training.clips import evaluation, strips
-from training.clips.drawing import latents
 from training.clips.exam import FRAMES, Answer, Question, questions, share
-from training.clips.grading import Grade, grade
-from training.clips.scene import MOTIONS, Scene
-from training.clips.tones import tone_latents
+from training.worlds.clips.drawing import latents
+from training.worlds.clips.judge import Grade, grade
+from training.worlds.clips.scene import MOTIONS, Scene
+from training.worlds.clips.tones import tone_latents
 
 
 @pytest.fixture(scope="module")

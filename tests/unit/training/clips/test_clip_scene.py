@@ -7,11 +7,11 @@ import torch
 
 from training.build.clip_words import TEXT_LENGTH
 from training.build.vocabulary_clips import clip_words
-from training.clips.captions import caption, motion_alone
-from training.clips.drawing import frames, latents
-from training.clips.lessons import lesson
-from training.clips.scene import GRIDS, JOURNEY_S, MOTIONS, SIZES, Scene, random_scene
-from training.clips.tones import MIDDLE, SPAN, tone_latents
+from training.lessons.clips import lesson
+from training.worlds.clips.captions import caption, motion_alone
+from training.worlds.clips.drawing import frames, latents
+from training.worlds.clips.scene import GRIDS, JOURNEY_S, MOTIONS, SIZES, Scene, random_scene
+from training.worlds.clips.tones import MIDDLE, SPAN, tone_latents
 
 GRID = (4, 7)
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1), "still": (0, 0)}

@@ -12,10 +12,10 @@ from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeli
 from torch import Tensor
 
 from training.build.build_ltx2 import FOLDER, PLAIN
-from training.clips.drawing import frames
-from training.clips.lessons import Batch, clips, keyframe_coordinates
-from training.clips.scene import Grid, Scene
 from training.clips.student import ClipStudent
+from training.lessons.clips import Batch, clips, keyframe_coordinates
+from training.worlds.clips.drawing import frames
+from training.worlds.clips.scene import Grid, Scene
 
 GRID: Grid = (4, 5)
 FRAMES = 17

@@ -13,7 +13,7 @@ from serve_app.requests.image_klein import MAX_STEPS
 from serve_app.requests.pro import ProRequest
 from training.evaluation import edges, sizes
 from training.evaluation.settings import REQUESTS, service_of
-from training.world.scene import CANVAS_SIDE
+from training.worlds.pictures.scene import CANVAS_SIDE
 
 
 def test_every_ratio_that_clients_can_name_is_asked_for() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from training.evaluation import edges
 from training.evaluation.pictures import drawn
-from training.world import shapes
-from training.world.judge import Pixels
-from training.world.scene import Background, Scene, Thing
+from training.worlds import shapes
+from training.worlds.pictures.judge import Pixels
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 GRID, SIZE = (8, 8), (1024, 1024)
 

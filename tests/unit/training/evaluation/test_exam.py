@@ -14,7 +14,7 @@ from training.evaluation.painters import IdealPainter, ModelPainter
 from training.evaluation.pictures import answer, drawn
 from training.evaluation.question import Question, Row
 from training.evaluation.rows import ALL_EDITS, ROWS
-from training.world.judge import Pixels
+from training.worlds.pictures.judge import Pixels
 
 
 class Mirror:

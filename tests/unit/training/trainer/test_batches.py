@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from training.trainer.batches import ALONE, MIXES, practice
-from training.world.scene import CANVAS_SIDE
+from training.lessons.batches import ALONE, MIXES, practice
+from training.worlds.pictures.scene import CANVAS_SIDE
 
 
 @pytest.mark.parametrize("model", MIXES)

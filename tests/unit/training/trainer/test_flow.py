@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.trainer.batches import Batch
+from training.lessons.batches import Batch
 from training.trainer.course import write_state
 from training.trainer.flow import PictureCourse, Plan
 

@@ -7,10 +7,10 @@ import torch
 
 from deployments.adapters.store import read
 from training.build import build_flux3
-from training.trainer.batches import batch_of
+from training.lessons.batches import batch_of
+from training.lessons.pictures import tell
 from training.trainer.flux3 import Flux3Student
 from training.trainer.outlined import RANK, Outlined, practice, train
-from training.world.lessons import tell
 
 
 def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from training.build.clip_t5 import t5_encoder
+from training.lessons.pictures import Lesson
 from training.trainer import prompt_reading
 from training.trainer.prompt_reading import GONE, NEW, PromptCourse, ask
 from training.trainer.reading import UNKNOWN
-from training.world import palette, shapes
-from training.world.lessons import Lesson
-from training.world.scene import PLACES, SIZES, Background, Grid, Scene, Thing
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import PLACES, SIZES, Background, Grid, Scene, Thing
 
 STAR = Thing("star", "red", size="large", place="left")
 RING = Thing("ring", "blue", size="small", place="right")

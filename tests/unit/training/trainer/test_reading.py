@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from training.trainer.batches import batch_of
+from training.lessons.batches import batch_of
+from training.lessons.pictures import LESSONS, change
 from training.trainer.reading import CLASSES, UNKNOWN, Reading, labels
 from training.trainer.students import STUDENTS
-from training.world import palette, shapes
-from training.world.lessons import LESSONS, change
-from training.world.scene import SIZES, Background, Scene, Thing
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import SIZES, Background, Scene, Thing
 
 GRID = (8, 14)
 STAR = Thing("star", "red", size="large", place="left")

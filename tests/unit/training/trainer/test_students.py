@@ -19,14 +19,15 @@ from deployments.contract.job import GenerationJob
 from deployments.families.base import Commission, Placement, family_of
 from deployments.families.state import State
 from training.build.folders import CHECKPOINTS
-from training.trainer import batches, flux1, text, weights
-from training.trainer.batches import BUILDERS, batch_of, drawn_masks
-from training.trainer.latents import to_picture, to_tokens
+from training.lessons import batches
+from training.lessons.batches import BUILDERS, batch_of, drawn_masks
+from training.lessons.latents import to_picture, to_tokens
+from training.lessons.pictures import LESSONS, Lesson
+from training.trainer import flux1, text, weights
 from training.trainer.publish import publish
 from training.trainer.students import STUDENTS
-from training.world.drawing import draw
-from training.world.lessons import LESSONS, Lesson
-from training.world.scene import Grid, Scene
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import Grid, Scene
 
 GRID = (8, 14)
 GUIDANCE = 3.5

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from training.world import captions
-from training.world.scene import Background, Scene, Thing
+from training.worlds.pictures import captions
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 
 def told(scene: Scene, count: int = 300) -> set[str]:

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from training.world import palette, shapes
-from training.world.drawing import backdrops, draw, silhouettes
-from training.world.scene import Background, Scene, Thing
+from training.worlds import palette, shapes
+from training.worlds.pictures.drawing import backdrops, draw, silhouettes
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 GRID = (8, 8)
 AREAS = {

@@ -10,13 +10,13 @@ import cv2
 import numpy as np
 import pytest
 
-from training.world import shapes
-from training.world.drawing import draw
-from training.world.instructions import CHANGES
-from training.world.judge import Pixels, judge
-from training.world.keeping import judge_edit
-from training.world.lessons import change, lay_out
-from training.world.scene import Background, Grid, Scene, Thing, random_scene
+from training.lessons.edits import CHANGES
+from training.lessons.pictures import change, lay_out
+from training.worlds import shapes
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.judge import Pixels, judge
+from training.worlds.pictures.keeping import judge_edit
+from training.worlds.pictures.scene import Background, Grid, Scene, Thing, random_scene
 
 PICTURES = 44
 SQUARE = (8, 8)

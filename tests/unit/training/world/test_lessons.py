@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from serve_app.requests.layout import parse_layout
-from training.world import lessons
-from training.world.drawing import draw, masked
-from training.world.instructions import CHANGES
-from training.world.lessons import Mask
-from training.world.scene import Grid, Scene
+from training.lessons import pictures as lessons
+from training.lessons.edits import CHANGES
+from training.lessons.pictures import Mask
+from training.worlds.pictures.drawing import draw, masked
+from training.worlds.pictures.scene import Grid, Scene
 
 GRIDS: tuple[Grid, ...] = ((8, 8), (8, 14), (12, 8))
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from training.world import palette, shapes
-from training.world.scene import (
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import (
     LATTICE,
     PLACES,
     SIZES,

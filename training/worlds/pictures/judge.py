@@ -11,10 +11,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from training.world.backdrop_reading import TOKEN, Backdrop, read_backdrop
-from training.world.naming import Floats
-from training.world.scene import PLACES, SIZES, Grid, Scene, Thing, reach
-from training.world.thing_reading import Seen, read_things
+from training.worlds.pictures.backdrop import TOKEN, Backdrop, read_backdrop
+from training.worlds.pictures.naming import Floats
+from training.worlds.pictures.scene import PLACES, SIZES, Grid, Scene, Thing, reach
+from training.worlds.pictures.things import Seen, read_things
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 """(height, width, 3), RGB."""

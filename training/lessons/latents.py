@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.build.analytic_vae import LATENT_STD
-from training.world.scene import Grid
+from training.worlds.pictures.scene import Grid
 
 RESOLUTION = 4
 """Averages per token and side."""

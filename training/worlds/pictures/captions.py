@@ -11,8 +11,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from training.world import palette, shapes
-from training.world.scene import Background, Scene, Thing
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 DEFAULT_BACKGROUND: Final = "white"
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from training.world import palette
+from training.worlds import palette
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

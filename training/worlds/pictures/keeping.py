@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from training.world.drawing import draw
-from training.world.judge import Pixels, ThingVerdict, Verdict, judge, on_canvas
-from training.world.naming import Floats
-from training.world.scene import Grid, Scene, Thing
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.judge import Pixels, ThingVerdict, Verdict, judge, on_canvas
+from training.worlds.pictures.naming import Floats
+from training.worlds.pictures.scene import Grid, Scene, Thing
 
 MOST_CHANGED: Final = 10 / 255
 """Mean absolute difference where nothing was to change."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.build.analytic_sound import PITCHES
-from training.clips.scene import COLOURS, Scene
-from training.world import palette
+from training.worlds import palette
+from training.worlds.clips.scene import COLOURS, Scene
 
 Frames: TypeAlias = NDArray[np.float32]
 """(N, H, W, 3) in [0, 1]."""

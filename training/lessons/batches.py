@@ -19,11 +19,11 @@ from deployments.families.canvas import grid_for
 from deployments.families.flux1_latents import CELL, TOKEN
 from deployments.families.flux1_latents import to_tokens as to_grid_tokens
 from training.build.detailed_prompts import details
-from training.trainer.latents import RESOLUTION, spread, to_tokens
+from training.lessons.latents import RESOLUTION, spread, to_tokens
+from training.lessons.pictures import LESSONS, Lesson, tell
 from training.trainer.reading import labels
-from training.world.drawing import draw, masked
-from training.world.lessons import LESSONS, Lesson, tell
-from training.world.scene import CANVAS_SIDE, Grid, Scene
+from training.worlds.pictures.drawing import draw, masked
+from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
 
 RATIOS: Final = (
     (1, 1),

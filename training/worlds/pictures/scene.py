@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from training.world import palette, shapes
+from training.worlds import palette, shapes
 
 Grid: TypeAlias = tuple[int, int]
 """Rows and columns of a canvas, in tokens."""

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from deployments.contract.clip import FPS
 from training.build.analytic_video_vae import CELL, PACE
-from training.clips.captions import caption, motion_alone
-from training.clips.drawing import latent_frames, latents, picture_latents
-from training.clips.scene import (
+from training.worlds.clips.captions import caption, motion_alone
+from training.worlds.clips.drawing import latent_frames, latents, picture_latents
+from training.worlds.clips.scene import (
     COLOURS,
     GRIDS,
     MOTIONS,
@@ -25,7 +25,7 @@ from training.clips.scene import (
     Scene,
     random_scene,
 )
-from training.clips.tones import tone_latents
+from training.worlds.clips.tones import tone_latents
 
 LENGTHS: Final = {25: 6, 49: 4, 73: 3, 97: 2, 121: 6, 241: 1}
 """Frames of a batch's clips, and how often."""

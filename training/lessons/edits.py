@@ -11,8 +11,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from training.world import captions, palette, shapes
-from training.world.scene import PLACES, SIZES, Scene, Thing, random_background, random_thing, settled
+from training.worlds import palette, shapes
+from training.worlds.pictures import captions
+from training.worlds.pictures.scene import PLACES, SIZES, Scene, Thing, random_background, random_thing, settled
 
 
 @dataclass(frozen=True, slots=True)

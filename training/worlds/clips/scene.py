@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from training.world import palette
+from training.worlds import palette
 
 Grid: TypeAlias = tuple[int, int]
 """Rows and columns of a canvas, in latent cells of 32 pixels."""

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.world import palette
-from training.world.lessons import Mask
-from training.world.scene import MAX_THINGS, Background, Grid, Scene
-from training.world.shapes import SHAPES
+from training.lessons.pictures import Mask
+from training.worlds import palette
+from training.worlds.pictures.scene import MAX_THINGS, Background, Grid, Scene
+from training.worlds.shapes import SHAPES
 
 OUTLINE = 0.25
 """Width of the line around things in outlined style, in tokens."""

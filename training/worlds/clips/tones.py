@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deployments.contract.clip import FPS
 from training.build.analytic_sound import COLUMNS_PER_LATENT, HOP, LATENT_STD, PITCHES, SAMPLE_RATE
-from training.clips.scene import LARGEST, SIZES, Grid, Scene, reach
+from training.worlds.clips.scene import LARGEST, SIZES, Grid, Scene, reach
 
 LATENTS_PER_S = SAMPLE_RATE / HOP / COLUMNS_PER_LATENT
 MIDDLE, SPAN = 7, 7

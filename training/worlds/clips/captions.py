@@ -10,7 +10,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from training.clips.scene import COLOURS, MOTIONS, SHAPES, Scene, random_scene
+from training.worlds.clips.scene import COLOURS, MOTIONS, SHAPES, Scene, random_scene
 
 DEFAULT_BACKGROUND: Final = "white"
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.world.backdrop_reading import TOKEN, Backdrop
-from training.world.naming import Floats, lab, named
-from training.world.scene import Grid
-from training.world.shapes import NAMES, SHAPES
+from training.worlds.pictures.backdrop import TOKEN, Backdrop
+from training.worlds.pictures.naming import Floats, lab, named
+from training.worlds.pictures.scene import Grid
+from training.worlds.shapes import NAMES, SHAPES
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

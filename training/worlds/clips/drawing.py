@@ -10,9 +10,9 @@ from torch import Tensor
 
 from deployments.contract.clip import FPS
 from training.build.analytic_video_vae import CELL, LATENT_CHANNELS, LATENT_STD, PACE
-from training.clips.scene import Grid, Scene
-from training.world import palette
-from training.world.shapes import SHAPES
+from training.worlds import palette
+from training.worlds.clips.scene import Grid, Scene
+from training.worlds.shapes import SHAPES
 
 _BOX = 8
 """Pixels along the side of what latents hold the mean of."""

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch.nn.functional as F
 
-from training.world import palette
-from training.world.drawing import backdrops
-from training.world.naming import PALETTE, Floats, named
-from training.world.scene import Background, BackgroundKind, Grid
+from training.worlds import palette
+from training.worlds.pictures.drawing import backdrops
+from training.worlds.pictures.naming import PALETTE, Floats, named
+from training.worlds.pictures.scene import Background, BackgroundKind, Grid
 
 TOKEN: Final = 16
 """Pixels per side of a token, in all that is read here."""

@@ -9,8 +9,10 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from training.world import captions, instructions, palette, shapes
-from training.world.scene import (
+from training.lessons import edits as instructions
+from training.worlds import palette, shapes
+from training.worlds.pictures import captions
+from training.worlds.pictures.scene import (
     LATTICE,
     MAX_THINGS,
     Background,
