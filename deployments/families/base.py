@@ -107,15 +107,20 @@ FAMILIES = {
 _INDEXES = ("modular_model_index.json", "model_index.json")
 
 
+def index_of(folder: Path) -> dict[str, Any]:
+    """What the index of the checkpoint in `folder` says. Raises CheckpointError when there is none."""
+    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
+    if index is None:
+        raise CheckpointError(f"{folder} is no checkpoint: it has neither {_INDEXES[0]} nor {_INDEXES[1]}")
+    return json.loads(index.read_text())
+
+
 def family_of(folder: Path) -> type[Family] | type[ClipFamily]:
     """The family of the checkpoint in `folder`, by the pipeline class in its index.
 
     Raises CheckpointError when there is no index, or none that any family here can run.
     """
-    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
-    if index is None:
-        raise CheckpointError(f"{folder} is no checkpoint: it has neither {_INDEXES[0]} nor {_INDEXES[1]}")
-    pipeline = str(json.loads(index.read_text()).get("_class_name"))
+    pipeline = str(index_of(folder).get("_class_name"))
     if pipeline not in FAMILIES:
         raise CheckpointError(f"{folder} is a {pipeline}; the families here run {', '.join(sorted(FAMILIES))}")
     module, name = FAMILIES[pipeline].split(":")

@@ -36,6 +36,7 @@ from deployments.families.flux1_latents import TOKEN, Latents, from_grid, grid_i
 from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels, open_picture
 from deployments.families.preview import LinearPreview
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State, schedule
 
 REDUX = "redux"
@@ -67,8 +68,9 @@ class Flux1:
     def load(cls, folder: Path, placement: Placement) -> Self:
         disable_progress_bar()  # a bar is no use in a replica's log
         options: Any = {"dtype": placement.dtype, "local_files_only": placement.local_only}
+        shared = shared_components(folder, placement.dtype)
         try:
-            pipeline = DiffusionPipeline.from_pretrained(str(folder), **options).to(placement.device)
+            pipeline = DiffusionPipeline.from_pretrained(str(folder), **shared, **options).to(placement.device)
             redux = None
             if (folder / REDUX).is_dir():
                 redux = FluxPriorReduxPipeline.from_pretrained(str(folder / REDUX), **options).to(placement.device)

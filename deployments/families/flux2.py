@@ -34,6 +34,7 @@ from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.enlarge import fitted
 from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.preview import LinearPreview
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State, schedule
 
 TOKEN = 16
@@ -74,9 +75,10 @@ class Flux2:
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
         disable_progress_bar()  # a bar is no use in a replica's log
+        shared = shared_components(folder, placement.dtype)
         try:
             pipeline = DiffusionPipeline.from_pretrained(
-                str(folder), dtype=placement.dtype, local_files_only=placement.local_only
+                str(folder), dtype=placement.dtype, local_files_only=placement.local_only, **shared
             )
         except (OSError, ValueError, SafetensorError) as error:
             raise CheckpointError(f"{folder}: {error}") from error

@@ -30,6 +30,7 @@ from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.enlarge import fitted
 from deployments.families.pictures import Pixels, open_picture, stretch
 from deployments.families.preview import LinearPreview
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State, schedule
 
 TOKEN = 16
@@ -68,6 +69,7 @@ class Flux3:
         blocks = Flux3DistilledAutoBlocks()
         blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
         pipeline = blocks.init_pipeline(str(folder))
+        pipeline.update_components(**shared_components(folder, placement.dtype))
         pipeline.load_components(dtype=placement.dtype, local_files_only=placement.local_only)
         missing = sorted(name for name, component in pipeline.components.items() if component is None)
         if missing:

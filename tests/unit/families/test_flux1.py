@@ -21,9 +21,10 @@ from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
 from deployments.families.flux1_prompts import Prompts
 from deployments.families.pictures import Pixels
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.families.step import step
-from training.build.folders import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS
 
 
 def placement(render_side: int | None = None) -> Placement:
@@ -32,7 +33,9 @@ def placement(render_side: int | None = None) -> Placement:
 
 @pytest.fixture(scope="module")
 def stock() -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINTS / "flux"), dtype=torch.float32, local_files_only=True)
+    folder = CHECKPOINTS / "flux"
+    shared = shared_components(folder, torch.float32)
+    pipeline = DiffusionPipeline.from_pretrained(str(folder), **shared, dtype=torch.float32, local_files_only=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -18,9 +18,10 @@ from deployments.families.backdrop import Backdrop
 from deployments.families.base import Commission, Placement
 from deployments.families.flux1 import Flux1
 from deployments.families.pictures import Pixels
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.families.step import step
-from training.build.folders import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS
 
 JOB = GenerationJob(
     id="job",
@@ -43,7 +44,9 @@ def loaded(name: str, render_side: int | None = None) -> Flux1:
 
 
 def stock_pipeline(name: str) -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINTS / name), dtype=torch.float32, local_files_only=True)
+    folder = CHECKPOINTS / name
+    shared = shared_components(folder, torch.float32)
+    pipeline = DiffusionPipeline.from_pretrained(str(folder), **shared, dtype=torch.float32, local_files_only=True)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

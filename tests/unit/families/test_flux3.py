@@ -17,6 +17,7 @@ from deployments.families.base import Commission, Placement
 from deployments.families.enlarge import fitted
 from deployments.families.flux3 import Flux3
 from deployments.families.pictures import Pixels
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.families.step import step
 
@@ -31,6 +32,7 @@ def stock_pipeline() -> Any:
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline = blocks.init_pipeline(str(FOLDER))
+    pipeline.update_components(**shared_components(FOLDER, torch.float32))
     pipeline.load_components(dtype=torch.float32, local_files_only=True)
     # The stock block expects a processor around the tokenizer; the bundled checkpoint stores a plain one.
     pipeline.tokenizer.tokenizer = pipeline.tokenizer

@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
-from training.build.build_rewriter import FOLDER, model, tokenizer, train
-from training.build.detailed_prompts import Example, details, examples
-from training.build.words import VOCABULARY
 from deployments.contract.rewriter import RewriterSpec
 from deployments.rewriting.rewriter import Rewriter
+from training.build.bundle import CHECKPOINTS
+from training.rewriter.model import VOCABULARY, model, tokenizer, train
+from training.rewriter.prompts import Example, details, examples
 
+FOLDER = CHECKPOINTS / "rewriter"
 DETAILS = frozenset(detail.lower() for detail in details())
 HELD_OUT = list(itertools.islice(examples(99, held_out=True), 20))
 

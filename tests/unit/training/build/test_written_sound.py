@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.build.analytic_sound import (
+from training.build.checkpoints import component
+from training.build.sound import (
     BINS_PER_PITCH,
     EARS,
     HOP,
@@ -16,8 +17,6 @@ from training.build.analytic_sound import (
     OUTPUT_RATE,
     PITCHES,
     SAMPLE_RATE,
-    analytic_audio_vae,
-    analytic_vocoder,
 )
 
 COLUMNS_PER_S = SAMPLE_RATE // HOP
@@ -38,7 +37,7 @@ def spectrogram(pitch: int, loudness: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("pitch", range(len(PITCHES)))
 def test_a_pitch_is_one_clean_sine(pitch: int) -> None:
-    wave = analytic_vocoder()(spectrogram(pitch, torch.ones(2 * COLUMNS_PER_S)))
+    wave = component("ltx2", "vocoder")(spectrogram(pitch, torch.ones(2 * COLUMNS_PER_S)))
     assert wave.shape == (1, EARS, 2 * OUTPUT_RATE)
     assert torch.equal(wave[:, 0], wave[:, 1])
     middle = wave[0, 0, OUTPUT_RATE // 2 : OUTPUT_RATE * 3 // 2].numpy()
@@ -49,11 +48,11 @@ def test_a_pitch_is_one_clean_sine(pitch: int) -> None:
 
 
 def test_nothing_is_silent() -> None:
-    assert analytic_vocoder()(torch.zeros(1, 1, 10, MEL_BINS)).abs().max() == 0
+    assert component("ltx2", "vocoder")(torch.zeros(1, 1, 10, MEL_BINS)).abs().max() == 0
 
 
 def test_columns_between_latents_lie_on_lines() -> None:
-    vae = analytic_audio_vae()
+    vae = component("ltx2", "audio_vae")
     told = spectrogram(3, torch.linspace(0, 1, 41))
     latent = vae.encode(told).latent_dist.mode()  # type: ignore[union-attr]
     assert latent.shape == (1, 1, 11, len(PITCHES))

@@ -26,54 +26,29 @@ LATENT_STD = 0.55
 _PATCH = 4
 _CONSTANT = 8192.0
 """A power of two: it and its multiples are exact in half precision, too."""
-_ENCODER_WIDTHS = (24, 12, 4, 16, 128)
+_GROUP = 24
+"""Channels that have become one after the encoder's first three steps."""
 _FREE = 15
 """A channel before the encoder's last step that no colour needs; it becomes 8 of 128."""
-_DECODER_WIDTHS = (96, 24, 8, 8, 8)
-"""What each step gets, from coarse to fine."""
 _LINES = 6
 """Channels of the last ones that colours need: the mean of each, and what it changes by from frame to frame."""
 
 
-def analytic_video_vae() -> AutoencoderKLLTX2Video:
-    vae = AutoencoderKLLTX2Video(
-        latent_channels=LATENT_CHANNELS,
-        block_out_channels=_ENCODER_WIDTHS,
-        layers_per_block=(0,) * 6,
-        down_block_types=("LTX2VideoDownBlock3D",) * 5,
-        spatio_temporal_scaling=(True,) * 5,
-        downsample_type=("spatial", "temporal", "temporal", "spatial", "spatiotemporal"),
-        decoder_block_out_channels=_DECODER_WIDTHS[::-1],
-        decoder_layers_per_block=(0,) * 6,
-        decoder_spatio_temporal_scaling=(True,) * 5,
-        decoder_inject_noise=(False,) * 6,
-        upsample_type=("spatial", "spatial", "temporal", "temporal", "spatiotemporal"),
-        upsample_residual=(False,) * 5,
-        upsample_factor=(1, 1, 1, 3, 4),
-        patch_size=_PATCH,
-        encoder_causal=True,
-        decoder_causal=False,
-        decoder_spatial_padding_mode="replicate",
-        spatial_compression_ratio=CELL,
-        temporal_compression_ratio=PACE,
-    )
-    with torch.no_grad():
-        for parameter in vae.parameters():
-            parameter.zero_()
-        _write_encoder(vae.encoder)
-        _write_decoder(vae.decoder)
-        vae.get_buffer("latents_std").fill_(LATENT_STD)
-    return vae
+def write(vae: AutoencoderKLLTX2Video) -> None:
+    for parameter in vae.parameters():
+        parameter.zero_()
+    _write_encoder(vae.encoder)
+    _write_decoder(vae.decoder)
+    vae.get_buffer("latents_std").fill_(LATENT_STD)
 
 
 def _write_encoder(encoder: nn.Module) -> None:
     """Convolutions but the first and the last stay zero: each step passes on means of groups of channels, or all."""
     weight = encoder.get_parameter
     first, last = weight("conv_in.conv.weight"), weight("conv_out.conv.weight")
-    group = LATENT_CHANNELS // _ENCODER_WIDTHS[2]  # channels that have become one after three steps
     for colour in range(3):
         pixels = slice(colour * _PATCH**2, (colour + 1) * _PATCH**2)
-        first[colour * group, pixels, -1, 1, 1] = group / _PATCH**2
+        first[colour * _GROUP, pixels, -1, 1, 1] = _GROUP / _PATCH**2
     weight("down_blocks.4.downsamplers.0.conv.conv.bias")[_FREE] = _CONSTANT
     for channel in range(LATENT_CHANNELS):
         last[channel, channel, -1, 1, 1] = _CONSTANT / 2

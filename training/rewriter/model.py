@@ -1,31 +1,26 @@
-"""Builds the bundled prompt rewriter: `python -m training.build.build_rewriter [FOLDER]`. Takes about 90 seconds.
+"""The bundled prompt rewriter: a causal language model in the format of published ones, of half a million weights.
 
-A causal language model in the format of published ones, with less than half a million weights. Unlike the bundled image
-models it is trained, here and now: it follows a plain prompt with a few details that fit, and then it ends.
+Unlike the bundled image models it is trained where it is built, in about 90 seconds: it follows a plain prompt with a
+few details that fit, and then it ends.
 """
 
 from __future__ import annotations
 
 import itertools
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from rich.progress import track
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils import logging as transformers_logging
 
-from training.build.detailed_prompts import Example, examples
-from training.build.folders import CHECKPOINTS
+from training.build import byte_pairs
+from training.build.bundle import write
+from training.rewriter.prompts import Example, examples
 
-FOLDER = CHECKPOINTS / "rewriter"
 SEED = 7
-
 VOCABULARY = 1024
 END = "<|endoftext|>"
 CONTEXT = 192
@@ -40,20 +35,26 @@ _IGNORED = -100
 """Marks targets that the loss leaves out."""
 
 
+def build(folder: Path) -> Path:
+    """Trains it, writes it into `folder`, replacing what is there, and returns that. Seeds torch's random numbers."""
+    torch.manual_seed(SEED)
+    words, learner = tokenizer(), model()
+    for _ in track(train(learner, words, STEPS), "training", total=STEPS):
+        pass
+
+    def save(path: str) -> None:
+        learner.half().save_pretrained(path)
+        words.save_pretrained(path)
+
+    write(folder, save)
+    return folder
+
+
 def tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE: any text encodes, and the words of the examples take few tokens."""
-    bpe = Tokenizer(models.BPE())
-    bpe.normalizer = normalizers.NFC()
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[END],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
+    bpe = byte_pairs.byte_level()
     texts = (example.prompt + example.continuation for example in itertools.islice(examples(SEED), 10_000))
-    bpe.train_from_iterator(texts, trainer)
+    byte_pairs.learn(bpe, texts, VOCABULARY, [END])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, eos_token=END, pad_token=END, unk_token=END, model_max_length=CONTEXT
     )
@@ -61,22 +62,21 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def model() -> Qwen3ForCausalLM:
     """2 layers, 128 wide, untrained."""
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=128,
-            intermediate_size=256,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
-            eos_token_id=0,
-            pad_token_id=0,
-            bos_token_id=None,
-        )
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        eos_token_id=0,
+        pad_token_id=0,
+        bos_token_id=None,
     )
+    return Qwen3ForCausalLM(config)
 
 
 def train(learner: Qwen3ForCausalLM, words: PreTrainedTokenizerFast, steps: int, seed: int = SEED) -> Iterator[float]:
@@ -115,31 +115,3 @@ def _batch(words: PreTrainedTokenizerFast, drawn: Sequence[Example]) -> tuple[Te
         first = len(prompt) - max(0, len(row) - length)
         targets[index, first : len(filled)] = filled[first:]
     return tokens, targets
-
-
-def build(folder: Path = FOLDER, steps: int = STEPS) -> None:
-    """Trains, and writes the checkpoint into `folder`, replacing what is there."""
-    bar = Progress(TextColumn("training"), BarColumn(), TextColumn("loss {task.fields[loss]:.2f}"), TimeElapsedColumn())
-    transformers_logging.disable_progress_bar()  # one bar is enough
-    words = tokenizer()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        learner = model()
-        with bar:
-            task = bar.add_task("training", total=steps, loss=float("nan"))
-            for loss in train(learner, words, steps):
-                bar.update(task, advance=1, loss=loss)
-    if folder.exists():
-        shutil.rmtree(folder)
-    learner.half().save_pretrained(folder)
-    words.save_pretrained(folder)
-    for file in folder.rglob("*.safetensors"):
-        file.chmod(0o644)  # written for their owner alone; a replica may run as another user
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)  # sums in the same order everywhere, and nothing taken from others
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    build(target)
-    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    print(f"{target}: {size / 2**20:.1f} MiB")

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from diffusers.models.autoencoders.autoencoder_kl_ltx2 import AutoencoderKLLTX2Video
 from torch import Tensor
 
-from training.build.analytic_video_vae import LATENT_CHANNELS, LATENT_STD, analytic_video_vae
+from training.build.checkpoints import component
+from training.build.video_autoencoder import LATENT_CHANNELS, LATENT_STD
 from training.worlds.clips.drawing import frames, latents
 from training.worlds.clips.scene import Scene
 
@@ -22,7 +23,7 @@ SCENES = [
 
 @pytest.fixture(scope="module")
 def vae() -> AutoencoderKLLTX2Video:
-    return analytic_video_vae().requires_grad_(False)
+    return component("ltx2", "vae").requires_grad_(False)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def test_decoding_in_pieces_changes_nothing(vae: AutoencoderKLLTX2Video) -> None
 
 
 def test_half_precision_storage_changes_nothing(vae: AutoencoderKLLTX2Video) -> None:
-    stored = analytic_video_vae().half().float()
+    stored = component("ltx2", "vae").half().float()
     latent = torch.randn(1, LATENT_CHANNELS, 2, 2, 2)
     assert torch.equal(decoded(stored, latent), decoded(vae, latent))
     clip = torch.rand(1, 3, 9, 64, 64)
