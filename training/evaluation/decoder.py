@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from training.lessons.decoder import TOKEN, latents
 from training.worlds.pictures.drawing import draw
 from training.worlds.pictures.scene import Grid, random_scene
 
-TOKEN = 16
-RIM = 3
+RIM: Final = 3
 """Pixels at the border that border padding reaches most."""
-NOISE = 0.1
+NOISE: Final = 0.1
 """Of the latents, for one of the figures: those of a diffusion model are never perfect."""
-_REACH = 5
+_REACH: Final = 5
 """Pixels at both sides of an edge that are looked at, for its width."""
-_FLAT = 3
+_FLAT: Final = 3
 """Steps from one to the next that must be flat there in the truth."""
-_CONTRAST = 0.5
+_CONTRAST: Final = 0.5
 """Of the colours at both sides, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Decibels, but for `edge`: the median width in pixels in which edges go from 10 to 90 %."""
+    """Decibels, but for edges: the median width in pixels in which they go from 10 to 90 %."""
 
     psnr: float
     rim: float
@@ -36,17 +37,6 @@ class Quality:
     noisy: float
     edge: float
     true_edge: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.psnr:.1f} dB, rim {self.rim:.1f}, middle {self.middle:.1f}, noisy {self.noisy:.1f}, "
-            f"edges {self.edge:.2f} px (truth {self.true_edge:.2f})"
-        )
-
-
-def latents(pictures: Tensor) -> Tensor:
-    """What the encoder makes of pictures, by its formula."""
-    return F.pixel_unshuffle(F.avg_pool2d(pictures, 4), 2)
 
 
 def held_out(count: int, seed: int, grid: Grid = (8, 8)) -> Tensor:
