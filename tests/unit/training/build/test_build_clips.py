@@ -9,7 +9,7 @@ from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeli
 
 from training.build.bundle import CHECKPOINTS
 from training.build.sound import OUTPUT_RATE
-from training.clips.exam import PLAIN
+from training.evaluation.clips import PLAIN
 
 
 @pytest.fixture(scope="module")
