@@ -2,7 +2,7 @@
 
 Encoder: two 2x2 box filters, then a 2x2 space-to-depth, so that a latent cell of 8x8 pixels holds its four 4x4
 averages in 12 channels; `encode(x)` equals `pixel_unshuffle(avg_pool2d(x, 4), 2)` to about 5e-4. Decoder: the mean of
-the four, three times bilinearly enlarged: smooth, not sharp, and where `training.decoder` starts from.
+the four, three times bilinearly enlarged: smooth, not sharp, and where `training.trainer.decoder` starts from.
 
 What makes a convolutional network with group norms linear: all residual branches are zero, and a pair of constant
 channels (+C, -C) rides along that dominates variance while leaving the mean at zero. The final norm then divides by a

@@ -14,6 +14,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from training.build import byte_pairs
@@ -105,13 +106,8 @@ def _batch(words: PreTrainedTokenizerFast, drawn: Sequence[Example]) -> tuple[Te
     """
     prompts = words([example.prompt for example in drawn])["input_ids"]
     continuations = words([example.continuation + END for example in drawn])["input_ids"]
-    rows = [prompt + continuation for prompt, continuation in zip(prompts, continuations, strict=True)]
-    length = min(CONTEXT, max(map(len, rows)))
-    tokens = torch.zeros((len(rows), length), dtype=torch.long)
-    targets = torch.full_like(tokens, _IGNORED)
-    for index, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
-        filled = torch.tensor(row[-length:])
-        tokens[index, : len(filled)] = filled
-        first = len(prompt) - max(0, len(row) - length)
-        targets[index, first : len(filled)] = filled[first:]
-    return tokens, targets
+    tokens, targets = [], []
+    for prompt, continuation in zip(prompts, continuations, strict=True):
+        tokens.append(torch.tensor([*prompt, *continuation][-CONTEXT:]))
+        targets.append(torch.tensor([*[_IGNORED] * len(prompt), *continuation][-CONTEXT:]))
+    return pad_sequence(tokens, batch_first=True), pad_sequence(targets, batch_first=True, padding_value=_IGNORED)
