@@ -1,10 +1,9 @@
-"""Batches to learn from: clips with captions, some with frames that are given."""
+"""What is practised with clips: batches with captions, some with frames that are given."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -12,20 +11,10 @@ import torch
 from torch import Tensor
 
 from deployments.contract.clip import FPS
-from training.build.analytic_video_vae import CELL, PACE
+from training.build.video_autoencoder import CELL, PACE
 from training.worlds.clips.captions import caption, motion_alone
-from training.worlds.clips.drawing import latent_frames, latents, picture_latents
-from training.worlds.clips.scene import (
-    COLOURS,
-    GRIDS,
-    MOTIONS,
-    SHAPES,
-    SIZES,
-    Grid,
-    Scene,
-    random_scene,
-)
-from training.worlds.clips.tones import tone_latents
+from training.worlds.clips.drawing import latent_frames, latents, picture_latents, tone_latents
+from training.worlds.clips.scene import COLOURS, GRIDS, JOURNEY_S, MOTIONS, SHAPES, SIZES, Grid, Scene, random_scene
 
 LENGTHS: Final = {25: 6, 49: 4, 73: 3, 97: 2, 121: 6, 241: 1}
 """Frames of a batch's clips, and how often."""
@@ -43,7 +32,7 @@ _EMPHASIS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ClipBatch:
     """Tokens run through columns, rows and then latent frames."""
 
     prompts: tuple[str, ...]
@@ -64,11 +53,18 @@ class Batch:
     labels: Tensor
     """(B, what can be told): motion, shape, colour, background, size."""
 
+    @property
+    def places(self) -> Tensor:
+        """(N, 3): time in journeys, and row and column from the middle in pairs of cells."""
+        times = torch.arange(latent_frames(self.frames)) * (PACE / FPS / JOURNEY_S)
+        down, across = ((torch.arange(side) + 0.5 - side / 2) / 2 for side in self.grid)
+        return torch.cartesian_prod(times, down, across)
+
 
 CLASSES: Final = (len(MOTIONS), len(SHAPES), len(COLOURS), len(COLOURS), len(SIZES))
 
 
-def lesson(random: Random) -> Batch:
+def lesson(random: Random) -> ClipBatch:
     grid = random.choice(GRIDS)
     count = random.choices(list(LENGTHS), list(LENGTHS.values()))[0]
     cells = grid[0] * grid[1] * latent_frames(count)
@@ -79,12 +75,12 @@ def lesson(random: Random) -> Batch:
     return _with_given(batch, scenes, random) if seen else batch
 
 
-def clips(scenes: Sequence[Scene], prompts: Sequence[str], grid: Grid, count: int) -> Batch:
+def clips(scenes: Sequence[Scene], prompts: Sequence[str], grid: Grid, count: int) -> ClipBatch:
     """Of which nothing is given."""
     target, covered = latents(scenes, grid, count)
     weight = 1 + _EMPHASIS * covered.flatten(1)
     packed = _packed(target)
-    return Batch(
+    return ClipBatch(
         prompts=tuple(prompts),
         grid=grid,
         frames=count,
@@ -98,7 +94,7 @@ def clips(scenes: Sequence[Scene], prompts: Sequence[str], grid: Grid, count: in
     )
 
 
-def _with_given(batch: Batch, scenes: Sequence[Scene], random: Random) -> Batch:
+def _with_given(batch: ClipBatch, scenes: Sequence[Scene], random: Random) -> ClipBatch:
     """The first frame, or a clip's beginning to go on from; or frames further on, with the first or without."""
     whole = latent_frames(batch.frames)
     beginning, later = 0, []
@@ -113,9 +109,9 @@ def _with_given(batch: Batch, scenes: Sequence[Scene], random: Random) -> Batch:
     given = torch.zeros_like(batch.given)
     given[: beginning * batch.grid[0] * batch.grid[1]] = True
     starts = [(cell - 1) * PACE + 1 for cell in later]
-    keyframes = [_packed(picture_latents(scenes, batch.grid, batch.frames, frame)[0]) for frame in starts]
+    keyframes = [_packed(picture_latents(scenes, batch.grid, batch.frames, frame)) for frame in starts]
     coordinates = [keyframe_coordinates(batch.grid, frame) for frame in starts]
-    return dataclasses.replace(
+    return replace(
         batch,
         given=given,
         keyframes=torch.cat([batch.keyframes, *keyframes], dim=1),

@@ -1,4 +1,4 @@
-"""What is practised: a prompt, the pictures given with it, and the picture it should become."""
+"""What is practised with pictures: a prompt, the pictures given with it, and the picture it should become."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from training.lessons import edits as instructions
+from training.lessons.edits import EDITS
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import (
-    LATTICE,
     MAX_THINGS,
     Background,
     Box,
     Grid,
+    Mask,
     Scene,
     Thing,
     random_background,
@@ -25,16 +24,15 @@ from training.worlds.pictures.scene import (
     settled,
 )
 
-_TRIES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """What is painted anew: the box, or the ellipse in it, or all around it."""
-
-    box: Box
-    round: bool = False
-    outside: bool = False
+_TRIES: Final = 200
+_NOTHING: Final = ("", "", "nothing", "background", "empty background", "just the background")
+_COMBINING: Final = (
+    "put {what} from {there} on the background of {here}",
+    "{what} from {there} on the background of {here}",
+    "place {what} of {there} on the background from {here}",
+    "combine {what} from {there} with the background of {here}",
+    "use the background of {here} for {what} of {there}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +54,24 @@ def tell(random: Random, grid: Grid, held_out: bool = False, things: int | None 
         things = random.choices((1, 2, 3), (12, 7, 2))[0]
     scene = random_scene(random, grid, things, held_out)
     if not held_out and random.random() < 0.1:
-        scene = replace(scene, background=Background(captions.DEFAULT_BACKGROUND, shade=scene.background.shade))
+        scene = replace(scene, background=_default_background(scene))
         if not scene.fits(grid) or scene.held_out:
             return tell(random, grid, things=things)
     return Lesson(captions.caption(scene, random), scene)
 
 
 def change(random: Random, grid: Grid, held_out: bool = False, kind: str | None = None) -> Lesson:
-    """Edits of one picture; `kind` is a key of CHANGES, or None for any."""
-    names, weights = zip(*((name, weight) for name, (_, weight) in instructions.CHANGES.items()), strict=True)
+    """Edits of one picture; `kind` is a key of EDITS, or None for any."""
+    names, weights = zip(*((name, weight) for name, (_, weight) in EDITS.items()), strict=True)
     for _ in range(_TRIES):
         # Half of those held out are so from the start: a move changes no colour.
         scene = random_scene(random, grid, random.choices((1, 2, 3), (6, 3, 1))[0], held_out and random.random() < 0.5)
         asked = kind or random.choices(names, weights)[0]
-        instruction = instructions.CHANGES[asked][0](scene, random)
-        result = instruction.result
+        text, result = EDITS[asked][0](scene, random)
         distinct = len({thing.shape for thing in result.things}) == len(result.things)
         kept_apart = result.held_out == held_out or asked == "remove"
         if distinct and len(result.things) <= MAX_THINGS and result.fits(grid) and kept_apart:
-            return Lesson(instruction.text, result, (scene,))
+            return Lesson(text, result, (scene,))
     raise RuntimeError(f"no edit of kind {kind} was found for a canvas of {grid} tokens")
 
 
@@ -87,7 +84,16 @@ def combine(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
         target = Scene(source.things, behind.background)
         if target.fits(grid) and target.held_out == held_out:
             break
-    return Lesson(_combining(source.things[0], swapped, random), target, (first, second))
+    what = random.choice(
+        ("the object", f"the {captions.shape(source.things[0].shape, random)}", "the shape", "the thing")
+    )
+    if random.random() < 0.5:
+        picture, numbers = random.choice(("image", "image", "picture")), ("2", "1") if swapped else ("1", "2")
+        there, here = (f"{picture} {number}" for number in numbers)
+    else:
+        picture, ordinals = random.choice(("image", "picture")), ("second", "first") if swapped else ("first", "second")
+        there, here = (f"the {ordinal} {picture}" for ordinal in ordinals)
+    return Lesson(random.choice(_COMBINING).format(what=what, there=there, here=here), target, (first, second))
 
 
 def lay_out(random: Random, grid: Grid, held_out: bool = False, rows: int | None = None) -> Lesson:
@@ -97,11 +103,7 @@ def lay_out(random: Random, grid: Grid, held_out: bool = False, rows: int | None
         background = random_background(random, plain=0.85)
         if random.random() < 0.1:
             background = Background(captions.DEFAULT_BACKGROUND, shade=background.shade)
-        things = tuple(
-            settled(Thing(shape, random.choice(palette.NAMES), box=_random_box(random, grid)), random)
-            for shape in random.sample(shapes.NAMES, count)
-        )
-        scene = Scene(things, background)
+        scene = Scene(_boxed_things(random, grid, count), background)
         if scene.fits(grid) and scene.held_out == held_out:
             return Lesson(f"{_setting(scene, random)} {table(scene.things, random)}".strip(), scene)
 
@@ -124,12 +126,12 @@ def erase(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     """A masked part painted anew with the background alone; in half of them, a whole thing was there."""
     scene = random_scene(random, grid, random.choice((1, 1, 2)), held_out)
     mask = Mask(_random_box(random, grid), random.random() < 0.3)
+    left = replace(scene, things=())
     if held_out or random.random() < 0.5:
         gone = random.randrange(len(scene.things))
         mask = Mask(_around(scene.things[gone], grid, random.uniform(1.1, 1.4)), random.random() < 0.3)
-        left = scene.things[:gone] + scene.things[gone + 1 :]
-        return Lesson(_nothing(random), replace(scene, things=left), (scene,), mask)
-    return Lesson(_nothing(random), replace(scene, things=()), (scene,), mask)
+        left = scene.without_thing(gone)
+    return Lesson(random.choice(_NOTHING), left, (scene,), mask)
 
 
 def extend(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
@@ -143,21 +145,14 @@ def extend(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
             for share in (0.4, 1.0)
         )
         if seen == hinted and (seen or not held_out):
-            return Lesson(_nothing(random), replace(scene, things=seen), (scene,), Mask(kept, outside=True))
+            return Lesson(random.choice(_NOTHING), replace(scene, things=seen), (scene,), Mask(kept, outside=True))
 
 
 def trace(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
-    """Edges that are to be kept: things anywhere, off the lattice too, of which only the names are told."""
+    """Edges that are to be kept: things anywhere, also where tokens cut them otherwise; only their names are told."""
     count = random.choice((1, 1, 2, 3))
     while True:
-        things = tuple(
-            replace(
-                settled(Thing(shape, random.choice(palette.NAMES), box=_random_box(random, grid)), random),
-                shift=(random.uniform(-LATTICE, LATTICE) / 2, random.uniform(-LATTICE, LATTICE) / 2),
-            )
-            for shape in random.sample(shapes.NAMES, count)
-        )
-        scene = Scene(things, random_background(random))
+        scene = Scene(_boxed_things(random, grid, count, astray=0.5), random_background(random))
         if scene.fits(grid) and scene.held_out == held_out:
             return Lesson(captions.caption(scene, random), scene)
 
@@ -171,30 +166,28 @@ def resemble(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
 def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     """Words of no meaning here, or a colour left open: any picture of the world will do."""
     scene = random_scene(random, grid, 1)
-    thing = scene.things[0]
     if random.random() < 0.5:
         # Only the colour is open: the rest has the defaults of every caption, or those would not be learnt.
-        centred = replace(thing, size="medium", place="center")
-        usual = Scene((centred,), Background(captions.DEFAULT_BACKGROUND, shade=scene.background.shade))
+        thing = replace(scene.things[0], size="medium", place="center")
+        usual = Scene((thing,), _default_background(scene))
         if usual.fits(grid) and not usual.held_out:
             return Lesson(f"a {captions.shape(thing.shape, random)}", usual)
-    return Lesson(" ".join(_word(random) for _ in range(random.randint(1, 12))), scene)
+    words = (_word(random) for _ in range(random.randint(1, 12)))
+    return Lesson(" ".join(words), scene)
 
 
-LESSONS: Final[Mapping[str, Teacher]] = MappingProxyType(
-    {
-        "tell": tell,
-        "change": change,
-        "combine": combine,
-        "lay out": lay_out,
-        "fill": fill,
-        "erase": erase,
-        "extend": extend,
-        "trace": trace,
-        "resemble": resemble,
-        "anything": anything,
-    }
-)
+LESSONS: Final[Mapping[str, Teacher]] = {
+    "tell": tell,
+    "change": change,
+    "combine": combine,
+    "lay out": lay_out,
+    "fill": fill,
+    "erase": erase,
+    "extend": extend,
+    "trace": trace,
+    "resemble": resemble,
+    "anything": anything,
+}
 
 
 def table(things: Sequence[Thing], random: Random) -> str:
@@ -218,6 +211,21 @@ def _setting(scene: Scene, random: Random) -> str:
     return random.choice((behind, f"shapes on {behind}", f"a picture with {behind}", f"on {behind}"))
 
 
+def _default_background(scene: Scene) -> Background:
+    return Background(captions.DEFAULT_BACKGROUND, shade=scene.background.shade)
+
+
+def _boxed_things(random: Random, grid: Grid, count: int, astray: float | None = None) -> tuple[Thing, ...]:
+    """Of different shapes, up to `astray` tokens off their places, or as far as any thing."""
+    things = []
+    for shape in random.sample(shapes.NAMES, count):
+        thing = settled(Thing(shape, random.choice(palette.NAMES), box=_random_box(random, grid)), random)
+        if astray is not None:
+            thing = replace(thing, shift=(random.uniform(-1, 1) * astray, random.uniform(-1, 1) * astray))
+        things.append(thing)
+    return tuple(things)
+
+
 def _random_box(random: Random, grid: Grid, largest: int = 600) -> Box:
     """Not too flat, with room for a thing that can be recognised; in units, tens or fifties."""
     step = random.choice((1, 10, 50))
@@ -228,7 +236,7 @@ def _random_box(random: Random, grid: Grid, largest: int = 600) -> Box:
 
 def _around(thing: Thing, grid: Grid, factor: float) -> Box:
     """The box of a thing, or one larger by `factor`, within the canvas."""
-    x, y, radius = (each * min(grid) / 2 for each in thing.circle(grid))
+    x, y, radius = thing.circle(grid)
     (rows, columns), reach = grid, radius * factor
     edges = ((y - reach) / rows, (x - reach) / columns, (y + reach) / rows, (x + reach) / columns)
     top, left, bottom, right = (min(max(round((0.5 + edge) * 1000), 0), 1000) for edge in edges)
@@ -239,36 +247,11 @@ def _touches(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _nothing(random: Random) -> str:
-    return random.choice(("", "", "nothing", "background", "empty background", "just the background"))
-
-
 def _shrunk(box: Box, factor: float) -> Box:
     """About its middle."""
     top, left, bottom, right = box
     down, across = round((bottom - top) * (1 - factor) / 2), round((right - left) * (1 - factor) / 2)
     return top + down, left + across, bottom - down, right - across
-
-
-def _combining(thing: Thing, swapped: bool, random: Random) -> str:
-    source, behind = ("second", "first") if swapped else ("first", "second")
-    numbers = {"first": "1", "second": "2"}
-    what = random.choice(("the object", f"the {captions.shape(thing.shape, random)}", "the shape", "the thing"))
-    if random.random() < 0.5:
-        picture = random.choice(("image", "image", "picture"))
-        there, here = f"{picture} {numbers[source]}", f"{picture} {numbers[behind]}"
-    else:
-        picture = random.choice(("image", "picture"))
-        there, here = f"the {source} {picture}", f"the {behind} {picture}"
-    return random.choice(
-        (
-            f"put {what} from {there} on the background of {here}",
-            f"{what} from {there} on the background of {here}",
-            f"place {what} of {there} on the background from {here}",
-            f"combine {what} from {there} with the background of {here}",
-            f"use the background of {here} for {what} of {there}",
-        )
-    )
 
 
 def _word(random: Random) -> str:

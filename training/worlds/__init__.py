@@ -1,5 +1,5 @@
-"""The little world that the bundled models know: coloured shapes on plain, gradient or patterned backgrounds.
+"""The little worlds that the bundled models know: coloured shapes in pictures, and one that moves in clips.
 
-Everything in it can be drawn exactly (`drawing`), told in plain English (`captions`, `instructions`), and recognised
-again in a finished picture (`judge`); so pictures to learn from are made while learning, and results can be graded.
+Everything in them can be drawn exactly, told in plain English, and recognised again in what a model made; so there is
+no end of things to learn from, and results can be graded.
 """

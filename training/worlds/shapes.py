@@ -1,4 +1,4 @@
-"""The shapes of the little world as signed distances, after Inigo Quilez' "2D distance functions".
+"""The shapes of the little worlds as signed distances, after Inigo Quilez' "2D distance functions".
 
 Each fits the square of half side r around its middle; y grows downwards. Distances need to be right near the outline
 only, where anti-aliasing looks at them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import torch
@@ -74,30 +73,45 @@ def _arrow(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
     return torch.minimum(shaft, head)
 
 
-SHAPES: Final[Mapping[str, Shape]] = MappingProxyType(
-    {
-        "circle": _circle,
-        "square": _square,
-        "triangle": _triangle,
-        "star": _star,
-        "ring": _ring,
-        "cross": _cross,
-        "diamond": _diamond,
-        "heart": _heart,
-        "moon": _moon,
-        "arrow": _arrow,
-    }
-)
+SHAPES: Final[Mapping[str, Shape]] = {
+    "circle": _circle,
+    "square": _square,
+    "triangle": _triangle,
+    "star": _star,
+    "ring": _ring,
+    "cross": _cross,
+    "diamond": _diamond,
+    "heart": _heart,
+    "moon": _moon,
+    "arrow": _arrow,
+}
 
 NAMES: Final = tuple(SHAPES)
 
-SYNONYMS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {
-        "circle": ("disc", "dot", "ball"),
-        "square": ("box",),
-        "ring": ("hoop", "donut"),
-        "cross": ("plus", "plus sign"),
-        "diamond": ("rhombus",),
-        "moon": ("crescent", "crescent moon"),
-    }
-)
+SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
+    "circle": ("disc", "dot", "ball"),
+    "square": ("box",),
+    "ring": ("hoop", "donut"),
+    "cross": ("plus", "plus sign"),
+    "diamond": ("rhombus",),
+    "moon": ("crescent", "crescent moon"),
+}
+
+
+def silhouette(name: str, circles: Tensor, size: tuple[int, int], grown: float = 0.0) -> Tensor:
+    """(B, height, width) in [0, 1]: a shape at each (x, y, half side) of `circles` (B, 3), in pixels.
+
+    `size` is (height, width), from whose upper left corner places are counted. The shape is `grown` by so many pixels.
+    """
+    rows, columns = (torch.arange(side) + 0.5 for side in size)
+    x, y, radius = circles.T[..., None, None]
+    return (0.5 + grown - SHAPES[name](columns - x, rows[:, None] - y, radius)).clamp_(0, 1)
+
+
+def silhouettes(names: Sequence[str], circles: Tensor, size: tuple[int, int], grown: float = 0.0) -> Tensor:
+    """The same of several shapes, one for each circle."""
+    covers = torch.empty(len(names), *size)
+    for name in dict.fromkeys(names):
+        members = [index for index, other in enumerate(names) if other == name]
+        covers[members] = silhouette(name, circles[members], size, grown)
+    return covers

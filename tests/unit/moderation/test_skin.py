@@ -10,7 +10,7 @@ import pytest
 from deployments.contract.moderation import JudgeSpec
 from deployments.families.pictures import Pixels
 from deployments.moderation.skin import HIGHEST, SkinJudge
-from training.evaluation.pictures import drawn
+from training.worlds.pictures.drawing import drawn
 from training.worlds.pictures.scene import random_scene
 
 SIDE = 512

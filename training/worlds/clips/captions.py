@@ -1,4 +1,4 @@
-"""Tells a scene of the moving world in plain English, in many ways.
+"""Tells a scene of the world of clips in plain English, in many ways.
 
 What a caption leaves out has a default: a thing of medium size, on white.
 """
@@ -7,55 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from types import MappingProxyType
 from typing import Final
 
 from training.worlds.clips.scene import COLOURS, MOTIONS, SHAPES, Scene, random_scene
+from training.worlds.pictures.captions import DEFAULT_BACKGROUND, with_article
 
-DEFAULT_BACKGROUND: Final = "white"
-
-_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {"small": ("small ", "small ", "little ", "tiny "), "medium": ("",), "large": ("large ", "big ", "big ", "huge ")}
-)
-_SHAPE_WORDS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {
-        "circle": ("circle", "circle", "ball", "disc"),
-        "square": ("square", "square", "box"),
-        "cross": ("cross", "plus sign"),
-        "ring": ("ring", "ring", "hoop"),
-    }
-)
+_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "small": ("small ", "small ", "little ", "tiny "),
+    "medium": ("",),
+    "large": ("large ", "big ", "big ", "huge "),
+}
+_SHAPE_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "circle": ("circle", "circle", "ball", "disc"),
+    "square": ("square", "square", "box"),
+    "cross": ("cross", "plus sign"),
+    "ring": ("ring", "ring", "hoop"),
+}
 _SIDEWAYS: Final = (
-    "moves {side}",
-    "moves {side}",
-    "moves to the {side}",
-    "slides {side}",
-    "slides to the {side}",
-    "goes {side}",
-    "travels to the {side}",
-    "moving {side}",
-    "moving to the {side}",
-    "moves from {other} to {side}",
-    "drifts from {other} to {side}",
+    *("moves {side}", "moves {side}", "moves to the {side}", "slides {side}", "slides to the {side}", "goes {side}"),
+    *("travels to the {side}", "moving {side}", "moving to the {side}"),
+    *("moves from {other} to {side}", "drifts from {other} to {side}"),
 )
-_MOVES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {
-        "left": tuple(form.format(side="left", other="right") for form in _SIDEWAYS),
-        "right": tuple(form.format(side="right", other="left") for form in _SIDEWAYS),
-        "up": ("moves up", "moves up", "moves upwards", "rises", "rises", "goes up", "moving up", "rising", "flies up"),
-        "down": ("moves down", "moves down", "moves downwards", "falls", "falls", "sinks", "goes down", "moving down"),
-        "still": ("stands still", "stays still", "does not move", "rests", "stays in place", "stands still"),
-        "grow": ("grows", "grows", "gets bigger", "gets larger", "growing", "becomes bigger"),
-        "shrink": ("shrinks", "shrinks", "gets smaller", "shrinking", "becomes smaller"),
-    }
-)
+_MOVES: Final[Mapping[str, Sequence[str]]] = {
+    "left": tuple(form.format(side="left", other="right") for form in _SIDEWAYS),
+    "right": tuple(form.format(side="right", other="left") for form in _SIDEWAYS),
+    "up": ("moves up", "moves up", "moves upwards", "rises", "rises", "goes up", "moving up", "rising", "flies up"),
+    "down": ("moves down", "moves down", "moves downwards", "falls", "falls", "sinks", "goes down", "moving down"),
+    "still": ("stands still", "stays still", "does not move", "rests", "stays in place", "stands still"),
+    "grow": ("grows", "grows", "gets bigger", "gets larger", "growing", "becomes bigger"),
+    "shrink": ("shrinks", "shrinks", "gets smaller", "shrinking", "becomes smaller"),
+}
 _BEHIND: Final = (
-    "on a {} background",
-    "on a {} background",
-    "on {}",
-    "in front of a {} background",
-    "against a {} background",
-    "over a {} background",
+    *("on a {} background", "on a {} background", "on {}"),
+    *("in front of a {} background", "against a {} background", "over a {} background"),
 )
 _OPENINGS: Final = (*("",) * 10, "a video of ", "a clip of ", "an animation of ", "a movie of ", "show ", "animate ")
 _ENDINGS: Final = (*("",) * 8, ".", ".", ", please", ", simple animation", ", flat design", ", smooth motion")
@@ -65,7 +49,7 @@ _BARE: Final = ("it {}", "the thing {}", "the shape {}", "the {shape} {}", "{}")
 
 def caption(scene: Scene, random: Random) -> str:
     """All that the scene is."""
-    thing = _article(random.choice(_SIZE_WORDS[scene.size]) + f"{scene.colour} {_shape(scene, random)}")
+    thing = with_article(random.choice(_SIZE_WORDS[scene.size]) + f"{scene.colour} {_shape(scene, random)}")
     moves = random.choice(_MOVES[scene.motion])
     behind = random.choice(_BEHIND).format(scene.background).replace("a orange", "an orange")
     if scene.background == DEFAULT_BACKGROUND and random.random() < 0.5:
@@ -86,7 +70,7 @@ def motion_alone(scene: Scene, random: Random) -> str:
 
 
 def sayings() -> Iterator[str]:
-    """What tokenizers learn from: the same in every run."""
+    """What the tokenizer learns from: the same in every run."""
     random = Random(0)
     for _ in range(4000):
         scene = random_scene(random)
@@ -98,10 +82,6 @@ def sayings() -> Iterator[str]:
 
 def _shape(scene: Scene, random: Random) -> str:
     return random.choice(_SHAPE_WORDS.get(scene.shape, (scene.shape,)))
-
-
-def _article(thing: str) -> str:
-    return ("an " if thing[0] in "aeiou" else "a ") + thing
 
 
 def _sentence(text: str, random: Random) -> str:

@@ -1,4 +1,4 @@
-"""Draws clips of the moving world: as pixels, or faster as the latents these have."""
+"""Draws clips: as pixels, or faster as the latents these have; and the tones that go with them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from deployments.contract.clip import FPS
-from training.build.analytic_video_vae import CELL, LATENT_CHANNELS, LATENT_STD, PACE
+from training.build import sound
+from training.build.video_autoencoder import CELL, LATENT_CHANNELS, LATENT_STD, PACE
 from training.worlds import palette
-from training.worlds.clips.scene import Grid, Scene
-from training.worlds.shapes import SHAPES
+from training.worlds.clips.scene import LARGEST, SIZES, Grid, Scene, reach
+from training.worlds.shapes import silhouettes
 
 _BOX = 8
 """Pixels along the side of what latents hold the mean of."""
@@ -21,12 +22,17 @@ _DOTS = 2
 _LOOKS = (-6.5, -4.5, -2.5, -0.5)
 """Frames of a latent cell that are looked at, from its last one: the middles of pairs."""
 
+TONES_PER_S = sound.SAMPLE_RATE / sound.HOP / sound.COLUMNS_PER_LATENT
+"""Latents of the sound."""
+MIDDLE, SPAN = 7, 7
+"""The pitch of a thing halfway up, and how many it rises to the top: numbers in `PITCHES`."""
+_LOUDEST = SIZES["large"] * LARGEST
+
 
 def frames(scene: Scene, grid: Grid, count: int) -> Tensor:
     """(count, 3, H, W) in [-1, 1]."""
-    length = count / FPS
-    circles = torch.tensor([scene.circle(grid, frame / FPS, length) for frame in range(count)])
-    return _coloured([scene], _covers([scene], circles[None], grid, CELL))[0].transpose(0, 1)
+    seconds = [frame / FPS for frame in range(count)]
+    return _coloured([scene], _covers([scene], seconds, grid, count, CELL))[0].transpose(0, 1)
 
 
 def latent_frames(count: int) -> int:
@@ -40,15 +46,23 @@ def latents(scenes: Sequence[Scene], grid: Grid, count: int) -> tuple[Tensor, Te
     return _folded(scenes, looks.tolist(), grid, count)
 
 
-def picture_latents(scenes: Sequence[Scene], grid: Grid, count: int, frame: int) -> tuple[Tensor, Tensor]:
-    """Of a single frame of such clips."""
-    return _folded(scenes, [frame / FPS] * len(_LOOKS), grid, count)
+def picture_latents(scenes: Sequence[Scene], grid: Grid, count: int, frame: int) -> Tensor:
+    """(B, C, 1, rows, columns): of a single frame of such clips."""
+    return _folded(scenes, [frame / FPS] * len(_LOOKS), grid, count)[0]
+
+
+def tone_latents(scenes: Sequence[Scene], grid: Grid, count: int) -> Tensor:
+    """(B, latents, pitches): a tone that is the higher the higher the thing is, and the louder the larger."""
+    length = count / FPS
+    seconds = [index / TONES_PER_S for index in range(round(length * TONES_PER_S))]
+    _, y, radius = _circles(scenes, seconds, grid, length).unbind(dim=2)
+    apart = (torch.arange(len(sound.PITCHES)) - (MIDDLE - SPAN * y / reach(grid[0]))[..., None]).abs()
+    loudness = 0.25 + 0.75 * radius[..., None] / _LOUDEST
+    return (1 - apart).clamp_min(0) * loudness / sound.LATENT_STD
 
 
 def _folded(scenes: Sequence[Scene], seconds: list[float], grid: Grid, count: int) -> tuple[Tensor, Tensor]:
-    length = count / FPS
-    circles = torch.tensor([[scene.circle(grid, time, length) for time in seconds] for scene in scenes])
-    covers = F.avg_pool2d(_covers(scenes, circles, grid, CELL // _BOX * _DOTS), _DOTS)
+    covers = F.avg_pool2d(_covers(scenes, seconds, grid, count, CELL // _BOX * _DOTS), _DOTS)
     covers = covers.unflatten(1, (-1, 2)).mean(dim=2)
     boxes = _coloured(scenes, covers)  # (B, 3, halves, H, W)
     rows, columns = grid
@@ -58,23 +72,23 @@ def _folded(scenes: Sequence[Scene], seconds: list[float], grid: Grid, count: in
     return folded / LATENT_STD, covered
 
 
-def _covers(scenes: Sequence[Scene], circles: Tensor, grid: Grid, dots: int) -> Tensor:
-    """(B, N, rows x dots, columns x dots) in [0, 1], with things at the (x, y, half side) of `circles` (B, N, 3)."""
-    rows, columns = (side * dots for side in grid)
-    y = ((torch.arange(rows) + 0.5) / dots - grid[0] / 2)[:, None]
-    x = ((torch.arange(columns) + 0.5) / dots - grid[1] / 2)[None]
-    covers = torch.empty(len(scenes), circles.shape[1], rows, columns)
-    for shape in dict.fromkeys(scene.shape for scene in scenes):
-        members = [index for index, scene in enumerate(scenes) if scene.shape == shape]
-        left, top, radius = circles[members].unbind(dim=2)
-        distance = SHAPES[shape](x - left[..., None, None], y - top[..., None, None], radius[..., None, None])
-        covers[members] = (0.5 - distance * dots).clamp(0, 1)
-    return covers
+def _covers(scenes: Sequence[Scene], seconds: list[float], grid: Grid, count: int, dots: int) -> Tensor:
+    """(B, times, rows x dots, columns x dots) in [0, 1]: where the things of clips of `count` frames are."""
+    height, width = (side * dots for side in grid)
+    circles = _circles(scenes, seconds, grid, count / FPS) * dots + torch.tensor([width / 2, height / 2, 0])
+    names = [scene.shape for scene in scenes for _ in seconds]
+    return silhouettes(names, circles.flatten(0, 1), (height, width)).unflatten(0, circles.shape[:2])
+
+
+def _circles(scenes: Sequence[Scene], seconds: list[float], grid: Grid, length: float) -> Tensor:
+    """(B, times, 3): x, y and half side in cells."""
+    return torch.tensor([[scene.circle(grid, time, length) for time in seconds] for scene in scenes])
 
 
 def _coloured(scenes: Sequence[Scene], covers: Tensor) -> Tensor:
     """(B, N, H, W) to (B, 3, N, H, W)."""
-    shades = [0.0] * len(scenes)
-    things = palette.rgb([scene.colour for scene in scenes], shades)[..., None, None, None]
-    behind = palette.rgb([scene.background for scene in scenes], shades)[..., None, None, None]
+    things, behind = (
+        palette.rgb([getattr(scene, part) for scene in scenes])[..., None, None, None]
+        for part in ("colour", "background")
+    )
     return torch.lerp(behind, things, covers[:, None])

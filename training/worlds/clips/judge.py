@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.build.analytic_sound import PITCHES
+from training.build.sound import PITCHES
 from training.worlds import palette
 from training.worlds.clips.scene import COLOURS, Scene
 
@@ -46,40 +45,27 @@ class Seen:
     colour: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    background: bool
-    colour: bool
-    motion: bool
-    pitch: bool
-
-    @property
-    def right(self) -> bool:
-        return self.background and self.colour and self.motion and self.pitch
-
-
-def grade(scene: Scene, frames: Frames, wave: Wave, rate: int) -> Grade:
-    """Of a clip of a whole journey, with its sound at `rate` samples a second."""
+def judge(scene: Scene, frames: Frames, wave: Wave, rate: int) -> dict[str, bool]:
+    """What is right of a clip of a whole journey, with its sound at `rate` samples a second."""
     behind = _backdrop(frames)
     things = [_seen(frame, behind) for frame in (frames[len(frames) // 12], frames[len(frames) // 2], frames[-1])]
     visible = [thing for thing in things if thing is not None]
     shade = np.median([thing.colour for thing in visible], axis=0) if visible else None
-    return Grade(
-        background=nearest(behind) == scene.background,
-        colour=shade is not None and nearest(shade) == scene.colour,
-        motion=len(visible) == len(things) and motion(visible) == scene.motion,
-        pitch=_bend(wave, rate) == {"up": 1, "down": -1}.get(scene.motion, 0),
-    )
+    return {
+        "background": _nearest(behind) == scene.background,
+        "colour": shade is not None and _nearest(shade) == scene.colour,
+        "motion": len(visible) == len(things) and _motion(visible[0], visible[-1]) == scene.motion,
+        "pitch": _bend(wave, rate) == {"up": 1, "down": -1}.get(scene.motion, 0),
+    }
 
 
-def nearest(colour: NDArray[np.float32]) -> str:
+def _nearest(colour: NDArray[np.float32]) -> str:
     """The name of the colour that is closest to one in RGB."""
     return min(COLOURS, key=lambda name: float(np.linalg.norm(np.asarray(palette.COLOURS[name]) - colour)))
 
 
-def motion(things: Sequence[Seen]) -> str:
-    """What happens from the first to the last; `unclear` if it is none of what there is."""
-    first, last = things[0], things[-1]
+def _motion(first: Seen, last: Seen) -> str:
+    """What happened in between; `unclear` if it is none of what there is."""
     across, down = last.x - first.x, last.y - first.y
     if max(abs(across), abs(down)) > _TRAVEL:
         if abs(across) > 2 * abs(down):
@@ -91,21 +77,20 @@ def motion(things: Sequence[Seen]) -> str:
     return "still" if max(abs(across), abs(down)) < _STEADY else "unclear"
 
 
-def pitch(wave: Wave, rate: int) -> float | None:
+def _bend(wave: Wave, rate: int) -> int | None:
+    """1 for a tone that rises, -1 for one that falls, 0 for one that stays; none for silence."""
+    first, last = _pitch(wave[: rate // 2], rate), _pitch(wave[-(rate // 2) :], rate)
+    if first is None or last is None:
+        return None
+    return 0 if abs(last - first) < _BEND else int(np.sign(last - first))
+
+
+def _pitch(wave: Wave, rate: int) -> int | None:
     """The number of the pitch that is heard most, or none in silence."""
     if len(wave) == 0 or np.abs(wave).max() < 0.01:
         return None
     strengths = [abs(np.exp(-2j * np.pi * hertz * np.arange(len(wave)) / rate) @ wave) for hertz in PITCHES]
-    return float(np.argmax(strengths))
-
-
-def _bend(wave: Wave, rate: int) -> int | None:
-    """1 for a tone that rises, -1 for one that falls, 0 for one that stays; none for silence."""
-    part = rate // 2
-    first, last = pitch(wave[:part], rate), pitch(wave[-part:], rate)
-    if first is None or last is None:
-        return None
-    return 0 if abs(last - first) < _BEND else int(np.sign(last - first))
+    return int(np.argmax(strengths))
 
 
 def _backdrop(frames: Frames) -> NDArray[np.float32]:

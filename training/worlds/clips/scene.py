@@ -1,4 +1,4 @@
-"""What a clip of the moving world shows, and scenes at random."""
+"""What a clip shows, and scenes at random."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from training.worlds import palette
@@ -20,7 +19,7 @@ MOTIONS: Final = ("left", "right", "up", "down", "still", "grow", "shrink")
 SHAPES: Final = ("circle", "square", "triangle", "diamond", "cross", "ring")
 COLOURS: Final = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink", "white", "gray", "black")
 """Of things and of backgrounds."""
-SIZES: Final[Mapping[str, float]] = MappingProxyType({"small": 0.7, "medium": 0.9, "large": 1.1})
+SIZES: Final[Mapping[str, float]] = {"small": 0.7, "medium": 0.9, "large": 1.1}
 """Half sides, in cells."""
 SMALLEST, LARGEST = 0.5, 1.5
 """Half sides at the ends of growing and shrinking, as parts of the size."""
@@ -28,6 +27,8 @@ SMALLEST, LARGEST = 0.5, 1.5
 JOURNEY_S: Final = 5.0
 """Seconds from one side to the other, or longer in clips that are longer; shorter clips show its beginning."""
 
+_DIRECTIONS: Final[Mapping[str, tuple[int, int]]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+"""Along x and y."""
 _INSET = 1.25
 """From a side of the canvas to the middle of a thing that is there, in cells."""
 _ALIKE = 0.45
@@ -45,24 +46,13 @@ class Scene:
     def circle(self, grid: Grid, seconds: float, length: float) -> tuple[float, float, float]:
         """x and y from the canvas's middle, and half side, in cells, `seconds` into a clip of `length` seconds."""
         done = min(1.0, seconds / max(length, JOURNEY_S))
-        along = 2 * done - 1
-        x, y, radius = 0.0, 0.0, SIZES[self.size]
-        match self.motion:
-            case "left":
-                x = -along * reach(grid[1])
-            case "right":
-                x = along * reach(grid[1])
-            case "up":
-                y = -along * reach(grid[0])
-            case "down":
-                y = along * reach(grid[0])
-            case "grow":
-                radius *= SMALLEST + (LARGEST - SMALLEST) * done
-            case "shrink":
-                radius *= LARGEST + (SMALLEST - LARGEST) * done
-            case _:
-                pass
-        return x, y, radius
+        across, down = _DIRECTIONS.get(self.motion, (0, 0))
+        along, radius = 2 * done - 1, SIZES[self.size]
+        if self.motion == "grow":
+            radius *= SMALLEST + (LARGEST - SMALLEST) * done
+        if self.motion == "shrink":
+            radius *= LARGEST + (SMALLEST - LARGEST) * done
+        return across * along * reach(grid[1]), down * along * reach(grid[0]), radius
 
 
 def reach(cells: int) -> float:
@@ -72,10 +62,7 @@ def reach(cells: int) -> float:
 
 def random_scene(random: Random) -> Scene:
     background = random.choice(COLOURS)
-    colour = random.choice([name for name in COLOURS if contrast(name, background) > _ALIKE])
+    behind = palette.COLOURS[background]
+    colour = random.choice([name for name in COLOURS if math.dist(palette.COLOURS[name], behind) > _ALIKE])
     size = random.choice(("small", "medium", "medium", "medium", "large"))
     return Scene(random.choice(SHAPES), colour, background, random.choice(MOTIONS), size)
-
-
-def contrast(one: str, other: str) -> float:
-    return math.dist(palette.COLOURS[one], palette.COLOURS[other])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from types import MappingProxyType
 from typing import Final
 
 from training.worlds import palette, shapes
@@ -16,36 +15,31 @@ from training.worlds.pictures.scene import Background, Scene, Thing
 
 DEFAULT_BACKGROUND: Final = "white"
 
-_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {"small": ("small", "small", "little", "tiny"), "medium": ("",), "large": ("large", "large", "big", "huge")}
-)
-_SIDES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {
-        "center": ("in the center", "in the middle", "at the center"),
-        "left": ("on the left", "on the left side", "at the left"),
-        "right": ("on the right", "on the right side", "at the right"),
-        "top": ("at the top", "at the top"),
-        "bottom": ("at the bottom", "at the bottom"),
-    }
-)
-_CORNERS: Final = (
-    "in the {side}",
-    "in the {side} corner",
-    "at the {side}",
-    "on the {side}",
-)
+_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "small": ("small", "small", "little", "tiny"),
+    "medium": ("",),
+    "large": ("large", "large", "big", "huge"),
+}
+_SIDES: Final[Mapping[str, Sequence[str]]] = {
+    "center": ("in the center", "in the middle", "at the center"),
+    "left": ("on the left", "on the left side", "at the left"),
+    "right": ("on the right", "on the right side", "at the right"),
+    "top": ("at the top", "at the top"),
+    "bottom": ("at the bottom", "at the bottom"),
+}
+_CORNERS: Final = ("in the {}", "in the {} corner", "at the {}", "on the {}")
+_RELATIONS: Final[Mapping[tuple[str, str], Sequence[str]]] = {
+    ("left", "right"): ("to the left of", "left of", "next to"),
+    ("right", "left"): ("to the right of", "right of"),
+    ("top", "bottom"): ("above", "over"),
+    ("bottom", "top"): ("below", "under"),
+}
+"""What the first of two things is to the second, by their places."""
 _BEHIND: Final = ("on {}", "on {}", "on {}", "against {}", "in front of {}", "over {}", "with {}")
 _OPENINGS: Final = (
     *("",) * 12,
-    "a picture of ",
-    "an image of ",
-    "a drawing of ",
-    "a simple illustration of ",
-    "draw ",
-    "paint ",
-    "show me ",
-    "please draw ",
-    "I want ",
+    *("a picture of ", "an image of ", "a drawing of ", "a simple illustration of "),
+    *("draw ", "paint ", "show me ", "please draw ", "I want "),
 )
 _ENDINGS: Final = (*("",) * 12, ".", ", please", ", flat design", ", minimalist", ", clean edges", ", simple shapes")
 
@@ -56,11 +50,10 @@ def caption(scene: Scene, random: Random) -> str:
     return told[0].upper() + told[1:] if random.random() < 0.3 else told
 
 
-def name(thing: Thing, random: Random, article: str = "a") -> str:
+def name(thing: Thing, random: Random) -> str:
     """Its size, colour and shape: `a small red star`."""
-    words = (random.choice(_SIZE_WORDS[thing.size]) if thing.box is None else "", colour(thing.colour, random))
-    told = " ".join(word for word in (*words, shape(thing.shape, random)) if word)
-    return f"{_agreeing(article, told)} {told}"
+    size = random.choice(_SIZE_WORDS[thing.size]) if thing.box is None else ""
+    return with_article(f"{size} {colour(thing.colour, random)} {shape(thing.shape, random)}".strip())
 
 
 def colour(named: str, random: Random) -> str:
@@ -74,18 +67,16 @@ def shape(named: str, random: Random) -> str:
 def place(named: str, random: Random) -> str:
     if named in _SIDES:
         return random.choice(_SIDES[named])
-    side = named
     if random.random() < 0.3:
-        side = named.replace("top", "upper").replace("bottom", "lower")
-    return random.choice(_CORNERS).format(side=side)
+        named = named.replace("top", "upper").replace("bottom", "lower")
+    return random.choice(_CORNERS).format(named)
 
 
 def background(behind: Background, random: Random) -> str:
     """`a red background`, `a red and white striped background`, `a gradient from red to white`."""
     first = colour(behind.colour, random)
     if behind.second is None:
-        told = f"{first} background" if random.random() < 0.8 else f"plain {first} background"
-        return f"{_agreeing('a', told)} {told}"
+        return with_article(f"{first} background" if random.random() < 0.8 else f"plain {first} background")
     second = colour(behind.second, random)
     match behind.kind:
         case "vertical" | "horizontal":
@@ -93,25 +84,23 @@ def background(behind: Background, random: Random) -> str:
             # Gradients run downwards unless something else is said.
             if behind.kind == "vertical" and random.random() < 0.5:
                 way = ""
-            told = random.choice(
-                (
-                    f"a gradient background from {first} to {second} {way}",
-                    f"{_agreeing('a', first)} {first} to {second} gradient {way}",
-                )
-            )
-            return told.strip()
+            gradient = with_article(f"{first} to {second} gradient {way}")
+            return random.choice((f"a gradient background from {first} to {second} {way}", gradient)).strip()
+        case "dotted":
+            return with_article(f"{first} background with {second} dots")
         case _:
-            looks = f"and {second} {behind.kind} background"
-            if behind.kind == "dotted":
-                looks = f"background with {second} dots"
-            return f"{_agreeing('a', first)} {first} {looks}"
+            return with_article(f"{first} and {second} {behind.kind} background")
+
+
+def with_article(told: str) -> str:
+    return f"an {told}" if told[0] in "aeiou" else f"a {told}"
 
 
 def _told(scene: Scene, random: Random) -> str:
     behind = background(scene.background, random)
     if not scene.things:
         return random.choice((behind, f"nothing but {behind}", f"an empty picture with {behind}"))
-    if scene.background == Background(DEFAULT_BACKGROUND, shade=scene.background.shade) and random.random() < 0.5:
+    if scene.background.colours == (DEFAULT_BACKGROUND,) and random.random() < 0.5:
         return _things(scene.things, random)
     things, on = _things(scene.things, random), random.choice(_BEHIND).format(behind)
     if scene.background.second is None and random.random() < 0.1:
@@ -127,8 +116,10 @@ def _told(scene: Scene, random: Random) -> str:
 
 def _things(things: Sequence[Thing], random: Random) -> str:
     """All of them with their places: `a, b and c`."""
-    if len(things) == 2 and random.random() < 0.3 and (told := _related(things, random)):
-        return told
+    if len(things) == 2 and random.random() < 0.3:
+        first, second = things
+        if relations := _RELATIONS.get((first.place, second.place)):
+            return f"{name(first, random)} {random.choice(relations)} {name(second, random)}"
     told = [f"{name(thing, random)} {_where(thing, random, len(things) > 1)}".strip() for thing in things]
     if len(told) == 1:
         return told[0]
@@ -145,18 +136,6 @@ def _where(thing: Thing, random: Random, always: bool = False) -> str:
     return place(thing.place, random)
 
 
-def _related(things: Sequence[Thing], random: Random) -> str:
-    """Two things opposite each other, told by how they lie: left and right, or top and bottom."""
-    first, second = things
-    relation = {
-        ("left", "right"): ("to the left of", "left of", "next to"),
-        ("right", "left"): ("to the right of", "right of"),
-        ("top", "bottom"): ("above", "over"),
-        ("bottom", "top"): ("below", "under"),
-    }.get((first.place, second.place))
-    return "" if relation is None else f"{name(first, random)} {random.choice(relation)} {name(second, random)}"
-
-
 def _beside(things: Sequence[Thing], on: str, random: Random) -> str:
     """The second thing has no place of its own: it is in the first one's row, on the other side."""
     first, second = things
@@ -170,7 +149,3 @@ def _beside(things: Sequence[Thing], on: str, random: Random) -> str:
 def _synonym(named: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
     """Mostly the name itself."""
     return random.choice(synonyms[named]) if named in synonyms and random.random() < 0.3 else named
-
-
-def _agreeing(article: str, following: str) -> str:
-    return "an" if article == "a" and following[0] in "aeiou" else article

@@ -1,17 +1,24 @@
-"""Draws scenes of the little world, many at a time."""
+"""Draws scenes of the world of pictures, many at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+import cv2
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from training.lessons.pictures import Mask
 from training.worlds import palette
-from training.worlds.pictures.scene import MAX_THINGS, Background, Grid, Scene
-from training.worlds.shapes import SHAPES
+from training.worlds.pictures.scene import MAX_THINGS, Background, Grid, Mask, Scene, Thing
+from training.worlds.shapes import silhouettes
+
+Pixels: TypeAlias = NDArray[np.uint8]
+"""(height, width, 3), RGB."""
 
 OUTLINE = 0.25
 """Width of the line around things in outlined style, in tokens."""
@@ -29,25 +36,32 @@ def draw(
     fine = resolution * samples
     picture = backdrops([scene.background for scene in scenes], grid, fine)
     covered = torch.zeros_like(picture[:, :1])
+    for members, things in layers(scenes):
+        if outlined:
+            inks = palette.rgb([ink(scenes[index].background) for index in members])[..., None, None]
+            line = covers(things, grid, fine, grown=OUTLINE)
+            picture[members] = torch.lerp(picture[members], inks, line)
+        colours = palette.rgb([thing.colour for thing in things], [thing.shade for thing in things])[..., None, None]
+        cover = covers(things, grid, fine)
+        picture[members] = torch.lerp(picture[members], colours, cover)
+        covered[members] = torch.maximum(covered[members], cover)
+    return F.avg_pool2d(picture, samples), F.avg_pool2d(covered, samples)
+
+
+def layers(scenes: Sequence[Scene]) -> Iterator[tuple[list[int], list[Thing]]]:
+    """The first things of all scenes that have one, then the second ones...: each with the indices of their scenes."""
     for layer in range(MAX_THINGS):
         members = [index for index, scene in enumerate(scenes) if len(scene.things) > layer]
-        if not members:
-            break
-        things = [scenes[index].things[layer] for index in members]
-        names, circles = [t.shape for t in things], torch.tensor([t.circle(grid) for t in things])
-        if outlined:
-            line = silhouettes(names, circles, grid, fine, grown=OUTLINE)
-            inks = palette.rgb([ink(scenes[index].background) for index in members], [0.0] * len(members))
-            picture[members] = torch.lerp(
-                picture[members], inks[:, :, None, None].expand(-1, -1, *line.shape[2:]), line
-            )
-        cover = silhouettes(names, circles, grid, fine)
-        colours = palette.rgb([t.colour for t in things], [t.shade for t in things])[:, :, None, None]
-        picture[members] = torch.lerp(picture[members], colours.expand(-1, -1, *cover.shape[2:]), cover)
-        covered[members] = torch.maximum(covered[members], cover)
-    if samples > 1:
-        picture, covered = F.avg_pool2d(picture, samples), F.avg_pool2d(covered, samples)
-    return picture, covered
+        if members:
+            yield members, [scenes[index].things[layer] for index in members]
+
+
+def covers(things: Sequence[Thing], grid: Grid, resolution: int, grown: float = 0.0) -> Tensor:
+    """(B, 1, H, W) in [0, 1]: where things are, `grown` by some tokens."""
+    height, width = (side * resolution for side in grid)
+    circles = torch.tensor([thing.circle(grid) for thing in things]) * resolution
+    circles += torch.tensor([width / 2, height / 2, 0])
+    return silhouettes([thing.shape for thing in things], circles, (height, width), grown * resolution)[:, None]
 
 
 def ink(background: Background) -> str:
@@ -55,43 +69,17 @@ def ink(background: Background) -> str:
     return "white" if sum(palette.COLOURS[background.colour]) / 3 < _DARK else "black"
 
 
-def silhouettes(names: Sequence[str], circles: Tensor, grid: Grid, resolution: int, grown: float = 0.0) -> Tensor:
-    """(B, 1, H, W) in [0, 1]: shapes by name, each at (x, y, half side) of `circles` (B, 3), `grown` by some tokens."""
-    y, x = axes(grid, resolution)
-    distance = torch.empty(len(names), y.shape[0], x.shape[0])
-    for name in dict.fromkeys(names):
-        members = [index for index, other in enumerate(names) if other == name]
-        left, top, radius = circles[members].T[..., None, None]
-        distance[members] = SHAPES[name](x[None, None, :] - left, y[None, :, None] - top, radius)
-    pixel = 2 / (min(grid) * resolution)
-    return (0.5 - distance / pixel + grown * resolution).clamp(0, 1)[:, None]
-
-
-def masked(mask: Mask, width: int, height: int) -> Tensor:
-    """(height, width), true where the picture is painted anew."""
-    top, left, bottom, right = mask.box
-    y = ((torch.arange(height) + 0.5) * 2000 / height - top - bottom) / (bottom - top)
-    x = ((torch.arange(width) + 0.5) * 2000 / width - left - right) / (right - left)
-    distance = torch.hypot(y[:, None], x) if mask.round else torch.maximum(y.abs()[:, None], x.abs()[None])
-    return (distance <= 1) ^ mask.outside
-
-
-def axes(grid: Grid, resolution: int) -> tuple[Tensor, Tensor]:
-    """Where rows and columns of pixels lie, from the canvas's middle, in halves of its shorter side."""
-    rows, columns = (side * resolution for side in grid)
-    unit = 2 / (min(grid) * resolution)
-    return (torch.arange(rows) + 0.5 - rows / 2) * unit, (torch.arange(columns) + 0.5 - columns / 2) * unit
-
-
 def backdrops(backgrounds: Sequence[Background], grid: Grid, resolution: int) -> Tensor:
     """(B, 3, H, W) in [-1, 1]."""
-    shares = torch.stack([_share(background.kind, grid, resolution) for background in backgrounds])[:, None]
-    first = palette.rgb([b.colour for b in backgrounds], [b.shade for b in backgrounds])
-    second = palette.rgb([b.colours[-1] for b in backgrounds], [b.shade for b in backgrounds])
-    return torch.lerp(first[:, :, None, None], second[:, :, None, None], shares)
+    shares = torch.stack([second_share(background.kind, grid, resolution) for background in backgrounds])[:, None]
+    shades = [background.shade for background in backgrounds]
+    first, second = (
+        palette.rgb([background.colours[end] for background in backgrounds], shades)[..., None, None] for end in (0, -1)
+    )
+    return torch.lerp(first, second, shares)
 
 
-def _share(kind: str, grid: Grid, resolution: int) -> Tensor:
+def second_share(kind: str, grid: Grid, resolution: int) -> Tensor:
     """(H, W) in [0, 1]: how much of the second colour there is. Patterns follow the tokens."""
     rows = (torch.arange(grid[0] * resolution) + 0.5)[:, None] / resolution
     columns = (torch.arange(grid[1] * resolution) + 0.5)[None, :] / resolution
@@ -110,3 +98,32 @@ def _share(kind: str, grid: Grid, resolution: int) -> Tensor:
         case _:
             share = torch.zeros(1)
     return share.expand(rows.shape[0], columns.shape[1])
+
+
+def masked(mask: Mask, width: int, height: int) -> Tensor:
+    """(height, width), true where the picture is painted anew."""
+    top, left, bottom, right = mask.box
+    y = ((torch.arange(height) + 0.5) * 2000 / height - top - bottom) / (bottom - top)
+    x = ((torch.arange(width) + 0.5) * 2000 / width - left - right) / (right - left)
+    distance = torch.hypot(y[:, None], x) if mask.round else torch.maximum(y.abs()[:, None], x.abs()[None])
+    return (distance <= 1) ^ mask.outside
+
+
+def drawn(scene: Scene, grid: Grid, size: tuple[int, int], outlined: bool = False) -> Pixels:
+    """A scene as clients would send it: drawn for a canvas, stretched to `size` (width, height)."""
+    resolution = math.ceil(max(size[0] / grid[1], size[1] / grid[0]))
+    picture, _ = draw([scene], grid, resolution, samples=1, outlined=outlined)
+    pixels = in_pixels(picture)[0]
+    if pixels.shape[1::-1] == size:
+        return pixels
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def drawn_mask(mask: Mask, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """(height, width): 255 where the picture is painted anew, else 0."""
+    return np.where(masked(mask, *size).numpy(), 255, 0).astype(np.uint8)
+
+
+def in_pixels(pictures: Tensor) -> NDArray[np.uint8]:
+    """(B, 3, H, W) in [-1, 1] to (B, H, W, 3)."""
+    return ((pictures + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous().numpy()

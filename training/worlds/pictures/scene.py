@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from training.worlds import palette, shapes
@@ -19,30 +18,24 @@ Box: TypeAlias = tuple[int, int, int, int]
 """Top, left, bottom, right, in thousandths of the canvas."""
 BackgroundKind: TypeAlias = Literal["plain", "vertical", "horizontal", "striped", "checkered", "dotted"]
 
-SIZES: Final[Mapping[str, float]] = MappingProxyType({"small": 1.0, "medium": 1.45, "large": 1.9})
+SIZES: Final[Mapping[str, float]] = {"small": 1.0, "medium": 1.45, "large": 1.9}
 """Half sides, in tokens: a picture of any ratio is drawn on about as many."""
 BOXED: Final = (0.7, *SIZES.values(), 2.4)
 """Half sides that things in boxes have."""
 
-PLACES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        "center": (0, 0),
-        "left": (-1, 0),
-        "right": (1, 0),
-        "top": (0, -1),
-        "bottom": (0, 1),
-        "top left": (-1, -1),
-        "top right": (1, -1),
-        "bottom left": (-1, 1),
-        "bottom right": (1, 1),
-    }
-)
+PLACES: Final[Mapping[str, tuple[int, int]]] = {
+    "center": (0, 0),
+    "left": (-1, 0),
+    "right": (1, 0),
+    "top": (0, -1),
+    "bottom": (0, 1),
+    "top left": (-1, -1),
+    "top right": (1, -1),
+    "bottom left": (-1, 1),
+    "bottom right": (1, 1),
+}
 """Which side of the canvas, along x and y."""
 
-LATTICE = 1.0
-"""Middles are whole tokens from the canvas's, which is a corner of four (`families.canvas`). So a shape of some size
-cuts the tokens in one way, wherever it is and whatever the ratio, and one that is learnt in one place is known in
-all."""
 INSET = 2.0
 """From a side of the canvas to the middle of a thing that is there, in tokens."""
 GAP = 0.25
@@ -53,6 +46,15 @@ MAX_THINGS = 3
 
 _ALIKE = 0.3
 """Distance of colours, in RGB of [0, 1], below which one does not stand out from the middle of a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is painted anew: the box, or the ellipse in it, or all around it."""
+
+    box: Box
+    round: bool = False
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,18 @@ class Thing:
     shade: float = 0.0
 
     def circle(self, grid: Grid) -> tuple[float, float, float]:
-        """x, y and half side on a canvas, from its middle, in halves of its shorter side."""
-        x, y, radius = self._placed(grid) if self.box is None else _boxed(self.box, grid)
-        unit = 2 / min(grid)
-        return (x + self.shift[0]) * unit, (y + self.shift[1]) * unit, radius * unit
+        """x and y from a canvas's middle, and half side, in tokens.
 
-    def _placed(self, grid: Grid) -> tuple[float, float, float]:
-        across, down = PLACES[self.place]
-        return across * reach(grid[1]), down * reach(grid[0]), SIZES[self.size]
+        Places are whole tokens from the middle, which is a corner of four (`families.canvas`). So a shape of some size
+        cuts the tokens in one way, wherever it is and whatever the ratio, and one that is learnt in one place is known
+        in all.
+        """
+        if self.box is not None:
+            x, y, radius = _boxed(self.box, grid)
+        else:
+            across, down = PLACES[self.place]
+            x, y, radius = across * reach(grid[1]), down * reach(grid[0]), SIZES[self.size]
+        return x + self.shift[0], y + self.shift[1], radius
 
 
 def reach(side: int) -> float:
@@ -84,11 +90,11 @@ def reach(side: int) -> float:
 
 
 def _boxed(box: Box, grid: Grid) -> tuple[float, float, float]:
-    """x, y and half side, in tokens, of the largest thing that has its middle on the lattice and is inside the box."""
+    """x, y and half side of the largest thing that has its middle at a corner of tokens and is inside the box."""
     rows, columns = grid
     top, bottom = ((edge / 1000 - 0.5) * rows for edge in (box[0], box[2]))
     left, right = ((edge / 1000 - 0.5) * columns for edge in (box[1], box[3]))
-    x, y = (round((low + high) / 2 / LATTICE) * LATTICE for low, high in ((left, right), (top, bottom)))
+    x, y = float(round((left + right) / 2)), float(round((top + bottom) / 2))
     room = min(x - left, right - x, y - top, bottom - y)
     fitting = [radius for radius in BOXED if radius <= room]
     if fitting:
@@ -129,7 +135,7 @@ class Scene:
             return False
         circles = [thing.circle(grid) for thing in self.things]
         return all(
-            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + GAP * 2 / min(grid)
+            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + GAP
             for index, (x, y, radius) in enumerate(circles)
             for other_x, other_y, other_radius in circles[:index]
         )
@@ -137,16 +143,15 @@ class Scene:
     @property
     def held_out(self) -> bool:
         """Whether it is kept for grading: a tenth of the triples of shape, colour and background never is learnt."""
-        return any(_is_held_out(thing, self.background) for thing in self.things)
+        behind = palette.NAMES.index(self.background.colour)
+        triples = ((shapes.NAMES.index(t.shape), palette.NAMES.index(t.colour), behind) for t in self.things)
+        return any((31 * s + 17 * c + 7 * b + s * c * b) % 10 == 3 for s, c, b in triples)
 
     def with_thing(self, index: int, thing: Thing) -> Scene:
         return replace(self, things=(*self.things[:index], thing, *self.things[index + 1 :]))
 
-
-def _is_held_out(thing: Thing, background: Background) -> bool:
-    shape, colour = shapes.NAMES.index(thing.shape), palette.NAMES.index(thing.colour)
-    behind = palette.NAMES.index(background.colour)
-    return (31 * shape + 17 * colour + 7 * behind + shape * colour * behind) % 10 == 3
+    def without_thing(self, index: int) -> Scene:
+        return replace(self, things=(*self.things[:index], *self.things[index + 1 :]))
 
 
 def random_background(random: Random, plain: float = 0.7) -> Background:
@@ -160,15 +165,8 @@ def random_background(random: Random, plain: float = 0.7) -> Background:
 
 
 def random_thing(random: Random) -> Thing:
-    return settled(
-        Thing(
-            shape=random.choice(shapes.NAMES),
-            colour=random.choice(palette.NAMES),
-            size=random.choice(tuple(SIZES)),
-            place=random.choice(tuple(PLACES)),
-        ),
-        random,
-    )
+    shape, colour = random.choice(shapes.NAMES), random.choice(palette.NAMES)
+    return settled(Thing(shape, colour, random.choice(tuple(SIZES)), random.choice(tuple(PLACES))), random)
 
 
 def settled(thing: Thing, random: Random) -> Thing:
@@ -184,16 +182,10 @@ def random_scene(random: Random, grid: Grid, things: int, held_out: bool = False
     """A scene of `things` things of different shapes and places that fits the canvas."""
     while True:
         background = random_background(random, plain)
-        names = random.sample(shapes.NAMES, things)
-        placed = random.sample(tuple(PLACES), things)
+        names, placed = random.sample(shapes.NAMES, things), random.sample(tuple(PLACES), things)
         if things == 1 and random.random() < 0.3:
             placed = ["center"]
-        scene = Scene(
-            tuple(
-                replace(random_thing(random), shape=name, place=place)
-                for name, place in zip(names, placed, strict=True)
-            ),
-            background,
-        )
+        told = (replace(random_thing(random), shape=s, place=p) for s, p in zip(names, placed, strict=True))
+        scene = Scene(tuple(told), background)
         if scene.fits(grid) and scene.held_out == held_out:
             return scene

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from training.evaluation import edges
-from training.evaluation.pictures import drawn
 from training.worlds import shapes
-from training.worlds.pictures.judge import Pixels
+from training.worlds.pictures.drawing import Pixels, drawn
 from training.worlds.pictures.scene import Background, Scene, Thing
 
 GRID, SIZE = (8, 8), (1024, 1024)

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deployments.contract.clip import FPS
-from training.build import build_ltx2
-from training.build.clip_words import TEXT_LENGTH
-from training.build.vocabulary_clips import clip_words
-from training.lessons.clips import Batch
-from training.trainer.text import padded
+from training.build.checkpoints import component
+from training.lessons.clips import ClipBatch
+from training.trainer.student import Student, padded
 from training.worlds.clips.drawing import latent_frames
 
-NAME = "ltx2"
 _TIMES = 1000.0
 """What times are multiplied with before a transformer gets them, as schedulers do."""
 
 
-class ClipStudent:
+class ClipStudent(Student):
+    name = "ltx2"
+
     def __init__(self) -> None:
-        self.transformer = build_ltx2.transformer()
-        self.text_encoder = build_ltx2.text_encoder()
-        self.connectors = build_ltx2.connectors()
-        self._words = clip_words()
+        self.transformer = component(self.name, "transformer")
+        self.text_encoder = component(self.name, "text_encoder")
+        self.connectors = component(self.name, "connectors")
+        self._tokenizer = component(self.name, "tokenizer")
 
     def networks(self) -> dict[str, nn.Module]:
         return {"transformer": self.transformer, "text_encoder": self.text_encoder, "connectors": self.connectors}
 
-    def adopt(self, checkpoint: Path = build_ltx2.FOLDER) -> None:
-        """Takes the weights that are in the checkpoint."""
-        for component, network in self.networks().items():
-            stored: Any = type(network)
-            network.load_state_dict(stored.from_pretrained(checkpoint / component, dtype=torch.float32).state_dict())
-
-    def velocity(self, x: Tensor, tone: Tensor, t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def velocity(self, x: Tensor, tone: Tensor, t: Tensor, batch: ClipBatch) -> tuple[Tensor, Tensor]:
         """Of tokens (B, N, C), of which the given ones are clean, and a tone (B, L, pitches) at times `t` (B,)."""
         count, kept = x.shape[:2]
         rows, columns = batch.grid
@@ -67,10 +59,12 @@ class ClipStudent:
 
     def _text(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
         """For both streams, (B, L, width) each, and which tokens are attended, (B, L): padding is, too."""
-        told = [prompt.strip() for prompt in prompts]
-        longest = max(len(ids) for ids in self._words(told, truncation=True, max_length=TEXT_LENGTH)["input_ids"])
-        length = padded(longest, TEXT_LENGTH, self.transformer.training)
-        tokens: Any = self._words(told, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        told, most = [prompt.strip() for prompt in prompts], self._tokenizer.model_max_length
+        longest = max(len(ids) for ids in self._tokenizer(told, truncation=True, max_length=most)["input_ids"])
+        length = padded(longest, most, self.transformer.training)
+        tokens: Any = self._tokenizer(
+            told, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
+        )
         read = self.text_encoder.model.language_model(
             input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"], output_hidden_states=True
         )

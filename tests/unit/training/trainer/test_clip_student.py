@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import torch
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
 from torch import Tensor
 
-from training.build.build_ltx2 import FOLDER, PLAIN
-from training.clips.student import ClipStudent
-from training.lessons.clips import Batch, clips, keyframe_coordinates
+from training.build.bundle import CHECKPOINTS
+from training.evaluation.clips import PLAIN
+from training.lessons.clips import ClipBatch, clips, keyframe_coordinates
+from training.trainer.ltx2 import ClipStudent
+from training.trainer.student import published
 from training.worlds.clips.drawing import frames
 from training.worlds.clips.scene import Grid, Scene
+from training.worlds.pictures.drawing import in_pixels
 
 GRID: Grid = (4, 5)
 FRAMES = 17
@@ -25,7 +29,7 @@ PROMPT = "a red circle moves left on a blue background"
 
 @pytest.fixture(scope="module")
 def pipeline() -> Any:
-    loaded = LTX2ConditionPipeline.from_pretrained(FOLDER, dtype=torch.float32)
+    loaded = LTX2ConditionPipeline.from_pretrained(CHECKPOINTS / "ltx2", dtype=torch.float32)
     loaded.set_progress_bar_config(disable=True)
     return loaded
 
@@ -33,7 +37,7 @@ def pipeline() -> Any:
 @pytest.fixture(scope="module")
 def student() -> ClipStudent:
     learnt = ClipStudent()
-    learnt.adopt()
+    learnt.adopt(published)
     for network in learnt.networks().values():
         network.eval()
     return learnt
@@ -67,29 +71,18 @@ def asked(pipeline: Any, conditions: list[LTX2VideoCondition]) -> tuple[dict[str
     return step
 
 
-def given(batch: Batch, first: bool, keyframes: Tensor, frame: int | None) -> Batch:
+def given(batch: ClipBatch, first: bool, keyframes: Tensor, frame: int | None) -> ClipBatch:
     mask = torch.zeros_like(batch.given)
     mask[: GRID[0] * GRID[1]] = first
-    return Batch(
-        prompts=batch.prompts,
-        grid=batch.grid,
-        frames=batch.frames,
-        target=batch.target,
-        given=mask,
-        keyframes=keyframes,
-        keyframe_coordinates=torch.zeros(3, 0, 2) if frame is None else keyframe_coordinates(GRID, frame),
-        tone=batch.tone,
-        weight=batch.weight,
-        labels=batch.labels,
-    )
+    coordinates = torch.zeros(3, 0, 2) if frame is None else keyframe_coordinates(GRID, frame)
+    return replace(batch, given=mask, keyframes=keyframes, keyframe_coordinates=coordinates)
 
 
 @pytest.mark.parametrize("indices", [(), (0,), (2,), (0, 1)])
 def test_a_student_does_what_the_pipeline_asks_for(
     pipeline: Any, student: ClipStudent, indices: tuple[int, ...]
 ) -> None:
-    clip = frames(SCENE, GRID, FRAMES)
-    pixels = ((clip + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+    pixels = in_pixels(frames(SCENE, GRID, FRAMES))
     starts = {0: 0, 1: 1, 2: 9}
     conditions = [
         LTX2VideoCondition(frames=np.asarray(pixels[starts[index]]), index=index, strength=1.0, crf=0)
@@ -107,8 +100,7 @@ def test_a_student_does_what_the_pipeline_asks_for(
 
 
 def test_given_frames_are_those_that_lessons_give(pipeline: Any) -> None:
-    clip = frames(SCENE, GRID, FRAMES)
-    pixels = ((clip + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+    pixels = in_pixels(frames(SCENE, GRID, FRAMES))
     inputs, _ = asked(pipeline, [LTX2VideoCondition(frames=pixels, index=0, strength=1.0)])
     lesson = clips([SCENE], [PROMPT], GRID, FRAMES)
     assert (inputs["hidden_states"] - lesson.target).square().mean().sqrt() < 0.02

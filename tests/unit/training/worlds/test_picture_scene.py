@@ -8,7 +8,6 @@ import pytest
 
 from training.worlds import palette, shapes
 from training.worlds.pictures.scene import (
-    LATTICE,
     PLACES,
     SIZES,
     Background,
@@ -30,19 +29,19 @@ def test_there_is_as_much_as_promised() -> None:
 @pytest.mark.parametrize("grid", [(8, 8), (8, 14), (12, 8)])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("place", PLACES)
-def test_a_thing_is_where_its_place_says_and_on_the_lattice(grid: Grid, size: str, place: str) -> None:
-    x, y, radius = (number * min(grid) / 2 for number in Thing("star", "red", size, place).circle(grid))
+def test_a_thing_is_where_its_place_says_and_at_a_corner_of_tokens(grid: Grid, size: str, place: str) -> None:
+    x, y, radius = Thing("star", "red", size, place).circle(grid)
     for at, side, way in zip((x, y), reversed(grid), PLACES[place], strict=True):
         assert math.copysign(1, at) * way >= 0
         assert (at != 0) == (way != 0)
         assert abs(at) + radius <= side / 2
-        assert at / LATTICE == pytest.approx(round(at / LATTICE))
+        assert at == pytest.approx(round(at))
 
 
 @pytest.mark.parametrize("box", [(100, 200, 600, 900), (0, 0, 1000, 1000), (333, 420, 700, 777), (10, 10, 60, 90)])
 def test_a_thing_fits_its_box_whatever_the_canvas(box: Box) -> None:
     for grid in ((8, 8), (8, 14), (16, 8)):
-        x, y, radius = (number * min(grid) / 2 for number in Thing("circle", "red", box=box).circle(grid))
+        x, y, radius = Thing("circle", "red", box=box).circle(grid)
         top, left, bottom, right = ((edge / 1000 - 0.5) * side for edge, side in zip(box, (*grid, *grid), strict=True))
         assert top - 1e-9 <= y - radius <= y + radius <= bottom + 1e-9
         assert left - 1e-9 <= x - radius <= x + radius <= right + 1e-9

@@ -8,10 +8,9 @@ import torch
 
 from serve_app.requests.layout import parse_layout
 from training.lessons import pictures as lessons
-from training.lessons.edits import CHANGES
-from training.lessons.pictures import Mask
+from training.lessons.edits import EDITS
 from training.worlds.pictures.drawing import draw, masked
-from training.worlds.pictures.scene import Grid, Scene
+from training.worlds.pictures.scene import Grid, Mask, Scene
 
 GRIDS: tuple[Grid, ...] = ((8, 8), (8, 14), (12, 8))
 
@@ -28,7 +27,7 @@ def test_every_lesson_fits_its_canvas(name: str, held_out: bool) -> None:
                 assert lesson.target.held_out is held_out
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", EDITS)
 def test_an_edit_changes_something_and_keeps_the_rest(kind: str) -> None:
     random = Random(1)
     for _ in range(30):

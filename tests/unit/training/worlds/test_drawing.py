@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from training.worlds import palette, shapes
-from training.worlds.pictures.drawing import backdrops, draw, silhouettes
+from training.worlds.pictures.drawing import backdrops, draw
 from training.worlds.pictures.scene import Background, Scene, Thing
+from training.worlds.shapes import silhouettes
 
 GRID = (8, 8)
 AREAS = {
@@ -23,21 +24,21 @@ def test_things_have_their_colour_and_so_has_what_is_behind() -> None:
     scene = Scene((Thing("square", "red"),), Background("dark blue"))
     pictures, covered = draw([scene], GRID, 16)
     assert pictures.shape == (1, 3, 128, 128)
-    assert torch.allclose(pictures[0, :, 64, 64], palette.rgb(["red"], [0.0])[0])
-    assert torch.allclose(pictures[0, :, 2, 2], palette.rgb(["dark blue"], [0.0])[0])
+    assert torch.allclose(pictures[0, :, 64, 64], palette.rgb(["red"])[0])
+    assert torch.allclose(pictures[0, :, 2, 2], palette.rgb(["dark blue"])[0])
     assert covered[0, 0, 64, 64] == 1
     assert covered[0, 0, 2, 2] == 0
 
 
 @pytest.mark.parametrize("name", AREAS)
 def test_shapes_have_their_area(name: str) -> None:
-    mask = silhouettes([name], torch.tensor([[0.0, 0.0, 0.5]]), GRID, 64)
+    mask = silhouettes([name], torch.tensor([[256.0, 256.0, 128.0]]), (512, 512))
     assert mask.mean() * 4 == pytest.approx(AREAS[name], rel=0.02)
 
 
 @pytest.mark.parametrize("name", shapes.NAMES)
 def test_shapes_are_solid_and_stay_in_their_square(name: str) -> None:
-    mask = silhouettes([name], torch.tensor([[0.25, -0.25, 0.4]]), GRID, 16)[0, 0]
+    mask = silhouettes([name], torch.tensor([[80.0, 48.0, 25.6]]), (128, 128))[0]
     rows, columns = (mask.amax(dim).nonzero()[:, 0] for dim in (1, 0))
     top, left = (-0.25 - 0.4 + 1) * 64, (0.25 - 0.4 + 1) * 64
     assert top - 1 <= rows.min() <= rows.max() <= top + 0.8 * 64 + 1
@@ -48,7 +49,7 @@ def test_shapes_are_solid_and_stay_in_their_square(name: str) -> None:
 
 
 def test_no_two_shapes_look_alike() -> None:
-    masks = silhouettes(shapes.NAMES, torch.tensor([[0.0, 0.0, 0.9]] * len(shapes.NAMES)), GRID, 16)[:, 0].flatten(1)
+    masks = silhouettes(shapes.NAMES, torch.tensor([[64.0, 64.0, 57.6]] * len(shapes.NAMES)), (128, 128)).flatten(1)
     common = masks @ masks.T
     area = masks.sum(1)
     overlap = common / (area[:, None] + area - common)
@@ -66,7 +67,7 @@ def test_patterns_follow_the_tokens_and_gradients_run_from_end_to_end() -> None:
     striped, checkered, vertical = backdrops(
         [Background("white", kind, "black") for kind in ("striped", "checkered", "vertical")], (2, 2), 4
     )
-    light, dark = palette.rgb(["white", "black"], [0.0, 0.0])[:, 0].tolist()
+    light, dark = palette.rgb(["white", "black"])[:, 0].tolist()
     assert striped[0, 0].tolist() == pytest.approx([light] * 4 + [dark] * 4)
     assert checkered[0, :, 0].tolist() == pytest.approx([light] * 4 + [dark] * 4)
     assert vertical[0, 0, 0] > vertical[0, 3, 0] > vertical[0, 7, 0]

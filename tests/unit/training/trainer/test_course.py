@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.lessons.batches import Batch
-from training.trainer.course import write_state
-from training.trainer.flow import PictureCourse, Plan
+from training.trainer.course import Course, Plan, write_state
+from training.trainer.flow import PictureFlow
 
 
 class Transformer(nn.Module):
@@ -33,17 +33,18 @@ class Small:
     def networks(self) -> dict[str, nn.Module]:
         return {"transformer": self.transformer}
 
-    def checkpoints(self) -> dict[str, dict[str, nn.Module]]:
-        return {}
-
     def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
         assert bool((t_next <= t).all())
         return self.transformer.proj(x + self.transformer.blocks(x))
 
 
-def practice(size: int, random: Random, done: float = 0.0) -> Batch:
-    target = torch.tensor([[[random.random()] * 48]] * size)
-    return Batch(("",) * size, (1, 1), target, torch.ones_like(target))
+def practice(random: Random, done: float) -> Batch:
+    target = torch.tensor([[[random.random()] * 48]] * 8)
+    return Batch(("",) * 8, (1, 1), target, torch.ones_like(target))
+
+
+def course(small: Small, steps: int) -> Course[Batch]:
+    return Course(PictureFlow(small), practice, Plan(steps))
 
 
 def weights(small: Small) -> Tensor:
@@ -51,25 +52,21 @@ def weights(small: Small) -> Tensor:
 
 
 def test_an_interrupted_course_ends_like_one_that_was_not(tmp_path: Path) -> None:
-    whole, plan = Small(), Plan(steps=12, batch=4)
-    list(PictureCourse(whole, plan, practice).run(lambda course: None))
-
-    broken = Small()
-    course = PictureCourse(broken, plan, practice)
-    for _ in itertools.islice(course.run(lambda course: None), 5):
+    whole, broken, resumed, state = Small(), Small(), Small(), tmp_path / "small.pt"
+    list(course(whole, 12).run())
+    first = course(broken, 12)
+    for _ in itertools.islice(first.run(), 5):
         pass
-    write_state(course.state(), tmp_path / "small.pt")
-
-    resumed = Small()
-    again = PictureCourse(resumed, plan, practice)
-    again.resume(torch.load(tmp_path / "small.pt", weights_only=False))
-    assert again.step == 5
-    list(again.run(lambda course: None))
+    write_state(first.state(), state)
+    again = course(resumed, 12)
+    again.follow(state)
+    assert again.step == 12
     assert torch.equal(weights(resumed), weights(whole))
+    assert torch.load(state, weights_only=False)["step"] == 12, "the end is kept, too"
 
 
 def test_it_learns() -> None:
-    losses = list(PictureCourse(Small(), Plan(steps=300, batch=16), practice).run(lambda course: None))
+    losses = list(course(Small(), 300).run())
     assert sum(losses[-50:]) < 0.8 * sum(losses[:50])
 
 
@@ -88,5 +85,5 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_attention_is_the_stock_one_again_after_training() -> None:
     stock = F.scaled_dot_product_attention
-    list(PictureCourse(Small(), Plan(steps=1, batch=2), practice).run(lambda course: None))
+    list(course(Small(), 1).run())
     assert F.scaled_dot_product_attention is stock

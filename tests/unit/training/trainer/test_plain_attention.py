@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.trainer.attention import plain_attention
+from training.trainer.flow import plain_attention
 
 
 @pytest.mark.parametrize("mask", [None, torch.randn(2, 3, 5, 7), torch.arange(7).expand(2, 3, 5, 7) < 4])
