@@ -138,6 +138,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.read_first and chosen.model not in ("flux1", *flux1.NAMES):
         parser.error(f"--read-first: {chosen.model} has no T5")
+    if chosen.model not in STUDENTS and (chosen.publish or chosen.further is not None):
+        parser.error(f"{chosen.model} is no checkpoint: neither --further nor --publish means anything")
+    if chosen.gradually and (chosen.further is None or chosen.model not in MIXES):
+        parser.error("--gradually: only pictures' courses with --further have words alone first")
     return chosen
 
 
