@@ -31,8 +31,8 @@ from benchmarks.report import Report, Target
 from deployments.contract.model import ModelSpec
 from deployments.pictures.pixels import Pixels
 from deployments.restorers.deconvolution import Deconvolution
-from training.world.drawing import draw
-from training.world.scene import random_scene
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import random_scene
 
 Floats = npt.NDArray[np.float32]
 

@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from benchmarks.service import Service
 from serve_app.cli.client import Client
-from training.evaluation.pictures import drawn
-from training.world.scene import Background, Scene, Thing
+from training.worlds.pictures.drawing import drawn
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "pictures" / "tools.png"
 _GRID: Final = (8, 8)

@@ -6,14 +6,16 @@ repository on the model hub (`owner/name`), fetched into its local cache.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 BUNDLED: Final = Path(__file__).parent / "bundled" / "checkpoints"
 
+_INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _PIPELINE_FILES: Final = ("*.json", "*/*")
 """Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
 
@@ -34,6 +36,14 @@ def local_folder(checkpoint: str) -> Path | None:
         names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
         raise CheckpointError(f"no {checkpoint}; there are: {names}")
     return folder
+
+
+def index_of(folder: Path) -> dict[str, Any]:
+    """What the index of the pipeline in `folder` says. Raises CheckpointError when there is none."""
+    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
+    if index is None:
+        raise CheckpointError(f"{folder} is no checkpoint: it has neither {_INDEXES[0]} nor {_INDEXES[1]}")
+    return json.loads(index.read_text())
 
 
 def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path, bool]:

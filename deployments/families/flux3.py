@@ -28,6 +28,7 @@ from deployments.families.noise import draw_noise
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.schedule import schedule
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.pictures.pixels import stretch
 
@@ -61,6 +62,7 @@ class Flux3(Flux[Tensor]):
         blocks = Flux3DistilledAutoBlocks()
         blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
         pipeline = blocks.init_pipeline(str(folder))
+        pipeline.update_components(**shared_components(folder, placement.dtype))
         pipeline.load_components(dtype=placement.dtype, local_files_only=placement.local_only)
         missing = sorted(name for name, component in pipeline.components.items() if component is None)
         if missing:

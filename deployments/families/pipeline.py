@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.placement import Placement
+from deployments.families.shared_components import shared_components
 
 
 def load_pipeline(folder: Path, placement: Placement, kind: Any = DiffusionPipeline) -> Any:
@@ -19,8 +20,10 @@ def load_pipeline(folder: Path, placement: Placement, kind: Any = DiffusionPipel
     Raises CheckpointError when a component is missing or broken.
     """
     disable_progress_bar()  # a bar is no use in a replica's log
+    options = {"dtype": placement.dtype, "local_files_only": placement.local_only}
+    shared = shared_components(folder, placement.dtype)
     try:
-        pipeline = kind.from_pretrained(str(folder), dtype=placement.dtype, local_files_only=placement.local_only)
+        pipeline = kind.from_pretrained(str(folder), **shared, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return pipeline.to(placement.device)

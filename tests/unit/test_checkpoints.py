@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.bundle import copied
 from support.jobs import make_clip_job, make_job
 
 from deployments import checkpoint_files, checkpoints
@@ -53,11 +54,10 @@ def test_the_index_chooses_the_family(loaded: Family) -> None:
 def test_a_folder_copied_elsewhere_loads_on_its_own(
     loaded: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = tmp_path / "somewhere" / "else"
-    shutil.copytree(checkpoint_files.BUNDLED / "flux3", copy)
+    copy = copied("flux3", tmp_path / "somewhere")
     monkeypatch.setattr(checkpoint_files, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
-    for name in (str(copy), "somewhere/else"):
+    for name in (str(copy), "somewhere/checkpoints/flux3"):
         again = checkpoints.for_pictures(checkpoints.load(name, device="cpu"))
         assert torch.equal(latents(again), latents(loaded))
 
@@ -74,10 +74,18 @@ def test_a_checkpoint_of_a_foreign_family_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_a_missing_component_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(checkpoint_files.BUNDLED / "flux3", tmp_path / "flux3")
-    shutil.rmtree(tmp_path / "flux3" / "vae")
-    with pytest.raises(CheckpointError, match="vae"):
-        checkpoints.load(str(tmp_path / "flux3"))
+    folder = copied("flux3", tmp_path)
+    shutil.rmtree(folder / "text_encoder")
+    with pytest.raises(CheckpointError, match="text_encoder"):
+        checkpoints.load(str(folder))
+
+
+@pytest.mark.parametrize(("name", "shared"), [("flux", "flux1"), ("flux2klein", "flux2"), ("flux3", "flux2")])
+def test_a_checkpoint_without_the_autoencoder_it_shares_is_refused(tmp_path: Path, name: str, shared: str) -> None:
+    folder = copied(name, tmp_path)
+    shutil.rmtree(tmp_path / "autoencoders" / shared)
+    with pytest.raises(CheckpointError, match=f"autoencoders/{shared}"):
+        checkpoints.load(str(folder))
 
 
 def test_unusable_attention_backends_are_logged_and_skipped(family: Family, caplog: pytest.LogCaptureFixture) -> None:

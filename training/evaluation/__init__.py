@@ -1,4 +1,4 @@
-"""How well the bundled models do: they are asked for pictures the way the service asks, and the pictures are graded.
+"""How well the bundled models do: they are asked for what they never saw, and the answers are graded.
 
-python -m training.evaluation flux3 flux2klein
+One evaluator (`exam`) for pictures and clips: rows of questions, painters that answer them, figures and samples.
 """

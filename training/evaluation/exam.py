@@ -3,30 +3,88 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from statistics import mean, median
-from typing import Any, Final
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from training.evaluation.painters import FIRST_SEED, Painter
-from training.evaluation.question import Grade, Limit, Question, Row
-from training.evaluation.rows import ALL_EDITS, ALL_EDITS_GOAL, ROWS
-from training.world.judge import Pixels
+from PIL import Image
 
-_FIRST_LESSON: Final = 20_000
-"""Seed of the first row's questions; training starts at 0."""
-_SEEDS: Final = 10_000
-"""Pictures per row have seeds of their own, at most so many."""
-SHOWN: Final = 4
-"""Pictures of a row that are kept to be looked at, or as many as it takes at least."""
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    question: Question
-    picture: Pixels | None
-    grade: Grade
+class Grade:
+    right: bool
+    parts: Mapping[str, bool] = field(default_factory=dict)
+    """What was looked at by itself."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    """In words to count by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound on a figure of a row's answers."""
+
+    figure: str
+    bound: float
+    by: Literal["mean", "median"] = "mean"
+    at_least: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.by} {self.figure}"
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{self.name} {'≥' if self.at_least else '≤'} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[Question, Answer]):
+    """A kind of question. `goal` is the least share of right answers, where there is one."""
+
+    name: str
+    checkpoints: frozenset[str]
+    ask: Callable[[Random, int], Question]
+    """From random numbers and the answer's number in its row."""
+    grade: Callable[[Question, Answer], Grade]
+    show: Callable[[Question, Answer | None], tuple[str, Sequence[Image.Image]]]
+    """What was asked, inputs and result as pictures; the last one is the result."""
+    questions_seed: int | str
+    first_seed: int
+    """Of the answers."""
+    goal: float | None = None
+    limits: tuple[Limit, ...] = ()
+    group: str | None = None
+    """A further row that all rows of this name are summed up in."""
+    at_least: int = 1
+    """Answers, however few are asked for."""
+    at_most: int | None = None
+    """Answers, however many are asked for."""
+    shown: int = 4
+    """Answers that are kept to be looked at."""
+
+    def count(self, asked: int) -> int:
+        return max(self.at_least, asked if self.at_most is None else min(asked, self.at_most))
+
+
+class Painter(Protocol[Question, Answer]):  # pyright: ignore[reportInvalidTypeVarUse]  # questions go in alone
+    def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Answer | str]:
+        """An answer to every question, in order; where there is none, the reason."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    told: str
+    pictures: Sequence[Image.Image]
+    right: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +95,7 @@ class Result:
     grades: tuple[Grade, ...]
     goal: float | None
     limits: tuple[Limit, ...]
-    shown: tuple[Answered, ...] = ()
+    samples: tuple[Sample, ...] = ()
 
     @property
     def right(self) -> float:
@@ -45,7 +103,7 @@ class Result:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Share of the pictures in which each part is right."""
+        """Share of the answers in which each part is right."""
         names = dict.fromkeys(name for grade in self.grades for name in grade.parts)
         return {name: mean(grade.parts.get(name, False) for grade in self.grades) for name in names}
 
@@ -68,10 +126,9 @@ class Result:
         """None where there is no goal."""
         if self.goal is None and not self.limits:
             return None
-        enough = self.goal is None or self.right >= self.goal
         figures = self.figures
-        bounds = ((limit, figures.get(f"{limit.by} {limit.figure}")) for limit in self.limits)
-        return enough and all(value is not None and limit.met(value) for limit, value in bounds)
+        bounded = all(limit.name in figures and limit.met(figures[limit.name]) for limit in self.limits)
+        return bounded and (self.goal is None or self.right >= self.goal)
 
     @property
     def faults(self) -> Counter[str]:
@@ -89,36 +146,37 @@ class Result:
         }
 
 
-def rows_for(checkpoint: str) -> list[Row]:
-    return [row for row in ROWS if checkpoint in row.checkpoints]
-
-
 def examine(
-    painter: Painter, rows: Sequence[Row], count: int, advance: Callable[[str], None] = lambda name: None
+    painter: Painter[Question, Answer],
+    rows: Sequence[Row[Question, Answer]],
+    count: int,
+    advance: Callable[[str], None] = lambda name: None,
 ) -> list[Result]:
-    """`count` pictures of each row, or as many as it takes at least; `advance` is called after each with its row."""
+    """`count` answers of each row, or as many as it takes at least; `advance` is called after each with its row.
+
+    Groups of rows are summed up in one more row, after their last one.
+    """
     results: list[Result] = []
-    for row in rows:
-        results.append(_examined(painter, row, row.pictures(count), advance))
-    groups = {row.name: row.group for row in rows if row.group}
-    if groups:
-        members = [result for result in results if groups.get(result.row) == ALL_EDITS]
-        grades = tuple(grade for result in members for grade in result.grades)
-        results.insert(results.index(members[-1]) + 1, Result(ALL_EDITS, grades, ALL_EDITS_GOAL, ()))
+    for index, row in enumerate(rows):
+        results.append(_examined(painter, row, row.count(count), advance))
+        if row.group and row.group not in {later.group for later in rows[index + 1 :]}:
+            members = {other.name for other in rows if other.group == row.group}
+            grades = (grade for result in results if result.row in members for grade in result.grades)
+            results.append(Result(row.group, tuple(grades), row.goal, ()))
     return results
 
 
-def _examined(painter: Painter, row: Row, count: int, advance: Callable[[str], None]) -> Result:
-    number = ROWS.index(row)
-    random = Random(_FIRST_LESSON + number)
+def _examined(
+    painter: Painter[Question, Answer], row: Row[Question, Answer], count: int, advance: Callable[[str], None]
+) -> Result:
+    random = Random(row.questions_seed)
     questions = [row.ask(random, index) for index in range(count)]
-    answered: list[Answered] = []
     grades: list[Grade] = []
-    pictures = painter.paint(questions, FIRST_SEED + _SEEDS * number)
-    for question, picture in zip(questions, pictures, strict=True):
-        grade = Grade(False, faults=(picture,)) if isinstance(picture, str) else row.grade(question, picture)
-        grades.append(grade)
-        if len(answered) < max(SHOWN, row.at_least):
-            answered.append(Answered(question, None if isinstance(picture, str) else picture, grade))
+    samples: list[Sample] = []
+    for question, answer in zip(questions, painter.paint(questions, row.first_seed), strict=True):
+        failed = isinstance(answer, str)
+        grades.append(Grade(False, faults=(answer,)) if failed else row.grade(question, answer))
+        if len(samples) < row.shown:
+            samples.append(Sample(*row.show(question, None if failed else answer), grades[-1].right))
         advance(row.name)
-    return Result(row.name, tuple(grades), row.goal, row.limits, tuple(answered))
+    return Result(row.name, tuple(grades), row.goal, row.limits, tuple(samples))

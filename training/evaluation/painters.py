@@ -1,4 +1,4 @@
-"""Who answers the questions: a bundled model behind the step engine, or a drawing hand that is always right."""
+"""Who draws pictures: a bundled model behind the step engine, or a drawing hand that is always right."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import functools
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import yaml
+from numpy.typing import NDArray
 
 from deployments import checkpoints
 from deployments.backends.diffusion import DiffusionBackend
@@ -16,33 +21,44 @@ from deployments.contract.events import Done, Event, Failed, Interrupted
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
+from serve_app.requests.canny import CannyRequest
+from serve_app.requests.fill import FillRequest
+from serve_app.requests.image_klein import MAX_STEPS
+from serve_app.requests.pro import ProRequest
 from training.evaluation.edges import THRESHOLDS
-from training.evaluation.pictures import answer, drawn, drawn_mask, opened, png
-from training.evaluation.question import Question
-from training.evaluation.settings import Service, service_of
+from training.evaluation.pictures import Question, ideal
 from training.trainer import outlined
-from training.world.judge import Pixels
+from training.worlds.pictures.drawing import Pixels, drawn, drawn_mask
 
-FIRST_SEED: Final = 5_000_000
-"""Of pictures. Far from the seeds that anything is trained or tried with."""
+_LOCAL: Final = Path(__file__).parents[2] / "configs" / "local.yaml"
 
 
-class Painter(Protocol):
-    def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Pixels | str]:
-        """A picture for every question, in order; where there is none, the reason."""
-        ...
+def _defaults(form: Any, *names: str) -> dict[str, Any]:
+    return {name: form.model_fields[name].default for name in names}
+
+
+REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "flux3": {"steps": MAX_STEPS},
+    "flux2klein": {},
+    "flux": _defaults(ProRequest, "steps", "guidance", "interval"),
+    "kontext": {},
+    "fill": _defaults(FillRequest, "steps", "guidance"),
+    "canny": _defaults(CannyRequest, "steps", "guidance"),
+}
+"""What a request to a checkpoint's endpoint has by default, where it isn't the model's own."""
 
 
 class IdealPainter:
     def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Pixels | str]:
-        return map(answer, questions)
+        return map(ideal, questions)
 
 
 class ModelPainter:
     """A bundled checkpoint, set up as `configs/local.yaml` has it, and called through the engine and a store."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._service = service_of(checkpoint)
+        self._model = model_of(checkpoint)
+        self._request = {"guidance": self._model.get("guidance"), **REQUESTS[checkpoint]}
         self._folder = Path(tempfile.mkdtemp(prefix="evaluation-"))
         self._store = ObjectStore(self._folder.as_uri())
         self._numbers = itertools.count()
@@ -50,18 +66,19 @@ class ModelPainter:
             f"bundled/{checkpoint}",
             device="cpu",
             dtype="float32",
-            render_side=self._service.render_side,
-            enlarge=self._service.enlarge,
+            render_side=self._model.get("render_side"),
+            enlarge=self._model.get("enlarge", "smooth"),
         )
+        self._together = self._model.get("max_running", 8)
         self._engine = Engine(
             DiffusionBackend(checkpoints.for_pictures(family), self._store),
-            max_running=self._service.max_running,
-            max_batch=self._service.max_batch,
+            max_running=self._together,
+            max_batch=self._model.get("max_batch", 8),
         )
 
     def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Pixels | str]:
-        for first in range(0, len(questions), self._service.max_running):
-            few = questions[first : first + self._service.max_running]
+        for first in range(0, len(questions), self._together):
+            few = questions[first : first + self._together]
             ends: list[Event | None] = [None] * len(few)
             for index, question in enumerate(few):
                 job = self._job(question, first_seed + first + index)
@@ -76,53 +93,64 @@ class ModelPainter:
     def _job(self, question: Question, seed: int) -> GenerationJob:
         """As the service makes it of a request, with the input pictures in the store."""
         number = str(next(self._numbers))
-        size = question.width, question.height
-        service: Service = self._service
-        references = tuple(
-            self._put(f"{number}/{index}", png(drawn(scene, question.grid, size)))
-            for index, scene in enumerate(question.references)
-        )
-        mask = None if question.mask is None else self._put(f"{number}/mask", png(drawn_mask(question.mask, size)))
-        control = None
+        adapter = control = mask = None
+        if question.outlined is not None:
+            adapter = Adapter("outlined", self._put("outlined", outlined.FILE.read_bytes()), question.outlined)
         if question.control is not None:
-            control = self._put(f"{number}/control", png(drawn(question.control, question.grid, size)))
+            control = self._put(f"{number}/control", _png(drawn(question.control, question.grid, question.size)))
+        if question.mask is not None:
+            mask = self._put(f"{number}/mask", _png(drawn_mask(question.mask, question.size)))
         return GenerationJob(
             id=number,
             attempt=0,
             prompt=question.prompt,
-            width=question.width,
-            height=question.height,
-            steps=service.steps,
+            width=question.size[0],
+            height=question.size[1],
+            steps=self._request.get("steps") or self._model["steps"],
             seed=seed,
             output_format="png",
             output_prefix=f"results/{number}",
-            references=references,
-            guidance=service.guidance,
-            guidance_interval=service.guidance_interval,
+            references=tuple(
+                self._put(f"{number}/{index}", _png(drawn(scene, question.grid, question.size)))
+                for index, scene in enumerate(question.references)
+            ),
+            guidance=self._request["guidance"],
+            guidance_interval=self._request.get("interval"),
             mask=mask,
             control=control,
             canny=None if control is None else THRESHOLDS,
-            adapter=None if question.outlined is None else self._outlined(question.outlined),
+            adapter=adapter,
         )
 
-    def _outlined(self, strength: float) -> Adapter:
-        key = "adapters/outlined.safetensors"
-        self._store.put_blocking(key, outlined.FILE.read_bytes(), "application/octet-stream")
-        return Adapter("outlined", key, strength)
-
     def _put(self, name: str, data: bytes) -> str:
-        key = f"inputs/{name}.png"
-        self._store.put_blocking(key, data, "image/png")
+        key = f"inputs/{name}"
+        self._store.put_blocking(key, data, "application/octet-stream")
         return key
 
     def _result(self, end: Event | None) -> Pixels | str:
         match end:
             case Done(output):
-                return opened(self._store.get_blocking(output.key))
+                data = np.frombuffer(self._store.get_blocking(output.key), np.uint8)
+                return np.asarray(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB), np.uint8)
             case Failed(reason) | Interrupted(reason, _):
                 return reason
             case _:
                 return "the engine dropped it"
+
+
+def model_of(checkpoint: str) -> dict[str, Any]:
+    """What `configs/local.yaml` says of it; raises ValueError for a checkpoint that no model there runs."""
+    models: dict[str, Any] = yaml.safe_load(_LOCAL.read_text())["models"]
+    for model in models.values():
+        if model.get("checkpoint") == f"bundled/{checkpoint}" and checkpoint in REQUESTS:
+            return model
+    raise ValueError(f"configs/local.yaml runs no bundled/{checkpoint}; there are: {', '.join(REQUESTS)}")
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """Of RGB (H, W, 3) or grey (H, W)."""
+    order = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".png", order)[1].tobytes()
 
 
 def _note(ends: list[Event | None], index: int, event: Event) -> None:

@@ -1,76 +1,124 @@
-"""What every course of training has: two kinds of optimizers, a rate that rises and falls, and a state to go on from.
+"""The course of a training: two kinds of optimizers, rates that rise and fall, and a state to go on from.
 
 Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone. Those that
 modulate a block by time are among everything else: a step of Muon moves all they say, and each of them all tokens. The
-rate is
-constant and falls to nothing over the second half, which is worth some ten points of accuracy.
+rate is constant and falls to nothing over the second half, which is worth some ten points of accuracy.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from tqdm import tqdm
 
 from training.trainer.muon import Muon
 
-WARMUP = 100
-DECAY = 0.5
-"""The part of all steps over which the rate falls."""
-FLOOR = 0.02
 ADAMW_RATE, MUON_RATE = 2e-3, 0.02
+_SMOOTHING = 0.98
+"""Of the loss that is shown."""
+
+Batch = TypeVar("Batch")
+Learnt = TypeVar("Learnt", contravariant=True)
+Optimizers: TypeAlias = Callable[[Mapping[str, nn.Parameter]], list[torch.optim.Optimizer]]
+"""From parameters by their names."""
+Practice: TypeAlias = Callable[[Random, float], Batch]
+"""A data set: makes a batch for a course of which that part, in [0, 1), is done."""
 
 
-class Course(ABC):
-    """Networks, their optimizers and their randomness: all that a checkpoint of the training must hold."""
+class Learner(Protocol[Learnt]):
+    def networks(self) -> Mapping[str, nn.Module]:
+        """What is trained, by names of its parts."""
+        ...
 
-    def __init__(self, networks: Mapping[str, nn.Module], *, steps: int, seed: int, rate: float) -> None:
-        """`rate` is times the usual rates. Seeds torch's randomness, too."""
-        self._networks = networks
-        self._steps = steps
-        self._rate = rate
-        self._random = Random(seed)
-        torch.manual_seed(seed)
+    def loss(self, batch: Learnt) -> Tensor:
+        """A number to make smaller."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: int
+    batches: int = 2
+    """Per step, which is their mean."""
+    seed: int = 0
+    rate: float = 1.0
+    """Times the usual rates."""
+    warmup: int = 100
+    """Steps in which the rates rise."""
+    decay: float = 0.5
+    """The part of all steps over which the rates fall."""
+    floor: float = 0.02
+    """The share of them that is left at the end."""
+
+
+def muon_and_adamw(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in named.items():
+        (matrices if _mixes(name) and parameter.ndim == 2 else others).append(parameter)
+    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    return [adamw, Muon(matrices, MUON_RATE)] if matrices else [adamw]
+
+
+def _mixes(name: str) -> bool:
+    """Whether a parameter is a weight inside a block, and no modulation."""
+    return name.startswith("transformer.") and "blocks." in name and name.endswith(".weight") and "norm" not in name
+
+
+class Course(Generic[Batch]):
+    """A learner, its optimizers and its randomness: all that a state of the training must hold."""
+
+    def __init__(
+        self, learner: Learner[Batch], practice: Practice[Batch], plan: Plan, optimizers: Optimizers = muon_and_adamw
+    ) -> None:
+        """Seeds torch's randomness, too."""
+        torch.manual_seed(plan.seed)
+        self._learner, self._practice, self._plan = learner, practice, plan
+        self._networks = learner.networks()
+        self._random = Random(plan.seed)
         self.step = 0
         named = {
             f"{part}.{name}": parameter
-            for part, network in networks.items()
+            for part, network in self._networks.items()
             for name, parameter in network.named_parameters()
             if parameter.requires_grad
         }
         self._parameters = list(named.values())
-        self._optimizers = _optimizers(named)
+        self._optimizers = optimizers(named)
         self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
 
-    @abstractmethod
-    def _learn(self) -> float:
-        """Adds the gradients of one step, and tells its loss."""
-
-    def _surroundings(self) -> AbstractContextManager[None]:
-        """What all steps are taken in."""
-        return nullcontext()
-
-    def run(self, save: Callable[[Self], None], save_every_s: float = 60.0) -> Generator[float]:
-        """Yields the loss of every step; calls `save` now and then, and at the end."""
+    def run(self, state: Path | None = None, save_every_s: float = 60.0) -> Iterator[float]:
+        """Yields the loss of every step; writes its state now and then, and at the end."""
         saved = time.monotonic()
-        with self._surroundings():
-            while self.step < self._steps:
-                loss = self._take_step()
-                self.step += 1
-                if time.monotonic() - saved > save_every_s:
-                    save(self)
-                    saved = time.monotonic()
-                yield loss
-        save(self)
+        while self.step < self._plan.steps:
+            loss = self._take_step()
+            self.step += 1
+            if state is not None and time.monotonic() - saved > save_every_s:
+                write_state(self.state(), state)
+                saved = time.monotonic()
+            yield loss
+        if state is not None:
+            write_state(self.state(), state)
+
+    def follow(self, state: Path | None = None) -> None:
+        """Runs to its end, from `state` on if it is there, under a bar with the loss, smoothed."""
+        if state is not None and state.exists():
+            self.resume(torch.load(state, weights_only=False))
+        smooth = None
+        with tqdm(total=self._plan.steps, initial=self.step, unit="step", mininterval=10) as bar:
+            for loss in self.run(state):
+                smooth = loss if smooth is None else _SMOOTHING * smooth + (1 - _SMOOTHING) * loss
+                bar.set_postfix_str(f"loss {smooth:.4f}", refresh=False)
+                bar.update()
 
     def state(self) -> dict[str, Any]:
         return {
@@ -94,15 +142,20 @@ class Course(ABC):
         self._set_rates()
         for optimizer in self._optimizers:
             optimizer.zero_grad()
-        loss = self._learn()
+        total = 0.0
+        for _ in range(self._plan.batches):
+            loss = self._learner.loss(self._practice(self._random, self.step / self._plan.steps)) / self._plan.batches
+            loss.backward()
+            total += loss.item()
         clip_grad_norm_(self._parameters, 1.0)
         for optimizer in self._optimizers:
             optimizer.step()
-        return loss
+        return total
 
     def _set_rates(self) -> None:
-        left = (self._steps - self.step) / (DECAY * self._steps)
-        factor = self._rate * min(1.0, (self.step + 1) / WARMUP, FLOOR + (1 - FLOOR) * left)
+        plan = self._plan
+        left = (plan.steps - self.step) / (plan.decay * plan.steps)
+        factor = plan.rate * min(1.0, (self.step + 1) / plan.warmup, plan.floor + (1 - plan.floor) * left)
         for optimizer, rates in zip(self._optimizers, self._rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
@@ -114,19 +167,3 @@ def write_state(state: dict[str, Any], file: Path) -> None:
     draft = file.with_suffix(".draft")
     torch.save(state, draft)
     os.replace(draft, file)
-
-
-def _optimizers(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for name, parameter in named.items():
-        (matrices if _mixes(name) and parameter.ndim == 2 else others).append(parameter)
-    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    if not matrices:
-        return [adamw]
-    return [adamw, Muon(matrices, MUON_RATE)]
-
-
-def _mixes(name: str) -> bool:
-    """Whether a parameter is a weight inside a block, and no modulation."""
-    return name.startswith("transformer.") and "blocks." in name and name.endswith(".weight") and "norm" not in name

@@ -1,108 +1,119 @@
-"""The training loop: flow matching of drawn scenes, with what was found to help most on small models.
+"""Flow matching of drawn pictures and clips, with what was found to help most on small models.
 
-- Most of the learning happens where the picture is still noise, so half of all times are 1, and the others are drawn
-  with a shift.
+- Most of the learning happens where all is still noise, so half of all times are 1, and the others are drawn with a
+  shift.
 - A step is the mean of two batches, which are of kinds and canvases of their own.
-- Things weigh more than the background (`batches.weights`).
+- Things weigh more than the background.
 - What the model makes out on its way is learnt, too (`reading`): edits need it.
-
-The stock attention is slow at these lengths: on CPUs, it takes twice as long as plain products in bfloat16, and a
-seventh longer in single precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from random import Random
-from typing import Protocol, TypeAlias
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.trainer.attention import plain_attention
-from training.trainer.batches import Batch
-from training.trainer.course import Course
-from training.trainer.precision import autocast
-from training.trainer.reading import Reading
+from training.lessons.batches import Batch
+from training.lessons.clips import ClipBatch
+from training.trainer.ltx2 import ClipStudent
+from training.trainer.reading import ClipReading, PictureReading
+from training.trainer.student import PictureStudent
 
 PURE_NOISE = 0.5
 """How many of a batch start from noise alone: what a prompt means for the layout is decided there."""
+_CLIP_SHIFT = 3.0
+"""Of the times of clips; 1 is uniform, more is nearer to the noise."""
+_TONE = 0.3
+"""How much the tone weighs beside the frames."""
 
 
-Practice: TypeAlias = Callable[[int, Random, float], Batch]
-"""Makes a batch of so many lessons, for a course of which that part, in [0, 1), is done."""
+class PictureFlow:
+    """A student of pictures, as a learner."""
 
-
-class Student(Protocol):
-    shift: float
-    """Of the times drawn; 1 is uniform, more is nearer to the noise."""
+    def __init__(self, student: PictureStudent, reading: PictureReading | None = None) -> None:
+        self._student, self._reading = student, reading
 
     def networks(self) -> dict[str, nn.Module]:
-        """What is trained, by the names of the checkpoint's components."""
-        ...
+        return self._student.networks() | ({} if self._reading is None else {"reading": self._reading})
 
-    def checkpoints(self) -> Mapping[str, Mapping[str, nn.Module]]:
-        """By the names of checkpoints, the networks to store there by the folders of their components."""
-        ...
-
-    def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
-        """(B, N, 48) at times `t` (B,), heading for `t_next` (B,), to its velocity."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    steps: int
-    batch: int = 32
-    batches: int = 2
-    """Per step."""
-    seed: int = 0
-    rate: float = 1.0
-    """Times the usual rates."""
-
-
-class PictureCourse(Course):
-    """Of a student."""
-
-    def __init__(self, student: Student, plan: Plan, practice: Practice, reading: Reading | None = None) -> None:
-        networks = student.networks() | ({} if reading is None else {"reading": reading})
-        super().__init__(networks, steps=plan.steps, seed=plan.seed, rate=plan.rate)
-        self._student = student
-        self._reading = reading
-        self._plan = plan
-        self._practice = practice
-        self._device = self._parameters[0].device
-
-    def _surroundings(self) -> AbstractContextManager[None]:
-        return plain_attention() if self._device.type == "cpu" else nullcontext()
-
-    def _learn(self) -> float:
-        total = 0.0
-        for _ in range(self._plan.batches):
-            batch = self._practice(self._plan.batch, self._random, self.step / self._plan.steps)
-            loss = self._loss(batch) / self._plan.batches
-            loss.backward()
-            total += loss.item()
-        return total
-
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         noise = torch.randn_like(batch.target)
-        t, t_next = _times(len(batch.target), self._student.shift)
-        moved = batch.to(self._device)
-        noise, t, t_next = (tensor.to(self._device) for tensor in (noise, t, t_next))
-        x = torch.lerp(moved.target, noise, t[:, None, None])
-        with autocast(self._device):
-            velocity = self._student.velocity(x, t, t_next, moved).float()
-        loss = (moved.weight * (velocity - (noise - moved.target)).square()).mean()
-        if self._reading is not None and moved.labels is not None:
-            loss = loss + self._reading.loss(moved.labels)
+        t = times(len(batch.target), self._student.shift)
+        t_next = t * torch.rand(len(t))
+        x = torch.lerp(batch.target, noise, t[:, None, None])
+        with fast():
+            velocity = self._student.velocity(x, t, t_next, batch).float()
+        loss = (batch.weight * (velocity - (noise - batch.target)).square()).mean()
+        if self._reading is not None and batch.labels is not None:
+            loss = loss + self._reading.loss(batch.labels)
         return loss
 
 
-def _times(count: int, shift: float) -> tuple[Tensor, Tensor]:
+class ClipFlow:
+    """A student of clips and their tones, as a learner."""
+
+    def __init__(self, student: ClipStudent) -> None:
+        self._student, self._reading = student, ClipReading(student.transformer)
+
+    def networks(self) -> dict[str, nn.Module]:
+        return self._student.networks() | {"reading": self._reading}
+
+    def loss(self, batch: ClipBatch) -> Tensor:
+        noise, hiss = torch.randn_like(batch.target), torch.randn_like(batch.tone)
+        t = times(len(batch.target), _CLIP_SHIFT)
+        x = torch.where(batch.given[:, None], batch.target, torch.lerp(batch.target, noise, t[:, None, None]))
+        with fast(), warnings.catch_warnings():
+            # Norms with weights of full precision take the longer way, which is what is wanted.
+            warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
+            video, sound = self._student.velocity(x, torch.lerp(batch.tone, hiss, t[:, None, None]), t, batch)
+        missed = (video.float() - (noise - batch.target)).square().mean(dim=2) * batch.weight * ~batch.given
+        frames = missed.sum() / (~batch.given).sum() / len(missed)
+        tone = _TONE * (sound.float() - (hiss - batch.tone)).square().mean()
+        return frames + tone + self._reading.loss(batch)
+
+
+def times(count: int, shift: float) -> Tensor:
     uniform = torch.rand(count)
-    t = shift * uniform / (1 + (shift - 1) * uniform)
-    t = torch.where(torch.rand(count) < PURE_NOISE, 1.0, t)
-    return t, t * torch.rand(count)
+    shifted = shift * uniform / (1 + (shift - 1) * uniform)
+    return torch.where(torch.rand(count) < PURE_NOISE, 1.0, shifted)
+
+
+@contextlib.contextmanager
+def fast() -> Iterator[None]:
+    """What a network is run in.
+
+    bfloat16 halves a step on CPUs that have it, and makes it four times as long on others. At these lengths, the stock
+    attention takes twice as long as plain products in bfloat16, and a seventh longer in single precision.
+    """
+    has_it = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    with torch.autocast("cpu", torch.bfloat16, enabled=has_it), plain_attention():
+        yield
+
+
+@contextlib.contextmanager
+def plain_attention() -> Iterator[None]:
+    """While it lasts, for everything that asks torch for attention; what is causal or dropped stays with the stock."""
+    stock = F.scaled_dot_product_attention
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            if any(options.values()):
+                whole = stock(query.float(), key.float(), value.float(), attn_mask, **options)
+                return whole.to(value.dtype)
+            scores = (query * query.shape[-1] ** -0.5).to(value.dtype) @ key.to(value.dtype).transpose(-1, -2)
+            if attn_mask is not None and attn_mask.dtype == torch.bool:
+                scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
+            elif attn_mask is not None:
+                scores = scores + attn_mask.to(scores.dtype)
+            return scores.softmax(dim=-1) @ value
+
+    F.scaled_dot_product_attention = attention
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = stock

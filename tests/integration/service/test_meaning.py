@@ -12,10 +12,9 @@ from PIL import Image
 from support.pictures import encoded, file_of, sent
 
 from serve_app.cli.client import Client
-from training.evaluation.pictures import drawn, drawn_mask
-from training.world.judge import Verdict, judge
-from training.world.lessons import Mask
-from training.world.scene import Background, Scene, Thing
+from training.worlds.pictures.drawing import drawn, drawn_mask
+from training.worlds.pictures.judge import Verdict, judge
+from training.worlds.pictures.scene import Background, Mask, Scene, Thing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
@@ -67,20 +66,20 @@ def drawing(*things: Thing, background: str) -> bytes:
 )
 def test_a_prompt_is_obeyed(ask: Ask, prompt: str, thing: Thing, background: str) -> None:
     verdict = seen_in(ask(prompt=prompt), thing, background=background)
-    assert verdict.colour, verdict.faults()
-    assert verdict.shape, verdict.faults()
-    assert verdict.place, verdict.faults()
+    assert verdict.parts["colour"], verdict.faults()
+    assert verdict.parts["shape"], verdict.faults()
+    assert verdict.parts["place"], verdict.faults()
     assert verdict.background, verdict.faults()
 
 
 def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
     first = ask(prompt="a large red circle on the left on a white background")
     before = seen_in(first, Thing("circle", "red", "large", "left"), background="white")
-    assert before.colour, before.faults()
+    assert before.parts["colour"], before.faults()
     second = ask(prompt="make the circle blue", images=[encoded(first)])
     after = seen_in(second, Thing("circle", "blue", "large", "left"), background="white")
-    assert after.colour, after.faults()
-    assert after.place, after.faults()
+    assert after.parts["colour"], after.faults()
+    assert after.parts["place"], after.faults()
     assert after.background, after.faults()
 
 
@@ -95,9 +94,9 @@ def test_kontext_keeps_what_an_edit_is_not_about(ask: Ask, prompt: str, thing: T
     picture = drawing(Thing("circle", "red", "large", "left"), background="white")
     png = ask("gen-kontext-pro", prompt=prompt, input_image=encoded(picture))
     verdict = seen_in(png, thing, background=background)
-    assert verdict.colour, verdict.faults()
-    assert verdict.shape, verdict.faults()
-    assert verdict.place, verdict.faults()
+    assert verdict.parts["colour"], verdict.faults()
+    assert verdict.parts["shape"], verdict.faults()
+    assert verdict.parts["place"], verdict.faults()
     assert verdict.background, verdict.faults()
 
 
@@ -109,9 +108,9 @@ def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
         control_image=encoded(control),
     )
     verdict = seen_in(png, Thing("diamond", "green", place="top left"), background="yellow")
-    assert verdict.colour, verdict.faults()
-    assert verdict.shape, verdict.faults()
-    assert verdict.place, verdict.faults()
+    assert verdict.parts["colour"], verdict.faults()
+    assert verdict.parts["shape"], verdict.faults()
+    assert verdict.parts["place"], verdict.faults()
     assert verdict.background, verdict.faults()
 
 
@@ -124,9 +123,9 @@ def test_what_was_asked_for_appears_under_the_mask_and_nowhere_else(ask: Ask) ->
         mask=sent(Image.fromarray(drawn_mask(Mask(box), (512, 512)))),
     )
     verdict = seen_in(png, kept, Thing("circle", "blue", box=box), background="white")
-    assert verdict.colour, verdict.faults()
-    assert verdict.shape, verdict.faults()
-    assert verdict.place, verdict.faults()
+    assert verdict.parts["colour"], verdict.faults()
+    assert verdict.parts["shape"], verdict.faults()
+    assert verdict.parts["place"], verdict.faults()
 
 
 def test_words_from_outside_the_little_world_give_a_picture_too(ask: Ask) -> None:

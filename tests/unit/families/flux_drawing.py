@@ -15,6 +15,7 @@ from deployments.contract.job import GenerationJob
 from deployments.families.family import Family
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.pictures.pixels import Pixels
@@ -25,7 +26,8 @@ def placement(render_side: int | None = None) -> Placement:
 
 
 def stock_pipeline(folder: Path) -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True)
+    shared = shared_components(folder, torch.float32)
+    pipeline = DiffusionPipeline.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True, **shared)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

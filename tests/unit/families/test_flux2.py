@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,15 @@ from flux_drawing import (
     request,
     stock_pipeline,
 )
+from support.bundle import copied
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.flux2 import Flux2
 from deployments.families.registry import family_of
-from training.build.build_flux2 import FOLDER
+from training.build.bundle import CHECKPOINTS
+
+FOLDER = CHECKPOINTS / "flux2klein"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +134,7 @@ def test_the_bundled_checkpoint_is_known_by_its_index() -> None:
 
 
 def test_a_base_model_is_refused(tmp_path: Path) -> None:
-    folder = copied(tmp_path)
+    folder = copied("flux2klein", tmp_path)
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
     with pytest.raises(CheckpointError, match="distilled"):
@@ -141,14 +143,9 @@ def test_a_base_model_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])
 def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -> None:
-    folder = copied(tmp_path)
-    [weights] = (folder / component).glob("*.safetensors")
+    folder = copied("flux2klein", tmp_path)
+    place = tmp_path / "autoencoders" / "flux2" if component == "vae" else folder / component
+    [weights] = place.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError):
         Flux2.load(folder, placement())
-
-
-def copied(place: Path) -> Path:
-    folder = place / "flux2klein"
-    shutil.copytree(FOLDER, folder)
-    return folder

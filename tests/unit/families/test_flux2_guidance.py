@@ -25,10 +25,7 @@ from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.families.flux2 import Flux2
 from deployments.families.registry import family_of
-from training.build.analytic_vae import analytic_vae
-from training.build.build_flux2 import scheduler, transformer
-from training.build.one_layer_text import text_config
-from training.build.vocabulary import qwen
+from training.build.checkpoints import component, configuration
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +45,16 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         # The pipeline reads the hidden states 10, 20 and 30.
+        layers = configuration("flux2klein", "text_encoder") | {"num_hidden_layers": 30}
         config = Mistral3Config(
-            text_config={"model_type": "mistral", **text_config(30)}, vision_config=vision, image_token_index=5
+            text_config={"model_type": "mistral", **layers}, vision_config=vision, image_token_index=5
         )
         Flux2Pipeline(
-            scheduler=scheduler(),
-            vae=analytic_vae(),
+            scheduler=component("flux2klein", "scheduler"),
+            vae=component("flux2klein", "vae"),
             text_encoder=Mistral3ForConditionalGeneration(config),
-            tokenizer=qwen(),  # type: ignore[arg-type]  # in place of a processor around one
-            transformer=transformer(guidance=True),
+            tokenizer=component("flux3", "tokenizer"),  # in place of a processor around one
+            transformer=component("flux2klein", "transformer", guidance_embeds=True),
         ).save_pretrained(str(folder))
     return folder
 

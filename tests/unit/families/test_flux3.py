@@ -13,6 +13,7 @@ from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob
 from deployments.families.flux3 import Flux3
+from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.pictures.pixels import Pixels
 
@@ -23,6 +24,7 @@ def stock_pipeline() -> Any:
     blocks = Flux3DistilledAutoBlocks()
     blocks.sub_blocks.pop("prompt_upsampler")
     pipeline = blocks.init_pipeline(str(FOLDER))
+    pipeline.update_components(**shared_components(FOLDER, torch.float32))
     pipeline.load_components(dtype=torch.float32, local_files_only=True)
     # The stock block expects a processor around the tokenizer; the bundled checkpoint stores a plain one.
     pipeline.tokenizer.tokenizer = pipeline.tokenizer

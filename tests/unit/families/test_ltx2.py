@@ -21,7 +21,7 @@ from deployments.families.ltx2 import Ltx2
 from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
 from deployments.video.sound import Sound
-from training.build.folders import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS
 
 CHECKPOINT = CHECKPOINTS / "ltx2"
 WIDTH, HEIGHT = 96, 64

@@ -16,7 +16,7 @@ from deployments.families import ltx2_pictures
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.pictures.pixels import Pixels
-from training.build.folders import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS
 
 
 @pytest.fixture(scope="module")

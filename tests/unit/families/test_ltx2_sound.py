@@ -16,7 +16,7 @@ from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_sound import ClipSound
 from deployments.video.sound import Sound
-from training.build.folders import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS
 
 CPU = torch.device("cpu")
 RATE, BINS = 16_000, 64

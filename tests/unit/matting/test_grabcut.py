@@ -10,8 +10,8 @@ import pytest
 from deployments.contract.model import MattingSpec
 from deployments.matting.background_remover import load_background_remover
 from deployments.pictures.pixels import Pixels
-from training.world.drawing import draw
-from training.world.scene import random_scene
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import random_scene
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200

@@ -16,8 +16,8 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.known_pictures import LEAST_QUALITY, MATCH, KnownPictures, fingerprint, main
 from deployments.pictures.pixels import Pixels
-from training.evaluation.pictures import drawn
-from training.world.scene import random_scene
+from training.worlds.pictures.drawing import drawn
+from training.worlds.pictures.scene import random_scene
 
 HEX = "f8f8f0cee0f4a84f06370a22038f63f0b36e2ed596621e1d33e6b39c4e9c9b22"
 

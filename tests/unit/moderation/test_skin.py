@@ -10,8 +10,8 @@ import pytest
 from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.skin import HIGHEST, SkinJudge
 from deployments.pictures.pixels import Pixels
-from training.evaluation.pictures import drawn
-from training.world.scene import random_scene
+from training.worlds.pictures.drawing import drawn
+from training.worlds.pictures.scene import random_scene
 
 SIDE = 512
 TONES = [(255, 224, 196), (224, 172, 138), (198, 134, 106), (141, 85, 60), (110, 66, 48), (74, 46, 36)]

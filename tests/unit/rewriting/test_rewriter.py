@@ -10,7 +10,7 @@ import torch
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.rewriter import RewriterSpec
 from deployments.rewriting.rewriter import LONGEST, Rewriter, clean_answer, split_table, whole_phrases
-from training.build import build_rewriter
+from training.rewriter import model as bundled_rewriter
 
 PROMPT = "a red circle on a blue background"
 TABLE = '\n[{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}] '
@@ -33,12 +33,12 @@ def rewriter() -> Rewriter:
 def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows chats, but nothing to say: its weights are random."""
     folder = tmp_path_factory.mktemp("chat")
-    words = build_rewriter.tokenizer()
+    words = bundled_rewriter.tokenizer()
     words.chat_template = TEMPLATE
     words.save_pretrained(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        build_rewriter.model().save_pretrained(folder)
+        bundled_rewriter.model().save_pretrained(folder)
     return folder
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_language_model_is_refused(name: str) -> None:
 
 def test_a_model_too_small_for_the_limit_is_refused() -> None:
     with pytest.raises(CheckpointError, match="no room"):
-        bundled(max_new_tokens=build_rewriter.CONTEXT)
+        bundled(max_new_tokens=bundled_rewriter.CONTEXT)
 
 
 def test_precision_follows_the_device() -> None:

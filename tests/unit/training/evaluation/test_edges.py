@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from training.evaluation import edges
-from training.evaluation.pictures import drawn
-from training.world import shapes
-from training.world.judge import Pixels
-from training.world.scene import Background, Scene, Thing
+from training.worlds import shapes
+from training.worlds.pictures.drawing import Pixels, drawn
+from training.worlds.pictures.scene import Background, Scene, Thing
 
 GRID, SIZE = (8, 8), (1024, 1024)
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from training.evaluation import __main__ as command
-from training.evaluation import report, sheets
-from training.evaluation.exam import examine, rows_for
+from training.evaluation import report
+from training.evaluation.__main__ import rows_for
+from training.evaluation.exam import Row, examine
 from training.evaluation.painters import IdealPainter, ModelPainter
-from training.evaluation.pictures import answer, drawn
-from training.evaluation.question import Question, Row
-from training.evaluation.rows import ALL_EDITS, ROWS
-from training.world.judge import Pixels
+from training.evaluation.pictures import ALL_EDITS, ROWS, Question, ideal
+from training.worlds.pictures.drawing import Pixels, drawn
 
 
 class Mirror:
@@ -22,10 +21,10 @@ class Mirror:
 
     def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Pixels | str]:
         for index, question in enumerate(questions):
-            yield "too hard" if index % 3 == 2 else np.ascontiguousarray(answer(question)[:, ::-1])
+            yield "too hard" if index % 3 == 2 else np.ascontiguousarray(ideal(question)[:, ::-1])
 
 
-def small(checkpoint: str, *left_out: str) -> list[Row]:
+def small(checkpoint: str, *left_out: str) -> list[Row[Question, Pixels]]:
     return [row for row in rows_for(checkpoint) if row.name not in left_out]
 
 
@@ -34,7 +33,7 @@ def test_a_perfect_painter_passes_every_row(checkpoint: str) -> None:
     results = examine(IdealPainter(), rows_for(checkpoint), 2)
     assert {result.row: (result.right, dict(result.faults)) for result in results if result.right < 1} == {}
     assert all(result.met is not False for result in results)
-    assert len(sheets.sheet(results)) <= 600_000
+    assert len(report.sheet(results)) <= 600_000
 
 
 def test_edits_are_summed_up() -> None:
@@ -47,7 +46,7 @@ def test_an_edit_is_never_right_when_nothing_is_changed() -> None:
     class Copyist:
         def paint(self, questions: Sequence[Question], first_seed: int) -> Iterator[Pixels | str]:
             for question in questions:
-                yield drawn(question.references[0], question.grid, (question.width, question.height))
+                yield drawn(question.references[0], question.grid, question.size)
 
     results = examine(Copyist(), [row for row in ROWS if row.group], 4)
     assert {result.row: result.right for result in results if result.right} == {}
@@ -58,7 +57,7 @@ def test_wrong_answers_are_told_by_what_is_wrong() -> None:
     assert result.right < 1
     assert result.met is False
     assert result.faults["too hard"] == 2
-    assert len(sheets.sheet([result])) > 0
+    assert len(report.sheet([result])) > 0
 
 
 def test_the_command_writes_figures_and_samples(tmp_path: Path) -> None:
@@ -83,4 +82,4 @@ def test_a_bundled_checkpoint_answers_through_the_engine() -> None:
         painter.close()
     assert set(result.parts) >= {"appears", "untouched"}
     assert result.parts["untouched"] == 1
-    assert result.shown[0].picture is not None
+    assert not result.faults.keys() & {"the engine dropped it"}

@@ -6,36 +6,38 @@ from random import Random
 import torch
 
 from deployments.adapters.weights import read_weights
-from training.build import build_flux3
-from training.trainer.batches import batch_of
-from training.trainer.flux3 import Flux3Student
-from training.trainer.outlined import RANK, Outlined, practice, train
-from training.world.lessons import tell
+from training.build.checkpoints import component
+from training.lessons.batches import batch_of, outlined_practice, to_tokens
+from training.lessons.pictures import tell
+from training.trainer.course import Plan
+from training.trainer.outlined import RANK, OutlinedStudent, train
 
 
 def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> None:
     file = tmp_path / "adapters" / "outlined.safetensors"
-    base = Flux3Student()
-    before = [parameter.clone() for parameter in base.transformer.parameters()]
-    train(base, steps=1, file=file)
-    tuned = read_weights(file.read_bytes(), build_flux3.transformer())
+    student = OutlinedStudent()
+    before = {name: weight.clone() for name, weight in student.transformer.named_parameters()}
+    train(student, Plan(steps=1), file)
+    tuned = read_weights(file.read_bytes(), component("flux3", "transformer"))
     assert tuned.rank == RANK
     assert any(layer.up.abs().max() > 0 for layer in tuned.layers.values())
-    assert all(torch.equal(a, b) for a, b in zip(before, base.transformer.parameters(), strict=True))
+    after = {name.replace("base_layer.", ""): weight for name, weight in student.transformer.named_parameters()}
+    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
 
 
 def test_it_begins_as_the_base() -> None:
     torch.manual_seed(0)
-    base = Flux3Student()
-    base.transformer.eval()  # else texts are padded at random
+    student = OutlinedStudent()
+    student.transformer.eval()  # else texts are padded at random
     batch = batch_of([tell(Random(0), (8, 8))], (8, 8), Random(0))
     x, t = torch.randn_like(batch.target), torch.tensor([0.5])
     with torch.inference_mode():
-        plain = base.velocity(x, t, t, batch)
-        assert torch.equal(Outlined(base).velocity(x, t, t, batch), plain)
+        plain = student.velocity(x, t, t, batch)
+        student.add_layers()
+        assert torch.equal(student.velocity(x, t, t, batch), plain)
 
 
 def test_prompts_are_the_usual_ones_and_pictures_are_outlined() -> None:
-    batch = practice(4, Random(0))
+    batch = outlined_practice(4, Random(0))
     assert not any("outline" in prompt for prompt in batch.prompts)
-    assert batch.target.shape[0] == 4
+    assert batch.target.shape == to_tokens(torch.zeros(4, 3, *(4 * side for side in batch.grid))).shape

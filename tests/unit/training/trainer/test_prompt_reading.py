@@ -1,81 +1,16 @@
 from __future__ import annotations
 
-from random import Random
-
-import pytest
 import torch
 
-from training.build.clip_t5 import t5_encoder
-from training.trainer import prompt_reading
-from training.trainer.prompt_reading import GONE, NEW, PromptCourse, ask
-from training.trainer.reading import UNKNOWN
-from training.world import palette, shapes
-from training.world.lessons import Lesson
-from training.world.scene import PLACES, SIZES, Background, Grid, Scene, Thing
-
-STAR = Thing("star", "red", size="large", place="left")
-RING = Thing("ring", "blue", size="small", place="right")
-BLACK = Background("black")
-BOTH = Scene((STAR, RING), BLACK)
-
-
-def asked(lesson: Lesson, monkeypatch: pytest.MonkeyPatch) -> prompt_reading.Asked:
-    def teach(random: Random, grid: Grid) -> Lesson:
-        return lesson
-
-    monkeypatch.setattr(prompt_reading, "tell", teach)
-    monkeypatch.setattr(prompt_reading, "change", teach)
-    return ask(1, Random(0))
-
-
-def of(thing: Thing) -> list[int]:
-    return [
-        1 + shapes.NAMES.index(thing.shape),
-        1 + palette.NAMES.index(thing.colour),
-        1 + tuple(SIZES).index(thing.size),
-        1 + tuple(PLACES).index(thing.place),
-    ]
-
-
-def test_of_a_told_picture_every_place_and_the_background_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = asked(Lesson("a red star and a blue ring", BOTH), monkeypatch)
-    places = questions.things[:-1, 0, :NEW]
-    for thing in (STAR, RING):
-        assert places[:, tuple(PLACES).index(thing.place)].tolist() == of(thing)[:-1]
-    assert (places.sum(0) > 0).sum() == 2, "nothing is anywhere else"
-    assert (questions.things[-1, 0, :NEW] == UNKNOWN).all(), "the question says the place"
-    assert (questions.things[:, 0, NEW:] == UNKNOWN).all(), "nothing changes"
-    assert questions.background[:, 0].tolist() == [palette.NAMES.index("black"), 0, 0]
-
-
-def test_of_an_edit_it_is_asked_what_comes_and_what_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    green = Thing("star", "green", size="large", place="left")
-    questions = asked(Lesson("make the star green", Scene((green, RING), BLACK), (BOTH,)), monkeypatch)
-    assert questions.things[:, 0, NEW].tolist() == of(green)
-    assert questions.things[:, 0, GONE].tolist() == of(STAR)
-    assert (questions.things[:, 0, :NEW] == UNKNOWN).all()
-    assert (questions.background == UNKNOWN).all()
-
-
-def test_of_a_removal_it_is_known_that_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = asked(Lesson("remove the star", Scene((RING,), BLACK), (BOTH,)), monkeypatch)
-    assert questions.things[:, 0, NEW].tolist() == [0, 0, 0, 0]
-    assert questions.things[:, 0, GONE].tolist() == of(STAR)
-
-
-def test_a_new_background_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    striped = Background("white", "striped", "red")
-    questions = asked(Lesson("a white and red striped background", Scene(BOTH.things, striped), (BOTH,)), monkeypatch)
-    assert questions.background[0, 0] == palette.NAMES.index("white")
-    assert questions.background[1, 0] == 1 + palette.NAMES.index("red")
+from training.build.checkpoints import component
+from training.trainer.prompt_reading import prompt_course
 
 
 def test_an_encoder_learns_from_questions() -> None:
     torch.manual_seed(0)
-    encoder = t5_encoder()
+    encoder = component("flux", "text_encoder_2")
     before = {name: weight.detach().clone() for name, weight in encoder.named_parameters()}
-    course = PromptCourse(encoder, steps=15, seed=1)
-    losses = list(course.run(lambda course: None))
+    losses = list(prompt_course(encoder, component("flux", "tokenizer_2"), steps=15, seed=1).run())
     assert losses[-1] < losses[0]
     moved = [name for name, weight in encoder.named_parameters() if not torch.equal(weight, before[name])]
     assert len(moved) == len(before), "every part of it takes part"

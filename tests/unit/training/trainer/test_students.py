@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from support.bundle import copied
 from torch import Tensor
 
 from deployments import checkpoints
@@ -20,15 +20,17 @@ from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.registry import family_of
 from deployments.families.state import State
-from training.build.folders import CHECKPOINTS
-from training.trainer import batches, flux1, text, weights
-from training.trainer.batches import BUILDERS, batch_of, drawn_masks
-from training.trainer.latents import to_picture, to_tokens
-from training.trainer.publish import publish
-from training.trainer.students import STUDENTS
-from training.world.drawing import draw
-from training.world.lessons import LESSONS, Lesson
-from training.world.scene import Grid, Scene
+from training.build.picture_autoencoder import LATENT_STD
+from training.lessons import batches
+from training.lessons.batches import BUILDERS, batch_of, drawn_masks, to_tokens
+from training.lessons.pictures import LESSONS, Lesson
+from training.trainer import flux1
+from training.trainer import student as trainer_student
+from training.trainer.__main__ import STUDENTS
+from training.trainer.student import publish
+from training.trainer.student import published as stored
+from training.worlds.pictures.drawing import draw
+from training.worlds.pictures.scene import Grid, Scene
 
 GRID = (8, 14)
 GUIDANCE = 3.5
@@ -60,12 +62,12 @@ def students() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def published(students: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoints")
+    bundle = tmp_path_factory.mktemp("bundle")
     for student in students.values():
         for checkpoint in student.checkpoints():
-            shutil.copytree(CHECKPOINTS / checkpoint, folder / checkpoint)
-        publish(student, folder)
-    return folder
+            copied(checkpoint, bundle)
+        publish(student, bundle / "checkpoints")
+    return bundle / "checkpoints"
 
 
 @pytest.mark.parametrize(("model", "checkpoint", "kind"), PRACTISED)
@@ -98,7 +100,7 @@ def test_a_student_sees_what_the_family_sees(
 @pytest.mark.parametrize("model", FAMILIES)
 def test_a_student_can_go_on_from_what_is_published(model: str, students: dict[str, Any], published: Path) -> None:
     fresh = STUDENTS[model]()
-    fresh.adopt(functools.partial(weights.published, checkpoints=published))
+    fresh.adopt(functools.partial(stored, checkpoints=published))
     known = students[model].networks()
     for name, network in fresh.networks().items():
         for part, weight in network.state_dict().items():
@@ -111,7 +113,7 @@ def test_a_checkpoint_goes_on_alone_from_what_it_learnt_with_others(
     name: str, students: dict[str, Any], published: Path
 ) -> None:
     alone = STUDENTS[name]()
-    alone.adopt(functools.partial(weights.published, checkpoints=published))
+    alone.adopt(functools.partial(stored, checkpoints=published))
     assert set(alone.checkpoints()) == {name}
     joint = students["flux1"].checkpoints()[name]
     for component, network in alone.checkpoints()[name].items():
@@ -126,7 +128,7 @@ def test_nothing_is_left_out_at_random_while_learning(
     """Published T5 encoders drop a tenth of everything; a small one then learns far more slowly."""
     monkeypatch.setattr(flux1, "WEAKEST", GUIDANCE)
     monkeypatch.setattr(flux1, "STRONGEST", GUIDANCE)
-    monkeypatch.setattr(text, "FULLY_PADDED", 2.0)
+    monkeypatch.setattr(trainer_student, "FULLY_PADDED", 2.0)
     lessons = [LESSONS["tell"](Random(seed), GRID, False) for seed in range(2)]
     batch = batch_of(lessons, GRID, Random(0))
     x, t = torch.randn_like(batch.target), torch.tensor([0.8, 0.3])
@@ -141,11 +143,12 @@ def test_nothing_is_left_out_at_random_while_learning(
     assert torch.equal(*runs)
 
 
-def test_pictures_survive_as_tokens() -> None:
-    picture = torch.randn(2, 3, 32, 56)
-    tokens = to_tokens(picture)
-    assert tokens.shape == (2, 112, 48)
-    assert torch.allclose(to_picture(tokens, GRID), picture, atol=1e-6)
+def test_a_token_holds_the_averages_of_its_pixels() -> None:
+    tokens = to_tokens(torch.arange(3 * 32 * 56).reshape(1, 3, 32, 56).float())
+    assert tokens.shape == (1, 112, 48)
+    picture = (tokens[0, 15] * LATENT_STD).unflatten(0, (3, 2, 2, 2, 2))  # colour, then rows and columns of each fold
+    patch = torch.arange(3 * 32 * 56).reshape(3, 32, 56)[:, 4:8, 4:8]
+    assert torch.allclose(picture.permute(0, 3, 1, 4, 2).reshape(3, 4, 4), patch.float())
 
 
 def test_things_count_more_than_the_background() -> None:
@@ -154,8 +157,8 @@ def test_things_count_more_than_the_background() -> None:
     assert batch.weight.shape == batch.target.shape
     assert batch.weight.mean() == pytest.approx(1)
     _, covered = draw([lesson.target], GRID, batches.RESOLUTION)
-    weight = to_picture(batch.weight, GRID)[:, :1]
-    assert weight[covered > 0.9].min() > weight[covered == 0].median()
+    spread = to_tokens(covered.expand(-1, 3, -1, -1)) * LATENT_STD
+    assert batch.weight[spread > 0.9].min() > batch.weight[spread == 0].median()
 
 
 def commission(kind: str, lesson: Lesson, channels: Tensor | None) -> PreparedRequest:

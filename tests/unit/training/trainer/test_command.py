@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from training.lessons.batches import MIXES
+from training.trainer.__main__ import STUDENTS, main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["flux3", "--read-first", "9"], "has no T5"),
+        (["outlined", "--further"], "no checkpoint"),
+        (["decoder", "--publish"], "no checkpoint"),
+        (["flux3", "--gradually"], "--gradually"),
+        (["ltx2", "--further", "--gradually"], "--gradually"),
+    ],
+)
+def test_what_would_mean_nothing_is_refused(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert reason in capsys.readouterr().err
+
+
+def test_every_model_of_pictures_has_lessons() -> None:
+    assert set(MIXES) == set(STUDENTS) - {"ltx2"}

@@ -1,0 +1,1 @@
+"""What is practised: data sets, made while they are learnt from."""

@@ -1,0 +1,1 @@
+"""The bundled prompt rewriter: a language model, trained here on prompts that are made up by rules."""

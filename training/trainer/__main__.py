@@ -1,0 +1,149 @@
+"""Trains a bundled model, and writes its weights into its checkpoint.
+
+    python -m training.trainer flux3
+
+Interrupted runs go on where they were; a new run with `--further` goes on from the checkpoint's own weights, with
+`--further flux` from those of another one, whose networks must be the same. One core is enough; two runs beside each
+other finish sooner than one on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from training.lessons.batches import ALL, MIXES, practice
+from training.lessons.clips import lesson
+from training.trainer import decoder, flux1, outlined
+from training.trainer.course import Course, Plan
+from training.trainer.flow import ClipFlow, PictureFlow
+from training.trainer.flux1 import Flux1Student
+from training.trainer.flux2 import Flux2Student
+from training.trainer.flux3 import Flux3Student
+from training.trainer.ltx2 import ClipStudent
+from training.trainer.prompt_reading import prompt_course
+from training.trainer.reading import PictureReading
+from training.trainer.student import publish, published
+
+STUDENTS: Final[Mapping[str, Callable[[], Any]]] = {
+    "flux1": Flux1Student,
+    **{name: partial(Flux1Student, name) for name in flux1.NAMES},
+    "flux2": Flux2Student,
+    "flux3": Flux3Student,
+    "ltx2": ClipStudent,
+}
+"""`flux1` is `flux`, `kontext`, `fill` and `canny` in one."""
+STEPS: Final[Mapping[str, int]] = {"ltx2": 6_000, "outlined": 600, "decoder": decoder.STEPS}
+"""Where it isn't 20,000."""
+_STATES: Final = Path(".training")
+"""Where training goes on from."""
+_BATCH: Final = 32
+"""Pictures."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    chosen = _arguments(arguments)
+    torch.set_num_threads(1)
+    torch.manual_seed(chosen.seed)
+    keep_freed_memory()
+    plan = Plan(chosen.steps or STEPS.get(chosen.model, 20_000), seed=chosen.seed, rate=chosen.rate)
+    state = _STATES / f"{chosen.model}.pt"
+    if chosen.model == "outlined":
+        student = outlined.OutlinedStudent()
+        student.adopt(published)
+        outlined.train(student, plan)
+    elif chosen.model == "decoder":
+        decoder.train(plan, state)
+    elif chosen.publish:
+        student, step = stored(chosen.model, state)
+        publish(student)
+        print(f"{chosen.model}: {step} steps, written to {', '.join(student.checkpoints())}")
+    else:
+        student: Any = STUDENTS[chosen.model]()
+        if chosen.further is not None:
+            one = chosen.further
+            student.adopt((lambda _, part, kind: published(one, part, kind)) if one else published)
+        for network in student.networks().values():
+            network.train()
+        if chosen.read_first and not state.exists():
+            encoder, tokenizer = student.networks()["text_encoder_2"], student.tokenizer_2
+            prompt_course(encoder, tokenizer, chosen.read_first, chosen.seed).follow()
+        course_of(chosen.model, student, plan, chosen.further is not None and not chosen.gradually).follow(state)
+        publish(student)
+
+
+def course_of(model: str, student: Any, plan: Plan, everything: bool = False) -> Course[Any]:
+    """Of clips; or of pictures, in which lessons come in as it goes on, or `everything` is there from its beginning."""
+    if model == "ltx2":
+        return Course(ClipFlow(student), lambda random, done: lesson(random), plan)
+    learner = PictureFlow(student, PictureReading(student.transformer))
+    return Course(
+        learner,
+        lambda random, done: practice(MIXES[model], _BATCH, random, max(done, ALL) if everything else done),
+        plan,
+    )
+
+
+def stored(model: str, state: Path) -> tuple[Any, int]:
+    """The student in its latest state, and how many steps that took."""
+    student = STUDENTS[model]()
+    known = torch.load(state, weights_only=False)
+    for name, network in student.networks().items():
+        network.load_state_dict(known["networks"][name])
+    return student, known["step"]
+
+
+def keep_freed_memory() -> None:
+    """Freed tensors are needed again in the next step; giving their pages back in between takes a fifth of the time."""
+    trim_threshold, mmap_threshold = -1, -3  # of glibc's malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt(trim_threshold, 2**31 - 1)
+        library.mallopt(mmap_threshold, 2**30)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "model",
+        choices=[*STUDENTS, "outlined", "decoder"],
+        help="outlined is a LoRA of flux3; decoder, that of the autoencoders of pictures",
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        help="20,000 if nothing else is said; of clips 6,000, of the LoRA 600, of the decoder 16,500",
+    )
+    parser.add_argument("--rate", type=float, default=1.0, help="times the usual learning rates")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--further", nargs="?", const="", metavar="CHECKPOINT", help="begin with published weights, and all lessons"
+    )
+    parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
+    parser.add_argument(
+        "--read-first",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="a new course begins with so many of T5 alone, asked about prompts (Flux1 models)",
+    )
+    parser.add_argument("--publish", action="store_true", help="only write what is learnt so far into the checkpoint")
+    chosen = parser.parse_args(arguments)
+    if chosen.read_first and chosen.model not in ("flux1", *flux1.NAMES):
+        parser.error(f"--read-first: {chosen.model} has no T5")
+    if chosen.model not in STUDENTS and (chosen.publish or chosen.further is not None):
+        parser.error(f"{chosen.model} is no checkpoint: neither --further nor --publish means anything")
+    if chosen.gradually and (chosen.further is None or chosen.model not in MIXES):
+        parser.error("--gradually: only pictures' courses with --further have words alone first")
+    return chosen
+
+
+if __name__ == "__main__":
+    main()

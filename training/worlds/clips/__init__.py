@@ -1,0 +1,1 @@
+"""One thing on a plain background that moves as it is told, and a tone that goes with it."""

@@ -1,0 +1,1 @@
+"""Up to three coloured shapes on a plain, gradient, striped, checkered or dotted background."""

@@ -1,0 +1,151 @@
+"""Tells a scene in plain English, in many ways.
+
+What a caption leaves out has a default, so that a picture follows from its prompt: a thing of medium size in the
+middle, on white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final
+
+from training.worlds import palette, shapes
+from training.worlds.pictures.scene import Background, Scene, Thing
+
+DEFAULT_BACKGROUND: Final = "white"
+
+_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "small": ("small", "small", "little", "tiny"),
+    "medium": ("",),
+    "large": ("large", "large", "big", "huge"),
+}
+_SIDES: Final[Mapping[str, Sequence[str]]] = {
+    "center": ("in the center", "in the middle", "at the center"),
+    "left": ("on the left", "on the left side", "at the left"),
+    "right": ("on the right", "on the right side", "at the right"),
+    "top": ("at the top", "at the top"),
+    "bottom": ("at the bottom", "at the bottom"),
+}
+_CORNERS: Final = ("in the {}", "in the {} corner", "at the {}", "on the {}")
+_RELATIONS: Final[Mapping[tuple[str, str], Sequence[str]]] = {
+    ("left", "right"): ("to the left of", "left of", "next to"),
+    ("right", "left"): ("to the right of", "right of"),
+    ("top", "bottom"): ("above", "over"),
+    ("bottom", "top"): ("below", "under"),
+}
+"""What the first of two things is to the second, by their places."""
+_BEHIND: Final = ("on {}", "on {}", "on {}", "against {}", "in front of {}", "over {}", "with {}")
+_OPENINGS: Final = (
+    *("",) * 12,
+    *("a picture of ", "an image of ", "a drawing of ", "a simple illustration of "),
+    *("draw ", "paint ", "show me ", "please draw ", "I want "),
+)
+_ENDINGS: Final = (*("",) * 12, ".", ", please", ", flat design", ", minimalist", ", clean edges", ", simple shapes")
+
+
+def caption(scene: Scene, random: Random) -> str:
+    """One sentence about all of the scene."""
+    told = random.choice(_OPENINGS) + _told(scene, random) + random.choice(_ENDINGS)
+    return told[0].upper() + told[1:] if random.random() < 0.3 else told
+
+
+def name(thing: Thing, random: Random) -> str:
+    """Its size, colour and shape: `a small red star`."""
+    size = random.choice(_SIZE_WORDS[thing.size]) if thing.box is None else ""
+    return with_article(f"{size} {colour(thing.colour, random)} {shape(thing.shape, random)}".strip())
+
+
+def colour(named: str, random: Random) -> str:
+    return _synonym(named, palette.SYNONYMS, random)
+
+
+def shape(named: str, random: Random) -> str:
+    return _synonym(named, shapes.SYNONYMS, random)
+
+
+def place(named: str, random: Random) -> str:
+    if named in _SIDES:
+        return random.choice(_SIDES[named])
+    if random.random() < 0.3:
+        named = named.replace("top", "upper").replace("bottom", "lower")
+    return random.choice(_CORNERS).format(named)
+
+
+def background(behind: Background, random: Random) -> str:
+    """`a red background`, `a red and white striped background`, `a gradient from red to white`."""
+    first = colour(behind.colour, random)
+    if behind.second is None:
+        return with_article(f"{first} background" if random.random() < 0.8 else f"plain {first} background")
+    second = colour(behind.second, random)
+    match behind.kind:
+        case "vertical" | "horizontal":
+            way = "from top to bottom" if behind.kind == "vertical" else "from left to right"
+            # Gradients run downwards unless something else is said.
+            if behind.kind == "vertical" and random.random() < 0.5:
+                way = ""
+            gradient = with_article(f"{first} to {second} gradient {way}")
+            return random.choice((f"a gradient background from {first} to {second} {way}", gradient)).strip()
+        case "dotted":
+            return with_article(f"{first} background with {second} dots")
+        case _:
+            return with_article(f"{first} and {second} {behind.kind} background")
+
+
+def with_article(told: str) -> str:
+    return f"an {told}" if told[0] in "aeiou" else f"a {told}"
+
+
+def _told(scene: Scene, random: Random) -> str:
+    behind = background(scene.background, random)
+    if not scene.things:
+        return random.choice((behind, f"nothing but {behind}", f"an empty picture with {behind}"))
+    if scene.background.colours == (DEFAULT_BACKGROUND,) and random.random() < 0.5:
+        return _things(scene.things, random)
+    things, on = _things(scene.things, random), random.choice(_BEHIND).format(behind)
+    if scene.background.second is None and random.random() < 0.1:
+        on = f"on {colour(scene.background.colour, random)}"
+    if len(scene.things) == 1:
+        named, at = name(scene.things[0], random), _where(scene.things[0], random)
+        orders = [f"{named} {at} {on}", f"{named} {on} {at}", f"{named} {at}, {on}", f"on {behind}, {named} {at}"]
+        return " ".join(random.choice(orders).split()).replace(" ,", ",")
+    if len(scene.things) == 2 and random.random() < 0.2:
+        return _beside(scene.things, on, random) or f"{things} {on}"
+    return random.choice((f"{things} {on}", f"{things}, {on}", f"{behind} with {things}", f"on {behind}, {things}"))
+
+
+def _things(things: Sequence[Thing], random: Random) -> str:
+    """All of them with their places: `a, b and c`."""
+    if len(things) == 2 and random.random() < 0.3:
+        first, second = things
+        if relations := _RELATIONS.get((first.place, second.place)):
+            return f"{name(first, random)} {random.choice(relations)} {name(second, random)}"
+    told = [f"{name(thing, random)} {_where(thing, random, len(things) > 1)}".strip() for thing in things]
+    if len(told) == 1:
+        return told[0]
+    joint = random.choice((" and ", ", and ", " with ", ", ")) if len(told) == 2 else random.choice((" and ", ", and "))
+    return ", ".join(told[:-1]) + joint + told[-1]
+
+
+def _where(thing: Thing, random: Random, always: bool = False) -> str:
+    """Nothing for a thing in the middle, mostly, unless it must be said; nor for a thing in a box."""
+    if thing.box is not None:
+        return ""
+    if thing.place == "center" and not always and random.random() < 0.7:
+        return ""
+    return place(thing.place, random)
+
+
+def _beside(things: Sequence[Thing], on: str, random: Random) -> str:
+    """The second thing has no place of its own: it is in the first one's row, on the other side."""
+    first, second = things
+    opposite = {"left": "right", "right": "left"}
+    sides = [side for side in opposite if side in first.place]
+    if not sides or second.place != first.place.replace(sides[0], opposite[sides[0]]):
+        return ""
+    return f"{name(first, random)} {place(first.place, random)} {on}, next to {name(second, random)}"
+
+
+def _synonym(named: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
+    """Mostly the name itself."""
+    return random.choice(synonyms[named]) if named in synonyms and random.random() < 0.3 else named
