@@ -23,7 +23,7 @@ from serve_app.tasks.task import TRANSITIONS, Status
 _SHOWN: Final = 5
 """Examples of what is wrong."""
 _KEPT_KEYS: Final = re.compile(
-    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|expiring$|rate:|secret:|deliver|attempts:|undelivered$|"
+    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|rate:|secret:|deliver|attempts:|undelivered$|"
     r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|receiver:)"
 )
 """What may be there when nothing is on its way."""

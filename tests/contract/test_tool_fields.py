@@ -169,7 +169,7 @@ def test_defaults_and_nulls(client: Client, worker: Worker, service: Service, to
     for body in (MINIMAL[tool], nulls | MINIMAL[tool]):
         job = worker.job(client.ordered(tool, **body))
         assert {name: job[name] for name in expected} == expected
-        assert set(job) == set(expected) | {"seed", "references", "mask"}
+        assert set(job) == set(expected) | {"v", "seed", "references", "mask"}
         assert 0 <= job["seed"] < 2**32
 
 

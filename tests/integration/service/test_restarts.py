@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
 
 from serve_app.cli.client import Client
@@ -52,9 +52,8 @@ def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object
 def events(service: LocalService) -> dict[str, int]:
     """The service's own counters of the model under test."""
     text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
-    return {
-        name: int(n) for name, n in re.findall(rf'gen_task_events_total\{{lane="{LANE}",event="(\w+)"\}} (\d+)', text)
-    }
+    [counted] = [family for family in text_string_to_metric_families(text) if family.name == "gen_task_events"]
+    return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["lane"] == LANE}
 
 
 def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[str, int]) -> None:
