@@ -28,7 +28,8 @@ from training.lessons.pictures import LESSONS, Lesson, tell
 from training.rewriter.prompts import details
 from training.worlds import palette, shapes
 from training.worlds.pictures.drawing import covers, draw, in_pixels, layers, masked
-from training.worlds.pictures.scene import CANVAS_SIDE, SIZES, Grid, Scene
+from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
+from training.worlds.vocabulary import SIZES
 
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
-from training.worlds.pictures.scene import PLACES, SIZES, Scene, Thing, random_background, random_thing, settled
+from training.worlds.pictures.scene import Scene, Thing, random_background, random_thing, settled
+from training.worlds.vocabulary import PLACES, SIZES
 
 Edit: TypeAlias = Callable[[Scene, Random], tuple[str, Scene]]
 """What is asked for, and what the scene becomes."""
@@ -40,7 +41,7 @@ def recolour(scene: Scene, random: Random) -> tuple[str, Scene]:
     index, thing = _one_of(scene, random)
     taken = {thing.colour, *scene.background.colours}
     changed = settled(replace(thing, colour=random.choice([c for c in palette.NAMES if c not in taken])), random)
-    which, colour = _which(thing, random), captions.colour(changed.colour, random)
+    which, colour = _which(thing, random), captions.word(changed.colour, random)
     text = random.choice(_RECOLOURING).format(which=which, colour=colour)
     return text, scene.with_thing(index, replace(changed, shift=thing.shift))
 
@@ -69,7 +70,7 @@ def replace_background(scene: Scene, random: Random) -> tuple[str, Scene]:
     told = captions.background(background, random)
     options = [form.format(told) for form in _REPLACING]
     if background.second is None:
-        colour = captions.colour(background.colour, random)
+        colour = captions.word(background.colour, random)
         options = [*(form.format(colour) for form in _REPLACING_PLAIN), *options]
     return random.choice(options), replace(scene, background=background)
 
@@ -84,7 +85,7 @@ def add(scene: Scene, random: Random) -> tuple[str, Scene]:
 def reshape(scene: Scene, random: Random) -> tuple[str, Scene]:
     index, thing = _one_of(scene, random)
     shape = random.choice([name for name in shapes.NAMES if name not in {t.shape for t in scene.things}])
-    told = captions.with_article(captions.shape(shape, random))
+    told = captions.with_article(captions.word(shape, random))
     text = f"{random.choice(('turn', 'change', 'transform'))} {_which(thing, random)} into {told}"
     return text, scene.with_thing(index, replace(thing, shape=shape))
 
@@ -117,5 +118,5 @@ def _one_of(scene: Scene, random: Random) -> tuple[int, Thing]:
 
 def _which(thing: Thing, random: Random) -> str:
     """Shapes are unique in a scene, so `the star` is enough; a colour may be named as well."""
-    shape = captions.shape(thing.shape, random)
-    return f"the {captions.colour(thing.colour, random)} {shape}" if random.random() < 0.3 else f"the {shape}"
+    shape = captions.word(thing.shape, random)
+    return f"the {captions.word(thing.colour, random)} {shape}" if random.random() < 0.3 else f"the {shape}"

@@ -85,7 +85,7 @@ def combine(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
         if target.fits(grid) and target.held_out == held_out:
             break
     what = random.choice(
-        ("the object", f"the {captions.shape(source.things[0].shape, random)}", "the shape", "the thing")
+        ("the object", f"the {captions.word(source.things[0].shape, random)}", "the shape", "the thing")
     )
     if random.random() < 0.5:
         picture, numbers = random.choice(("image", "image", "picture")), ("2", "1") if swapped else ("1", "2")
@@ -171,7 +171,7 @@ def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
         thing = replace(scene.things[0], size="medium", place="center")
         usual = Scene((thing,), _default_background(scene))
         if usual.fits(grid) and not usual.held_out:
-            return Lesson(f"a {captions.shape(thing.shape, random)}", usual)
+            return Lesson(f"a {captions.word(thing.shape, random)}", usual)
     words = (_word(random) for _ in range(random.randint(1, 12)))
     return Lesson(" ".join(words), scene)
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from training.worlds.pictures.backdrop import TOKEN, Backdrop, Floats, read_backdrop
 from training.worlds.pictures.drawing import Pixels, covers, draw
-from training.worlds.pictures.scene import PLACES, SIZES, Grid, Scene, Thing, reach
+from training.worlds.pictures.scene import Grid, Scene, Thing, reach
 from training.worlds.pictures.things import Seen, read_things
+from training.worlds.vocabulary import PLACES, SIZES
 
 MOST_RAG: Final = 0.08
 """Drawn pictures have under 0.001, softened by a pixel 0.02, as JPEG of quality 85 up to 0.035."""
