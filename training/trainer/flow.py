@@ -9,13 +9,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.lessons.batches import Batch
@@ -24,11 +21,11 @@ from training.trainer.ltx2 import ClipStudent
 from training.trainer.reading import ClipReading, PictureReading
 from training.trainer.student import PictureStudent
 
-PURE_NOISE = 0.5
+PURE_NOISE: Final = 0.5
 """How many of a batch start from noise alone: what a prompt means for the layout is decided there."""
-_CLIP_SHIFT = 3.0
-"""Of the times of clips; 1 is uniform, more is nearer to the noise."""
-_TONE = 0.3
+_PICTURE_SHIFT, _CLIP_SHIFT = 5.0, 3.0
+"""Of the times drawn; 1 is uniform, more is nearer to the noise."""
+_TONE: Final = 0.3
 """How much the tone weighs beside the frames."""
 
 
@@ -43,10 +40,10 @@ class PictureFlow:
 
     def loss(self, batch: Batch) -> Tensor:
         noise = torch.randn_like(batch.target)
-        t = times(len(batch.target), self._student.shift)
+        t = times(len(batch.target), _PICTURE_SHIFT)
         t_next = t * torch.rand(len(t))
         x = torch.lerp(batch.target, noise, t[:, None, None])
-        with fast():
+        with in_bfloat16():
             velocity = self._student.velocity(x, t, t_next, batch).float()
         loss = (batch.weight * (velocity - (noise - batch.target)).square()).mean()
         if self._reading is not None and batch.labels is not None:
@@ -67,7 +64,7 @@ class ClipFlow:
         noise, hiss = torch.randn_like(batch.target), torch.randn_like(batch.tone)
         t = times(len(batch.target), _CLIP_SHIFT)
         x = torch.where(batch.given[:, None], batch.target, torch.lerp(batch.target, noise, t[:, None, None]))
-        with fast(), warnings.catch_warnings():
+        with in_bfloat16(), warnings.catch_warnings():
             # Norms with weights of full precision take the longer way, which is what is wanted.
             warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
             video, sound = self._student.velocity(x, torch.lerp(batch.tone, hiss, t[:, None, None]), t, batch)
@@ -78,42 +75,12 @@ class ClipFlow:
 
 
 def times(count: int, shift: float) -> Tensor:
+    """(count,) in (0, 1]."""
     uniform = torch.rand(count)
     shifted = shift * uniform / (1 + (shift - 1) * uniform)
     return torch.where(torch.rand(count) < PURE_NOISE, 1.0, shifted)
 
 
-@contextlib.contextmanager
-def fast() -> Iterator[None]:
-    """What a network is run in.
-
-    bfloat16 halves a step on CPUs that have it, and makes it four times as long on others. At these lengths, the stock
-    attention takes twice as long as plain products in bfloat16, and a seventh longer in single precision.
-    """
-    has_it = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-    with torch.autocast("cpu", torch.bfloat16, enabled=has_it), plain_attention():
-        yield
-
-
-@contextlib.contextmanager
-def plain_attention() -> Iterator[None]:
-    """While it lasts, for everything that asks torch for attention; what is causal or dropped stays with the stock."""
-    stock = F.scaled_dot_product_attention
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            if any(options.values()):
-                whole = stock(query.float(), key.float(), value.float(), attn_mask, **options)
-                return whole.to(value.dtype)
-            scores = (query * query.shape[-1] ** -0.5).to(value.dtype) @ key.to(value.dtype).transpose(-1, -2)
-            if attn_mask is not None and attn_mask.dtype == torch.bool:
-                scores = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)
-            elif attn_mask is not None:
-                scores = scores + attn_mask.to(scores.dtype)
-            return scores.softmax(dim=-1) @ value
-
-    F.scaled_dot_product_attention = attention
-    try:
-        yield
-    finally:
-        F.scaled_dot_product_attention = stock
+def in_bfloat16() -> torch.autocast:
+    """What a network is run in where the CPU has it: that halves a step, and makes it four times as long on others."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=bool(torch.cpu.get_capabilities().get("avx512_bf16")))
