@@ -21,7 +21,7 @@ from training.worlds import vocabulary
 from training.worlds.pictures import captions
 from training.worlds.pictures.drawing import Pixels, covers, drawn, drawn_mask, ink
 from training.worlds.pictures.judge import Verdict, judge, judge_edit, on_canvas
-from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Mask, Scene, random_scene
+from training.worlds.pictures.scene import CANVAS_SIDE, Background, Grid, Mask, Scene, Thing, random_scene
 
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
@@ -74,10 +74,16 @@ def ideal(question: Question) -> Pixels:
     return np.where(repaint, pixels, drawn(question.references[0], question.grid, question.size))
 
 
-def _tell_plainly(random: Random, grid: Grid, held_out: bool) -> Lesson:
+def _tell_plainly(fits: Callable[[Thing, Background], bool]) -> Callable[[Random, Grid, bool], Lesson]:
     """One thing on a plain background, so that its outline has two colours everywhere."""
-    scene = random_scene(random, grid, 1, held_out, plain=1.0)
-    return Lesson(captions.caption(scene, random), scene)
+
+    def teach(random: Random, grid: Grid, held_out: bool) -> Lesson:
+        while True:
+            scene = random_scene(random, grid, 1, held_out, plain=1.0)
+            if fits(scene.things[0], scene.background):
+                return Lesson(captions.caption(scene, random), scene)
+
+    return teach
 
 
 def _changes(lesson: Lesson, grid: Grid) -> bool:
@@ -89,14 +95,8 @@ def _changes(lesson: Lesson, grid: Grid) -> bool:
     return before != after
 
 
-def _line_stands_out(lesson: Lesson, grid: Grid) -> bool:
-    """From the thing and from what is behind."""
-    [thing], behind = lesson.target.things, lesson.target.background
+def _line_stands_out(thing: Thing, behind: Background) -> bool:
     return ink(behind) not in (behind.colour, thing.colour)
-
-
-def _of_some_size(lesson: Lesson, grid: Grid) -> bool:
-    return lesson.target.things[0].size != "small"
 
 
 def _has_edges(lesson: Lesson, grid: Grid) -> bool:
@@ -119,8 +119,10 @@ KINDS: Final[Mapping[str, _Kind]] = {name: _Kind(teach) for name, teach in LESSO
     "change": _Kind(change, _changes),
     "trace": _Kind(trace, _has_edges, traced=True),
     "sized": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in SIZES]),
-    "sharp": _Kind(_tell_plainly, _of_some_size, [((8, 8), (1024, 1024))]),
-    "outlined": _Kind(_tell_plainly, _line_stands_out, [c for c in _CANVASES for _ in (0, 1)], strengths=(1.0, 0.0)),
+    "sharp": _Kind(_tell_plainly(lambda thing, _: thing.size != "small"), canvases=[((8, 8), (1024, 1024))]),
+    "outlined": _Kind(
+        _tell_plainly(_line_stands_out), canvases=[c for c in _CANVASES for _ in range(2)], strengths=(1.0, 0.0)
+    ),
 }
 """What can be asked; the names of LESSONS, and more."""
 

@@ -42,17 +42,17 @@ class Reading(nn.Module):
     def __init__(self, blocks: Any, width: int, answers: Sequence[int]) -> None:
         super().__init__()
         self._answers = tuple(answers)
-        self._streams: list[Any] = []
+        self._streams: dict[nn.Module, Any] = {}
         self._heads = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(width), nn.Linear(width, sum(answers))) for _ in _READ_AFTER
         )
         for index in _READ_AFTER:
-            blocks[index].register_forward_hook(lambda block, inputs, output: self._streams.append(output))
+            blocks[index].register_forward_hook(lambda block, inputs, output: self._streams.update({block: output}))
 
     def _read(self, which: int, tokens: slice) -> Iterator[Sequence[Tensor]]:
         """The answers of each head, (B, N, numbers) each, after the transformer ran; `which` of a block's outputs."""
-        streams, self._streams = self._streams, []
-        for head, output in zip(self._heads, streams, strict=True):
+        streams, self._streams = self._streams, {}
+        for head, output in zip(self._heads, streams.values(), strict=True):
             stream = output[which] if isinstance(output, tuple) else output
             yield head(stream[:, tokens].float()).split(self._answers, dim=2)
 

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.lessons.batches import Batch
@@ -78,3 +79,9 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(OSError, match="disk full"):
         write_state({"step": 2}, file)
     assert torch.load(file, weights_only=False) == {"step": 1}
+
+
+def test_attention_is_the_stock_one_again_after_training() -> None:
+    stock = F.scaled_dot_product_attention
+    list(course(Small(), 1).run())
+    assert F.scaled_dot_product_attention is stock
