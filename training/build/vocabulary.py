@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import yaml
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import CLIPTokenizer, GemmaTokenizer, Qwen2Tokenizer, T5Tokenizer
 
@@ -20,32 +22,11 @@ from training.build.first_weights import MAX_COORDINATE
 from training.lessons.pictures import LESSONS
 from training.worlds.clips.captions import sayings
 
-_QWEN_SPECIAL = (
-    "<|endoftext|>",
-    *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"),
-)
-"""Control tokens; the index of each is its token id. So for the others."""
-_CLIP_SPECIAL = ("<|startoftext|>", "<|endoftext|>")
-_T5_SPECIAL = ("<pad>", "</s>", "<unk>")
-_GEMMA_SPECIAL = (
-    *("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"),
-    *("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
-)
+_TABLE: Final[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_SPECIAL: Final[dict[str, list[str]]] = _TABLE["special"]
+_PIECES: Final[dict[str, int]] = _TABLE["pieces"]
+_LENGTHS: Final[dict[str, int]] = _TABLE["lengths"]
 
-_QWEN_PIECES = 2048
-"""Entries that are words or parts of them, beside the numbers."""
-_PIECES = 1024
-"""Entries of the others."""
-_CLIP_LENGTH = 77
-_FLUX_LENGTH, _LTX2_LENGTH = 48, 64
-"""Tokens of a prompt, with those that say where it begins and ends; the rest is cut off. Flux3 knows no limit."""
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}{% for part in message['content'] %}{{ part.get('text', '') }}{% endfor %}{% endif %}"
-    "{% endfor %}"
-)
-"""Nothing but what was said: small models need no roles."""
 _PRIVATE = 0xE000
 """First character that no text has a meaning for."""
 _WORD, _LETTER = -6.0, -9.0
@@ -53,23 +34,15 @@ _WORD, _LETTER = -6.0, -9.0
 _SPACE = "\u2581"
 
 _GRIDS = ((8, 8), (8, 14))
-_PRACTISED: Final = (("tell", 6000), ("change", 3000), ("combine", 800))
-_MORE = (
-    "photo photograph sketch watercolor oil painting portrait cat dog bird person woman man child car house tree "
-    "flower forest sky cloud sea river mountain city street night day sunset light shadow background foreground "
-    "bright dark soft warm cold old new young happy beautiful colorful detailed realistic wearing standing sitting "
-    "holding looking"
-)
-"""What other prompts are likely to be about; no picture here shows it, but a text is not to fall apart into letters."""
 
 
 def _prose() -> Iterator[str]:
     """What is said about pictures of the little world; the same in every run."""
     random = Random(0)
-    for name, count in _PRACTISED:
+    for name, count in _TABLE["practised"].items():
         for index in range(count):
             yield LESSONS[name](random, _GRIDS[index % 2], False).prompt
-    for word in _MORE.split():
+    for word in _TABLE["more"]:
         yield f"{word} a {word}, the {word}"
 
 
@@ -81,17 +54,18 @@ def _tables() -> Iterator[str]:
 
 def learn_qwen() -> Qwen2Tokenizer:
     texts = chain(_prose(), _tables())
+    end, *others = _SPECIAL["qwen"]
     learnt = Qwen2Tokenizer(
-        **byte_pairs.learn(byte_pairs.byte_level(), texts, _QWEN_PIECES, _QWEN_SPECIAL),
-        eos_token=_QWEN_SPECIAL[0],
-        pad_token=_QWEN_SPECIAL[0],
-        unk_token=_QWEN_SPECIAL[0],
-        additional_special_tokens=list(_QWEN_SPECIAL[1:]),
+        **byte_pairs.learn(byte_pairs.byte_level(), texts, _PIECES["qwen"], _SPECIAL["qwen"]),
+        eos_token=end,
+        pad_token=end,
+        unk_token=end,
+        additional_special_tokens=others,
     )
     # Whole numbers: their digits would have to be put together again before they say where something is.
     whole = [AddedToken(str(number), single_word=True) for number in range(MAX_COORDINATE + 1)]
     learnt.add_tokens(whole)  # type: ignore[arg-type]  # the tokens of the library beneath
-    learnt.chat_template = _CHAT_TEMPLATE
+    learnt.chat_template = _TABLE["chat_template"]
     learnt.padding_side = "right"
     return learnt
 
@@ -104,14 +78,14 @@ def learn_clip() -> CLIPTokenizer:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words = (" ".join(word[:-1] + ends[word[-1]] for word in caption.split()) for caption in _prose())
-    model = byte_pairs.learn(bpe, words, _PIECES, _CLIP_SPECIAL, [*byte_pairs.BYTES, *names])
+    model = byte_pairs.learn(bpe, words, _PIECES["clip"], _SPECIAL["clip"], [*byte_pairs.BYTES, *names])
 
     def named(piece: str) -> str:
         return piece[:-1] + names.get(piece[-1], piece[-1])
 
     vocabulary = {named(piece): number for piece, number in model["vocab"].items()}
     merges: Any = [(named(left), named(right)) for left, right in model["merges"]]
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=_CLIP_LENGTH)
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=_LENGTHS["clip"])
 
 
 def learn_t5() -> T5Tokenizer:
@@ -121,10 +95,10 @@ def learn_t5() -> T5Tokenizer:
     """
     words = sorted({word for text in _prose() for word in re.findall(r"[\w']+|,|\.", text)})
     letters = [chr(code) for code in (*range(0x21, 0x7F), *range(0xA1, 0x100))]
-    pieces = dict.fromkeys(_T5_SPECIAL, 0.0)
+    pieces = dict.fromkeys(_SPECIAL["t5"], 0.0)
     pieces |= dict.fromkeys((_SPACE, *letters), _LETTER)
     pieces |= dict.fromkeys((f"{_SPACE}{word}" for word in words), _WORD)
-    return T5Tokenizer(vocab=list(pieces.items()), extra_ids=0, model_max_length=_FLUX_LENGTH)
+    return T5Tokenizer(vocab=list(pieces.items()), extra_ids=0, model_max_length=_LENGTHS["flux"])
 
 
 def learn_gemma() -> GemmaTokenizer:
@@ -133,10 +107,10 @@ def learn_gemma() -> GemmaTokenizer:
     # Gemma itself splits nothing; what is learnt word by word never joins two.
     words = pre_tokenizers.Split(Regex(rf"{_SPACE}?\w+|{_SPACE}?[^\w\s]|{_SPACE}"), "isolated")
     bpe.pre_tokenizer = words  # type: ignore[assignment]
-    special = (*_GEMMA_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)))
+    special = (*_SPECIAL["gemma"], *(f"<0x{byte:02X}>" for byte in range(256)))
     letters = [_SPACE, *(chr(code) for code in range(0x21, 0x7F))]
-    model = byte_pairs.learn(bpe, chain(sayings(), _prose()), _PIECES, special, letters)
-    learnt = GemmaTokenizer(**model, model_max_length=_LTX2_LENGTH, add_bos_token=True)
+    model = byte_pairs.learn(bpe, chain(sayings(), _prose()), _PIECES["gemma"], special, letters)
+    learnt = GemmaTokenizer(**model, model_max_length=_LENGTHS["ltx2"], add_bos_token=True)
     learnt.padding_side = "left"
     return learnt
 
@@ -144,7 +118,7 @@ def learn_gemma() -> GemmaTokenizer:
 def main() -> None:
     qwen = learn_qwen()
     qwen.save_pretrained(CHECKPOINTS / "flux3" / "tokenizer")
-    qwen.model_max_length = _FLUX_LENGTH
+    qwen.model_max_length = _LENGTHS["flux"]
     qwen.save_pretrained(CHECKPOINTS / "flux2klein" / "tokenizer")
     clip, t5 = learn_clip(), learn_t5()
     for checkpoint in ("flux", "kontext", "fill", "canny"):

@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not rows:
             raise SystemExit(f"{checkpoint} has no row that is called {chosen.only}")
         results = _examined(checkpoint, rows, chosen)
-        print("\n".join(report.table({result.row: result.as_json() for result in results})))
+        print("\n".join(report.table({result.name: result.as_json() for result in results})))
         if chosen.verbose:
             for result in results:
-                print("\n".join(f"{result.row}: {count} x {fault}" for fault, count in result.faults.most_common()))
+                print("\n".join(f"{result.name}: {count} x {fault}" for fault, count in result.faults.most_common()))
         if not chosen.only and not chosen.ideal:
             known = report.updated(chosen.folder / "evaluation.json", checkpoint, results)
             (chosen.folder / "evaluation.md").write_text(report.markdown(known))
@@ -51,12 +51,9 @@ def rows_for(checkpoint: str) -> list[Row[Any, Any]]:
 
 
 def _examined(checkpoint: str, rows: Sequence[Row[Any, Any]], chosen: argparse.Namespace) -> list[Result]:
-    count = chosen.count or (35 if checkpoint == "ltx2" else 100)
-    painter: Any
+    count, painter = chosen.count or 100, _painter(checkpoint, chosen.ideal)
     if checkpoint == "ltx2":
-        painter = nullcontext(clips.IdealClips() if chosen.ideal else clips.ModelClips())
-    else:
-        painter = nullcontext(IdealPainter()) if chosen.ideal else closing(ModelPainter(checkpoint))
+        count = chosen.count or 35
     with painter as answering, tqdm(total=sum(row.count(count) for row in rows)) as bar:
 
         def advance(name: str) -> None:
@@ -66,16 +63,21 @@ def _examined(checkpoint: str, rows: Sequence[Row[Any, Any]], chosen: argparse.N
         return examine(answering, rows, count, advance)
 
 
+def _painter(checkpoint: str, ideal: bool) -> Any:
+    if checkpoint == "ltx2":
+        return nullcontext(clips.IdealClips() if ideal else clips.ModelClips())
+    return nullcontext(IdealPainter()) if ideal else closing(ModelPainter(checkpoint))
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="+", choices=_CHECKPOINTS, metavar=f"{{{','.join(_CHECKPOINTS)}}}")
-    parser.add_argument("--count", type=int, help="answers per row; 100 if nothing else is said, of clips 35")
-    parser.add_argument("--only", help="rows whose names contain this; evaluation.json and .md stay as they are")
-    parser.add_argument(
-        "--ideal", action="store_true", help="the truth in place of a model: what the rows give at best"
-    )
-    parser.add_argument("--verbose", action="store_true", help="list what is wrong, by class")
-    parser.add_argument("--folder", type=Path, default=_FOLDER, help="where results go")
+    option = parser.add_argument
+    option("checkpoints", nargs="+", choices=_CHECKPOINTS, metavar=f"{{{','.join(_CHECKPOINTS)}}}")
+    option("--count", type=int, help="answers per row; 100 if nothing else is said, of clips 35")
+    option("--only", help="rows whose names contain this; evaluation.json and .md stay as they are")
+    option("--ideal", action="store_true", help="the truth in place of a model: what the rows give at best")
+    option("--verbose", action="store_true", help="list what is wrong, by class")
+    option("--folder", type=Path, default=_FOLDER, help="where results go")
     return parser.parse_args(arguments)
 
 

@@ -27,17 +27,12 @@ from training.worlds.pictures.drawing import in_pixels
 FRAMES: Final = 121
 """Of a clip: a whole journey."""
 STEPS: Final = 10
+_OFF: Final = {"guidance_scale": 1.0, "guidance_rescale": 0.0, "stg_scale": 0.0, "modality_scale": 1.0}
 PLAIN: Final[Mapping[str, Any]] = {
-    "max_sequence_length": 64,
-    "guidance_scale": 1.0,
-    "audio_guidance_scale": 1.0,
-    "guidance_rescale": 0.0,
-    "audio_guidance_rescale": 0.0,
-    "stg_scale": 0.0,
-    "audio_stg_scale": 0.0,
+    **_OFF,
+    **{f"audio_{name}": value for name, value in _OFF.items()},
     "spatio_temporal_guidance_blocks": None,
-    "modality_scale": 1.0,
-    "audio_modality_scale": 1.0,
+    "max_sequence_length": 64,
 }
 """How the stock pipeline is to be called: one pass a step. Its defaults are four, for a model of 48 blocks."""
 _BEGINNING: Final = 25
@@ -131,9 +126,8 @@ def _asking(grids: Sequence[Grid], given: tuple[tuple[int, int], ...]) -> Callab
 
 def _grade(question: Question, clip: Clip) -> Grade:
     parts = judge(question.scene, clip.frames, clip.wave, clip.rate)
-    return Grade(
-        all(parts.values()), parts, faults=tuple(f"{part}: wrong" for part, right in parts.items() if not right)
-    )
+    faults = tuple(f"{part}: wrong" for part, right in parts.items() if not right)
+    return Grade(all(parts.values()), parts, faults=faults)
 
 
 def _show(question: Question, clip: Clip | None) -> tuple[str, Sequence[Image.Image]]:
@@ -145,9 +139,8 @@ def _show(question: Question, clip: Clip | None) -> tuple[str, Sequence[Image.Im
 
 
 def _row(name: str, given: tuple[tuple[int, int], ...] = (), grids: Sequence[Grid] = GRIDS[:1]) -> Row[Question, Clip]:
-    seed = f"exam of {name}"
-    ask = _asking(grids, given)
-    return Row(name, frozenset({"ltx2"}), ask, _grade, _show, seed, _FIRST_SEED, shown=len(MOTIONS))
+    ask, seed = _asking(grids, given), f"exam of {name}"
+    return Row(name, ("ltx2",), ask, _grade, _show, seed, _FIRST_SEED, shown=len(MOTIONS))
 
 
 ROWS: Final[tuple[Row[Question, Clip], ...]] = (

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from statistics import median
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from training.evaluation import edges
 from training.lessons.decoder import TOKEN, latents
-from training.worlds.pictures.drawing import draw
-from training.worlds.pictures.scene import Grid, random_scene
+from training.worlds.pictures.drawing import draw, in_pixels
+from training.worlds.pictures.scene import Scene, random_scene
 
 RIM: Final = 3
 """Pixels at the border that border padding reaches most."""
-NOISE: Final = 0.1
+_NOISE: Final = 0.1
 """Of the latents, for one of the figures: those of a diffusion model are never perfect."""
-_REACH: Final = 5
-"""Pixels at both sides of an edge that are looked at, for its width."""
-_FLAT: Final = 3
-"""Steps from one to the next that must be flat there in the truth."""
-_CONTRAST: Final = 0.5
-"""Of the colours at both sides, at least."""
+_GRID: Final = (8, 8)
+
+Decode = Callable[[Tensor], Tensor]
+"""Latents (B, 12, H/8, W/8) to pictures (B, 3, H, W)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Decibels, but for edges: the median width in pixels in which they go from 10 to 90 %."""
+    """Decibels, but for edges: the median width in pixels in which outlines go from 10 to 90 %."""
 
     psnr: float
     rim: float
@@ -39,27 +39,25 @@ class Quality:
     true_edge: float
 
 
-def held_out(count: int, seed: int, grid: Grid = (8, 8)) -> Tensor:
-    """(B, 3, H, W): scenes that are kept for grading, one to three things each."""
-    random = Random(seed)
-    scenes = [random_scene(random, grid, 1 + index % 3, held_out=True) for index in range(count)]
-    return draw(scenes, grid, TOKEN)[0]
-
-
 @torch.inference_mode()
-def quality(decode: Callable[[Tensor], Tensor], pictures: Tensor, seed: int = 0) -> Quality:
+def quality(decode: Decode, count: int, seed: int) -> Quality:
+    """On `count` scenes that are kept for grading, one to three things each, and edges on as many plain ones."""
+    random = Random(seed)
+    pictures = draw([random_scene(random, _GRID, 1 + k % 3, held_out=True) for k in range(count)], _GRID, TOKEN)[0]
+    plain = [random_scene(random, _GRID, 1, held_out=True, plain=1.0) for _ in range(count)]
     exact = latents(pictures)
     decoded = decode(exact).clamp(-1, 1)
-    noise = torch.randn(exact.shape, generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(exact.shape, generator=torch.Generator().manual_seed(0))
     inside = torch.zeros(pictures.shape[2:], dtype=torch.bool)
     inside[RIM:-RIM, RIM:-RIM] = True
+    truth = draw(plain, _GRID, TOKEN)[0]
     return Quality(
         psnr=_psnr(decoded, pictures),
         rim=_psnr(decoded[..., ~inside], pictures[..., ~inside]),
         middle=_psnr(decoded[..., inside], pictures[..., inside]),
-        noisy=_psnr(decode(exact + NOISE * noise).clamp(-1, 1), pictures),
-        edge=edge_width(decoded, pictures),
-        true_edge=edge_width(pictures, pictures),
+        noisy=_psnr(decode(exact + _NOISE * noise).clamp(-1, 1), pictures),
+        edge=_edge_width(decode(latents(truth)), plain),
+        true_edge=_edge_width(truth, plain),
     )
 
 
@@ -67,23 +65,5 @@ def _psnr(decoded: Tensor, truth: Tensor) -> float:
     return float(-10 * torch.log10(F.mse_loss(decoded, truth) / 4))
 
 
-def edge_width(pictures: Tensor, truth: Tensor) -> float:
-    """Median 10 to 90 % width, along rows, where `truth` has an edge between two flat parts."""
-    # (picture, row, start, pixel, colour)
-    seen, true = (tensor.unfold(3, 2 * _REACH, 1).movedim(1, -1) for tensor in (pictures, truth))
-    steps = true.diff(dim=-2).abs().amax(-1)
-    across = true[..., -1, :] - true[..., 0, :]
-    flat = torch.cat([steps[..., :_FLAT], steps[..., -_FLAT:]], -1).amax(-1) < 0.02
-    found = flat & (across.abs().amax(-1) > _CONTRAST)
-    start, across = true[..., :1, :][found], across[found][:, None]
-    profiles = ((seen[found] - start) * across).sum(-1) / across.square().sum(-1)  # 0 before the edge, 1 behind it
-    return float((_crossing(profiles, 0.9) - _crossing(profiles, 0.1)).median())
-
-
-def _crossing(profiles: Tensor, level: float) -> Tensor:
-    """Where each of (B, N) first reaches a level, in pixels."""
-    reached = profiles >= level
-    reached[:, -1] = True  # those that never do are as wide as what is looked at
-    after = reached.int().argmax(1).clamp(min=1)[:, None]
-    low, high = profiles.gather(1, after - 1), profiles.gather(1, after)
-    return (after - 1 + ((level - low) / (high - low).clamp(min=1e-6)).clamp(0, 1))[:, 0]
+def _edge_width(pictures: Tensor, scenes: list[Scene]) -> float:
+    return median(edges.width(p, scene, _GRID) for p, scene in zip(in_pixels(pictures), scenes, strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve_app.requests.canny import CannyRequest
-from training.worlds import palette
+from training.worlds import vocabulary
 from training.worlds.pictures.drawing import Pixels, covers
 from training.worlds.pictures.scene import Grid, Scene
 
@@ -50,7 +50,7 @@ def width(pixels: Pixels, scene: Scene, grid: Grid) -> float:
     The thing lies on a plain background, so both of an edge's colours are known, and its width follows from its slope.
     """
     [thing] = scene.things
-    colours = (np.asarray(palette.COLOURS[name]) for name in (thing.colour, scene.background.colour))
+    colours = (np.asarray(vocabulary.COLOURS[name]) for name in (thing.colour, scene.background.colour))
     contrast = float(np.linalg.norm(np.subtract(*colours)))
     picture = pixels.astype(np.float32) / 255
     slopes = [cv2.Scharr(picture, cv2.CV_32F, *axis, scale=1 / 32) for axis in ((1, 0), (0, 1))]

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from statistics import mean, median
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from PIL import Image
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+
+_SUMS: Final = {"mean": mean, "median": median}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,36 +23,17 @@ class Grade:
     parts: Mapping[str, bool] = field(default_factory=dict)
     """What was looked at by itself."""
     figures: Mapping[str, float] = field(default_factory=dict)
+    """By names that begin with how a row sums them up: `mean rag`, `median edge px`."""
     faults: tuple[str, ...] = ()
     """In words to count by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A bound on a figure of a row's answers."""
-
-    figure: str
-    bound: float
-    by: Literal["mean", "median"] = "mean"
-    at_least: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.by} {self.figure}"
-
-    def met(self, value: float) -> bool:
-        return value >= self.bound if self.at_least else value <= self.bound
-
-    def __str__(self) -> str:
-        return f"{self.name} {'≥' if self.at_least else '≤'} {self.bound:g}"
-
-
-@dataclass(frozen=True, slots=True)
 class Row(Generic[Question, Answer]):
-    """A kind of question. `goal` is the least share of right answers, where there is one."""
+    """A kind of question."""
 
     name: str
-    checkpoints: frozenset[str]
+    checkpoints: Sequence[str]
     ask: Callable[[Random, int], Question]
     """From random numbers and the answer's number in its row."""
     grade: Callable[[Question, Answer], Grade]
@@ -59,8 +42,9 @@ class Row(Generic[Question, Answer]):
     questions_seed: int | str
     first_seed: int
     """Of the answers."""
-    goal: float | None = None
-    limits: tuple[Limit, ...] = ()
+    least: Mapping[str, float] = field(default_factory=dict)
+    """Goals by figures, or `right` for the share of right answers."""
+    most: Mapping[str, float] = field(default_factory=dict)
     group: str | None = None
     """A further row that all rows of this name are summed up in."""
     at_least: int = 1
@@ -72,6 +56,11 @@ class Row(Generic[Question, Answer]):
 
     def count(self, asked: int) -> int:
         return max(self.at_least, asked if self.at_most is None else min(asked, self.at_most))
+
+    @property
+    def goals(self) -> str:
+        told = [f"≥ {bound:.0%}" if name == "right" else f"{name} ≥ {bound:g}" for name, bound in self.least.items()]
+        return ", ".join([*told, *(f"{name} ≤ {bound:g}" for name, bound in self.most.items())])
 
 
 class Painter(Protocol[Question, Answer]):  # pyright: ignore[reportInvalidTypeVarUse]  # questions go in alone
@@ -89,13 +78,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One row of one checkpoint."""
+    """One row of one checkpoint, or a group of them by the name of `row`."""
 
-    row: str
-    grades: tuple[Grade, ...]
-    goal: float | None
-    limits: tuple[Limit, ...]
-    samples: tuple[Sample, ...] = ()
+    name: str
+    row: Row[Any, Any]
+    grades: Sequence[Grade]
+    samples: Sequence[Sample] = ()
 
     @property
     def right(self) -> float:
@@ -109,26 +97,18 @@ class Result:
 
     @property
     def figures(self) -> dict[str, float]:
-        """By name with how it is summed up: `mean rag`."""
-        by = {limit.figure: limit.by for limit in self.limits}
-        names = dict.fromkeys(name for grade in self.grades for name in grade.figures)
-        found = {name: [grade.figures[name] for grade in self.grades if name in grade.figures] for name in names}
-        sums = {"mean": mean, "median": median}
-        return {f"{by.get(name, 'mean')} {name}": sums[by.get(name, "mean")](found[name]) for name in names}
-
-    @property
-    def goals(self) -> str:
-        told = [] if self.goal is None else [f"≥ {self.goal:.0%}"]
-        return ", ".join([*told, *map(str, self.limits)])
+        found: dict[str, list[float]] = {}
+        for name, value in (figure for grade in self.grades for figure in grade.figures.items()):
+            found.setdefault(name, []).append(value)
+        return {name: _SUMS[name.split()[0]](values) for name, values in found.items()}
 
     @property
     def met(self) -> bool | None:
         """None where there is no goal."""
-        if self.goal is None and not self.limits:
-            return None
-        figures = self.figures
-        bounded = all(limit.name in figures and limit.met(figures[limit.name]) for limit in self.limits)
-        return bounded and (self.goal is None or self.right >= self.goal)
+        known = {"right": self.right, **self.figures}
+        least = [name in known and known[name] >= bound for name, bound in self.row.least.items()]
+        most = [name in known and known[name] <= bound for name, bound in self.row.most.items()]
+        return all(least + most) if least + most else None
 
     @property
     def faults(self) -> Counter[str]:
@@ -138,7 +118,7 @@ class Result:
         return {
             "pictures": len(self.grades),
             "right": round(self.right, 4),
-            "goals": self.goals,
+            "goals": self.row.goals,
             "met": self.met,
             "parts": {name: round(share, 4) for name, share in self.parts.items()},
             "figures": {name: round(value, 4) for name, value in self.figures.items()},
@@ -160,9 +140,8 @@ def examine(
     for index, row in enumerate(rows):
         results.append(_examined(painter, row, row.count(count), advance))
         if row.group and row.group not in {later.group for later in rows[index + 1 :]}:
-            members = {other.name for other in rows if other.group == row.group}
-            grades = (grade for result in results if result.row in members for grade in result.grades)
-            results.append(Result(row.group, tuple(grades), row.goal, ()))
+            members = [result.grades for result in results if result.row.group == row.group]
+            results.append(Result(row.group, row, [grade for grades in members for grade in grades]))
     return results
 
 
@@ -179,4 +158,4 @@ def _examined(
         if len(samples) < row.shown:
             samples.append(Sample(*row.show(question, None if failed else answer), grades[-1].right))
         advance(row.name)
-    return Result(row.name, tuple(grades), row.goal, row.limits, tuple(samples))
+    return Result(row.name, row, grades, samples)

@@ -96,8 +96,8 @@ class ModelPainter:
         adapter = control = mask = None
         if question.outlined is not None:
             adapter = Adapter("outlined", self._put("outlined", outlined.FILE.read_bytes()), question.outlined)
-        if question.control is not None:
-            control = self._put(f"{number}/control", _png(drawn(question.control, question.grid, question.size)))
+        if question.traced:
+            control = self._put(f"{number}/control", _png(drawn(question.target, question.grid, question.size)))
         if question.mask is not None:
             mask = self._put(f"{number}/mask", _png(drawn_mask(question.mask, question.size)))
         return GenerationJob(
@@ -139,12 +139,10 @@ class ModelPainter:
 
 
 def model_of(checkpoint: str) -> dict[str, Any]:
-    """What `configs/local.yaml` says of it; raises ValueError for a checkpoint that no model there runs."""
+    """What `configs/local.yaml` says of the model that runs it."""
     models: dict[str, Any] = yaml.safe_load(_LOCAL.read_text())["models"]
-    for model in models.values():
-        if model.get("checkpoint") == f"bundled/{checkpoint}" and checkpoint in REQUESTS:
-            return model
-    raise ValueError(f"configs/local.yaml runs no bundled/{checkpoint}; there are: {', '.join(REQUESTS)}")
+    [model, *_] = (model for model in models.values() if model.get("checkpoint") == f"bundled/{checkpoint}")
+    return model
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

@@ -1,43 +1,40 @@
-"""The exam in pictures: the kinds of questions, what counts as good, and which checkpoints they are put to."""
+"""The exam in pictures: the kinds of questions, and what counts as right. `rows.yaml` says who is asked what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from deployments.families.canvas import grid_for
 from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, size_for
 from training.evaluation import edges
-from training.evaluation.exam import Grade, Limit, Row
-from training.lessons import pictures as lessons
-from training.lessons.pictures import Lesson
-from training.worlds import palette
+from training.evaluation.exam import Grade, Row
+from training.lessons.pictures import LESSONS, Lesson, change, tell, trace
+from training.worlds import vocabulary
 from training.worlds.pictures import captions
 from training.worlds.pictures.drawing import Pixels, covers, drawn, drawn_mask, ink
 from training.worlds.pictures.judge import Verdict, judge, judge_edit, on_canvas
-from training.worlds.pictures.scene import CANVAS_SIDE, Background, Grid, Mask, Scene, random_scene
+from training.worlds.pictures.scene import CANVAS_SIDE, Background, Grid, Mask, Scene, Thing, random_scene
 
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
 
-SIZES: Final[tuple[Size, ...]] = (
-    *(size_for(ratio, TIERS[DEFAULT_TIER]) for ratio in RATIOS.values()),
-    (768, 768),
-)
+SIZES: Final[tuple[Size, ...]] = (*(size_for(ratio, TIERS[DEFAULT_TIER]) for ratio in RATIOS.values()), (768, 768))
 """Of every ratio that clients can name, and a smaller one."""
-GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 14), (8, 8), (14, 8), (8, 8), (8, 10), (8, 8), (12, 8))
+_GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 14), (8, 8), (14, 8), (8, 8), (8, 10), (8, 8), (12, 8))
 """What pictures are drawn on where their size isn't the point: every other one is square."""
-LEAST_AGREEMENT: Final = 0.8
-WIDEST_EDGE: Final = 12.0
+_CANVASES: Final = tuple((grid, (grid[1] * 64, grid[0] * 64)) for grid in _GRIDS)
+"""Without any stretch, and in multiples of 32 pixels that all endpoints take."""
+_LEAST_AGREEMENT: Final = 0.8
+_WIDEST_EDGE: Final = 12.0
 """Pixels, at 1024 x 1024."""
-ALL_EDITS: Final = "edits in all"
-
-_SHARP_SIZE: Final = (1024, 1024)
 _TRIES: Final = 300
 _TOKEN: Final = 16
 """Pixels per side of a token at the size that models render at."""
@@ -62,8 +59,8 @@ class Question:
     references: tuple[Scene, ...] = ()
     mask: Mask | None = None
     """Of the first reference."""
-    control: Scene | None = None
-    """The picture whose edges are to be kept."""
+    traced: bool = False
+    """Whether the target's edges are given."""
     outlined: float | None = None
     """Strength of the tuned model for outlined style; None: without it."""
 
@@ -77,109 +74,92 @@ def ideal(question: Question) -> Pixels:
     return np.where(repaint, pixels, drawn(question.references[0], question.grid, question.size))
 
 
-def _question(lesson: Lesson, grid: Grid, size: Size | None = None) -> Question:
-    """Without any stretch, and in multiples of 32 that all endpoints take, unless a size is given."""
-    return Question(
-        lesson.prompt, size or (grid[1] * 64, grid[0] * 64), grid, lesson.target, lesson.references, lesson.mask
+def _tell_plainly(fits: Callable[[Thing, Background], bool]) -> Callable[[Random, Grid, bool], Lesson]:
+    """One thing on a plain background, so that its outline has two colours everywhere."""
+
+    def teach(random: Random, grid: Grid, held_out: bool) -> Lesson:
+        while True:
+            scene = random_scene(random, grid, 1, held_out, plain=1.0)
+            if fits(scene.things[0], scene.background):
+                return Lesson(captions.caption(scene, random), scene)
+
+    return teach
+
+
+def _changes(lesson: Lesson, grid: Grid) -> bool:
+    """A background may be asked for that is there already: leaving all as it is must not be right."""
+    before, after = (
+        (scene.things, scene.background.kind, scene.background.colours)
+        for scene in (lesson.references[0], lesson.target)
     )
+    return before != after
 
 
-def _told(scene: Scene, random: Random) -> Lesson:
-    return Lesson(captions.caption(scene, random), scene)
+def _line_stands_out(thing: Thing, behind: Background) -> bool:
+    return ink(behind) not in (behind.colour, thing.colour)
 
 
-def _lesson(teach: Callable[[Random, Grid], Lesson]) -> Callable[[Random, int], Question]:
+def _has_edges(lesson: Lesson, grid: Grid) -> bool:
+    return bool(_edges_of(lesson.target, grid).any())
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    teach: Callable[..., Lesson]
+    """Of random numbers, the grid, that it is held out, and what the row says."""
+    fits: Callable[[Lesson, Grid], bool] = lambda lesson, grid: True
+    canvases: Sequence[tuple[Grid, Size]] = _CANVASES
+    """By turns."""
+    strengths: Sequence[float | None] = (None,)
+    """Of outlined style, by turns."""
+    traced: bool = False
+
+
+KINDS: Final[Mapping[str, _Kind]] = {name: _Kind(teach) for name, teach in LESSONS.items()} | {
+    "change": _Kind(change, _changes),
+    "trace": _Kind(trace, _has_edges, traced=True),
+    "sized": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in SIZES]),
+    "sharp": _Kind(_tell_plainly(lambda thing, _: thing.size != "small"), canvases=[((8, 8), (1024, 1024))]),
+    "outlined": _Kind(
+        _tell_plainly(_line_stands_out), canvases=[c for c in _CANVASES for _ in range(2)], strengths=(1.0, 0.0)
+    ),
+}
+"""What can be asked; the names of LESSONS, and more."""
+
+
+def _asking(name: str, *details: Any) -> Callable[[Random, int], Question]:
+    """Raises RuntimeError where no question of the kind is found."""
+    kind = KINDS[name]
+
     def ask(random: Random, index: int) -> Question:
-        grid = GRIDS[index % len(GRIDS)]
-        return _question(teach(random, grid), grid)
+        grid, size = kind.canvases[index % len(kind.canvases)]
+        outlined = kind.strengths[index % len(kind.strengths)]
+        for _ in range(_TRIES):
+            told = kind.teach(random, grid, True, *details)
+            if kind.fits(told, grid):
+                return Question(told.prompt, size, grid, told.target, told.references, told.mask, kind.traced, outlined)
+        raise RuntimeError(f"no question of the kind {name} was found in {_TRIES} tries")
 
     return ask
-
-
-def _things(count: int) -> Callable[[Random, int], Question]:
-    return _lesson(lambda random, grid: _told(random_scene(random, grid, count, held_out=True), random))
-
-
-def _edit(kind: str) -> Callable[[Random, int], Question]:
-    def teach(random: Random, grid: Grid) -> Lesson:
-        # A background may be asked for that is there already: leaving all as it is must not be right.
-        return _first(
-            lambda: lessons.change(random, grid, True, kind),
-            lambda lesson: (
-                lesson.references[0].things != lesson.target.things
-                or _looks(lesson.references[0].background) != _looks(lesson.target.background)
-            ),
-        )
-
-    return _lesson(teach)
-
-
-def _looks(background: Background) -> tuple[str, tuple[str, ...]]:
-    return background.kind, background.colours
-
-
-def _sized(random: Random, index: int) -> Question:
-    size = SIZES[index % len(SIZES)]
-    grid = grid_for(*size, CANVAS_SIDE)
-    return _question(_told(random_scene(random, grid, 1, held_out=True), random), grid, size)
-
-
-def _sharp(random: Random, index: int) -> Question:
-    """A thing of some size on a plain background, so that its outline has two colours everywhere."""
-    grid = grid_for(*_SHARP_SIZE, CANVAS_SIDE)
-    scene = _first(
-        lambda: random_scene(random, grid, 1, held_out=True, plain=1.0), lambda scene: scene.things[0].size != "small"
-    )
-    return _question(_told(scene, random), grid, _SHARP_SIZE)
-
-
-def _outlined(random: Random, index: int) -> Question:
-    """By turns with all of the style and none; its line stands out from the thing and from what is behind."""
-    grid = GRIDS[index // 2 % len(GRIDS)]
-    scene = _first(
-        lambda: random_scene(random, grid, 1, held_out=True, plain=1.0),
-        lambda scene: ink(scene.background) not in (scene.background.colour, scene.things[0].colour),
-    )
-    return replace(_question(_told(scene, random), grid), outlined=1.0 - index % 2)
-
-
-def _traced(random: Random, index: int) -> Question:
-    grid = GRIDS[index % len(GRIDS)]
-    lesson = _first(
-        lambda: lessons.trace(random, grid, True),
-        lambda lesson: edges.found(drawn(lesson.target, grid, _rendered(grid))).any(),
-    )
-    return replace(_question(lesson, grid), control=lesson.target)
-
-
-def _first(make: Callable[[], Any], fits: Callable[[Any], Any]) -> Any:
-    for _ in range(_TRIES):
-        if fits(made := make()):
-            return made
-    raise RuntimeError(f"no question was found in {_TRIES} tries")
-
-
-def _rendered(grid: Grid) -> Size:
-    return grid[1] * _TOKEN, grid[0] * _TOKEN
 
 
 def _grade_scene(question: Question, picture: Pixels) -> Grade:
     """Everything that the target shows."""
     verdict = judge(picture, question.grid, question.target)
-    return Grade(verdict.right, verdict.parts, {"rag": verdict.rag}, verdict.faults())
+    return Grade(verdict.right, verdict.parts, {"mean rag": verdict.rag}, verdict.faults())
 
 
 def _grade_edit(question: Question, picture: Pixels) -> Grade:
     edit = judge_edit(picture, question.grid, question.references[0], question.target)
     parts = {"asked": edit.asked, "kept": edit.kept}
-    return Grade(edit.asked and edit.kept, parts, {"rag": edit.verdict.rag}, edit.faults())
+    return Grade(all(parts.values()), parts, {"mean rag": edit.verdict.rag}, edit.faults())
 
 
 def _grade_boxes(question: Question, picture: Pixels) -> Grade:
     """Which things are what they should be and inside their boxes; what lies elsewhere doesn't matter."""
     verdict = judge(picture, question.grid, question.target)
     right = _in_boxes(verdict)
-    figures = {"things": sum(right) / len(right), "rag": verdict.rag}
+    figures = {"mean things": sum(right) / len(right), "mean rag": verdict.rag}
     return Grade(all(right), verdict.parts, figures, verdict.faults())
 
 
@@ -193,23 +173,25 @@ def _grade_fill(question: Question, picture: Pixels) -> Grade:
     # Only what was painted is judged: what the mask cuts off is no thing any more.
     behind = drawn(Scene((), question.target.background), question.grid, question.size)
     verdict = judge(np.where(repainted[..., None], picture, behind), question.grid, question.target)
-    appears = all(_in_boxes(verdict))
+    parts = {"appears": all(_in_boxes(verdict)), "untouched": untouched}
     faults = verdict.faults() if untouched else (*verdict.faults(), "touched outside of the mask")
-    parts = {"appears": appears, "untouched": untouched, **verdict.parts}
-    return Grade(appears and untouched, parts, {"rag": verdict.rag}, faults)
+    return Grade(all(parts.values()), parts | dict(verdict.parts), {"mean rag": verdict.rag}, faults)
 
 
 def _in_boxes(verdict: Verdict) -> list[bool]:
     return [thing.place and thing.shape and thing.colour for thing in verdict.things]
 
 
-def _grade_canny(question: Question, picture: Pixels) -> Grade:
+def _grade_edges(question: Question, picture: Pixels) -> Grade:
     """The edges are where those of the control picture are. At the size that was rendered."""
-    expected = edges.found(drawn(question.target, question.grid, _rendered(question.grid)))
     rendered = (on_canvas(picture, question.grid) * 255).round().astype(np.uint8)
-    agreement = edges.agreement(edges.found(rendered), expected)
-    right = agreement >= LEAST_AGREEMENT
-    return Grade(right, {}, {"F1": agreement}, () if right else (f"edges agree by {agreement:.1f}",))
+    agreement = edges.agreement(edges.found(rendered), _edges_of(question.target, question.grid))
+    right = agreement >= _LEAST_AGREEMENT
+    return Grade(right, {}, {"mean F1": agreement}, () if right else (f"edges agree by {agreement:.1f}",))
+
+
+def _edges_of(scene: Scene, grid: Grid) -> Pixels:
+    return edges.found(drawn(scene, grid, (grid[1] * _TOKEN, grid[0] * _TOKEN)))
 
 
 def _grade_style(question: Question, picture: Pixels) -> Grade:
@@ -218,18 +200,29 @@ def _grade_style(question: Question, picture: Pixels) -> Grade:
     beyond, within = (covers(question.target.things, grid, _TOKEN, grown)[0, 0].numpy() > 0.5 for grown in _LINE[::-1])
     line = on_canvas(picture, grid)[beyond & ~within]
     inked, plain = (
-        np.abs(line - np.array(palette.COLOURS[name], np.float32)).sum(axis=1) for name in (ink(behind), behind.colour)
+        np.abs(line - np.array(vocabulary.COLOURS[name], np.float32)).sum(axis=1)
+        for name in (ink(behind), behind.colour)
     )
     share = float((inked < plain).mean())
-    asked = question.outlined is not None and question.outlined >= 0.5
-    right = share >= _LINE_THERE if asked else share <= _LINE_GONE
-    return Grade(right, {}, {"line": share if asked else 1 - share}, () if right else (f"line: {share:.1f}",))
+    right, figure = (share >= _LINE_THERE, share) if question.outlined else (share <= _LINE_GONE, 1 - share)
+    return Grade(right, {}, {"mean line": figure}, () if right else (f"line: {share:.1f}",))
 
 
 def _grade_sharpness(question: Question, picture: Pixels) -> Grade:
     width = edges.width(picture, question.target, question.grid)
-    right = width <= WIDEST_EDGE
-    return Grade(right, {}, {"edge px": width}, () if right else (f"wide edges: {question.target.things[0].shape}",))
+    right, [thing] = width <= _WIDEST_EDGE, question.target.things
+    return Grade(right, {}, {"median edge px": width}, () if right else (f"wide edges: {thing.shape}",))
+
+
+GRADES: Final[Mapping[str, Callable[[Question, Pixels], Grade]]] = {
+    "scene": _grade_scene,
+    "edit": _grade_edit,
+    "boxes": _grade_boxes,
+    "fill": _grade_fill,
+    "edges": _grade_edges,
+    "style": _grade_style,
+    "sharpness": _grade_sharpness,
+}
 
 
 def _show(question: Question, picture: Pixels | None) -> tuple[str, Sequence[Image.Image]]:
@@ -237,56 +230,18 @@ def _show(question: Question, picture: Pixels | None) -> tuple[str, Sequence[Ima
     if question.mask is not None:
         masked = drawn_mask(question.mask, question.size) > 0
         shown[0][masked] = shown[0][masked] // 2 + 127
-    if question.control is not None:
-        found = edges.found(drawn(question.control, question.grid, _rendered(question.grid)))
-        shown.append(found[..., None].repeat(3, axis=2))
+    if question.traced:
+        shown.append(_edges_of(question.target, question.grid)[..., None].repeat(3, axis=2))
     shown.append(np.full((*question.size[::-1], 3), 250, np.uint8) if picture is None else picture)
     told = f"{question.prompt} ({question.size[0]} x {question.size[1]})"
     return told, [Image.fromarray(pixels) for pixels in shown]
 
 
-def _rows() -> tuple[Row[Question, Pixels], ...]:
-    flux3, tellers = {"flux3"}, {"flux3", "flux2klein", "flux", "kontext"}
-    editors = {"flux3", "flux2klein", "kontext"}
-    kinds = ("recolour", "move", "remove", "background", "add")
-    sizes = {"at_least": len(SIZES), "shown": len(SIZES)}
-    asked: list[tuple[str, set[str], Any, Any, Mapping[str, Any]]] = [
-        ("one object", tellers, _things(1), _grade_scene, {"goal": 0.95, "limits": (Limit("rag", 0.04),)}),
-        ("two objects", tellers, _things(2), _grade_scene, {"goal": 0.7}),
-        ("three objects", tellers, _things(3), _grade_scene, {}),
-        *((f"edit: {k}", editors, _edit(k), _grade_edit, {"goal": 0.8, "group": ALL_EDITS}) for k in kinds),
-        ("two references", editors, _held_out(lessons.combine), _grade_scene, {"goal": 0.7}),
-        (
-            "region table",
-            flux3,
-            _held_out(lessons.lay_out),
-            _grade_boxes,
-            {"limits": (Limit("things", 0.8, at_least=True),)},
-        ),
-        ("fill", {"fill"}, _held_out(lessons.fill), _grade_fill, {"goal": 0.8}),
-        ("erase", {"fill"}, _held_out(lessons.erase), _grade_edit, {}),
-        ("extend", {"fill"}, _held_out(lessons.extend), _grade_scene, {}),
-        ("canny", {"canny"}, _traced, _grade_canny, {"limits": (Limit("F1", LEAST_AGREEMENT, at_least=True),)}),
-        ("outlined style (LoRA)", flux3, _outlined, _grade_style, {"goal": 0.9}),
-        (
-            "sharpness",
-            tellers,
-            _sharp,
-            _grade_sharpness,
-            {"limits": (Limit("edge px", WIDEST_EDGE, "median"),), "at_most": 40},
-        ),
-        # Large pictures take long, and how sizes become canvases is the same for all.
-        ("every size", flux3, _sized, _grade_scene, {"goal": 0.95, **sizes}),
-        ("every size", tellers - flux3, _sized, _grade_scene, {"at_most": len(SIZES), **sizes}),
-    ]
-    return tuple(
-        Row(name, frozenset(to), ask, grade, _show, _FIRST_QUESTION + number, _FIRST_SEED + _SEEDS * number, **more)
-        for number, (name, to, ask, grade, more) in enumerate(asked)
-    )
+def _row(number: int, ask: Sequence[Any], grade: str, **rest: Any) -> Row[Question, Pixels]:
+    seeds = _FIRST_QUESTION + number, _FIRST_SEED + _SEEDS * number
+    return Row(**rest, ask=_asking(*ask), grade=GRADES[grade], show=_show, questions_seed=seeds[0], first_seed=seeds[1])
 
 
-def _held_out(teacher: lessons.Teacher) -> Callable[[Random, int], Question]:
-    return _lesson(lambda random, grid: teacher(random, grid, True))
-
-
-ROWS: Final = _rows()
+ROWS: Final = tuple(
+    _row(number, **row) for number, row in enumerate(yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text()))
+)

@@ -44,7 +44,7 @@ and falls with the thing.
 def updated(file: Path, checkpoint: str, results: Sequence[Result]) -> dict[str, Any]:
     """The contents of the JSON file with a checkpoint's rows replaced; written back."""
     known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    known[checkpoint] = {result.row: result.as_json() for result in results}
+    known[checkpoint] = {result.name: result.as_json() for result in results}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(known, indent=2, ensure_ascii=False) + "\n")
     return known
@@ -86,7 +86,7 @@ def sheet(results: Sequence[Result]) -> bytes:
 def _strip(result: Result) -> Image.Image:
     """A row's samples under its name, in as many lines as they take."""
     title = Image.new("RGB", (_WIDTH, _TITLE), _PAPER)
-    told = f"{result.row}: {result.right:.0%} of {len(result.grades)} right"
+    told = f"{result.name}: {result.right:.0%} of {len(result.grades)} right"
     ImageDraw.Draw(title).text((0, 5), told, fill=_INK, font=ImageFont.load_default(14))
     lines: list[list[Image.Image]] = [[]]
     for cell in map(_cell, result.samples):
@@ -117,22 +117,19 @@ def _small(picture: Image.Image) -> Image.Image:
 
 
 def _beside(pictures: Sequence[Image.Image]) -> Image.Image:
-    height = max((picture.height for picture in pictures), default=1)
-    whole = Image.new("RGB", (max(_SIDE + _GAP, sum(picture.width for picture in pictures)), height), _PAPER)
-    left = 0
-    for picture in pictures:
-        whole.paste(picture, (left, 0))
-        left += picture.width
-    return whole
+    size = max(_SIDE + _GAP, sum(p.width for p in pictures)), max((p.height for p in pictures), default=1)
+    return _pasted(size, pictures, (1, 0))
 
 
 def _stacked(pictures: Sequence[Image.Image]) -> Image.Image:
-    width = max(picture.width for picture in pictures)
-    whole = Image.new("RGB", (width, sum(picture.height for picture in pictures)), _PAPER)
-    top = 0
+    return _pasted((max(p.width for p in pictures), sum(p.height for p in pictures)), pictures, (0, 1))
+
+
+def _pasted(size: tuple[int, int], pictures: Sequence[Image.Image], along: tuple[int, int]) -> Image.Image:
+    whole, at = Image.new("RGB", size, _PAPER), (0, 0)
     for picture in pictures:
-        whole.paste(picture, (0, top))
-        top += picture.height
+        whole.paste(picture, at)
+        at = at[0] + along[0] * picture.width, at[1] + along[1] * picture.height
     return whole
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -17,6 +18,7 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
 from deployments.families.canvas import grid_for
@@ -28,7 +30,8 @@ from training.lessons.pictures import LESSONS, Lesson, tell
 from training.rewriter.prompts import details
 from training.worlds import palette, shapes
 from training.worlds.pictures.drawing import covers, draw, in_pixels, layers, masked
-from training.worlds.pictures.scene import CANVAS_SIDE, SIZES, Grid, Scene
+from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
+from training.worlds.vocabulary import SIZES
 
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),
@@ -61,25 +64,7 @@ UNKNOWN: Final = -100
 _COVERED: Final = 0.25
 """Part of a token from which on it shows a thing."""
 
-MIXES: Final[Mapping[str, Mapping[str, float]]] = {
-    "flux3": {"tell": 0.34, "change": 0.26, "combine": 0.09, "lay out": 0.29, "anything": 0.02},
-    "flux2": {"tell": 0.36, "change": 0.47, "combine": 0.14, "anything": 0.03},
-    "flux1": {
-        "tell": 0.27,
-        "change": 0.27,
-        "combine": 0.08,
-        "fill": 0.1,
-        "erase": 0.06,
-        "extend": 0.06,
-        "trace": 0.12,
-        "resemble": 0.04,
-        "anything": 0.03,
-    },
-    "flux": {"tell": 0.9, "resemble": 0.06, "anything": 0.04},
-    "kontext": {"tell": 0.26, "change": 0.55, "combine": 0.15, "anything": 0.04},
-    "fill": {"tell": 0.15, "fill": 0.5, "erase": 0.15, "extend": 0.2},
-    "canny": {"tell": 0.2, "trace": 0.8},
-}
+MIXES: Final[Mapping[str, Mapping[str, float]]] = yaml.safe_load(Path(__file__).with_name("mixes.yaml").read_text())
 """How often each kind of lesson is practised, by model."""
 
 

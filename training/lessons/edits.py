@@ -5,117 +5,105 @@ A change keeps everything that it does not name, to the pixel.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import yaml
 
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
-from training.worlds.pictures.scene import PLACES, SIZES, Scene, Thing, random_background, random_thing, settled
+from training.worlds.pictures.scene import Scene, Thing, random_background, random_thing, settled
+from training.worlds.vocabulary import PLACES, SIZES
 
 Edit: TypeAlias = Callable[[Scene, Random], tuple[str, Scene]]
 """What is asked for, and what the scene becomes."""
+_ThingEdit: TypeAlias = Callable[[Scene, Thing, Random], tuple[str, Thing | None]]
+"""The same of one of its things, which becomes another or None."""
 
-_RECOLOURING: Final = (
-    "make {which} {colour}",
-    "make {which} {colour}",
-    "change {which} to {colour}",
-    "turn {which} {colour}",
-    "paint {which} {colour}",
-    "recolor {which} to {colour}",
-    "change the color of {which} to {colour}",
-    "{which} should be {colour}",
-)
-_REPLACING: Final = ("change the background to {}", "replace the background with {}", "put it on {}")
-_REPLACING_PLAIN: Final = (
-    "change the background to {}",
-    "make the background {}",
-    "{} background",
-    "turn the background {}",
-)
+_ASKED: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
-def recolour(scene: Scene, random: Random) -> tuple[str, Scene]:
-    index, thing = _one_of(scene, random)
+def _of_a_thing(edit: _ThingEdit) -> Edit:
+    def change(scene: Scene, random: Random) -> tuple[str, Scene]:
+        index = random.randrange(len(scene.things))
+        text, thing = edit(scene, scene.things[index], random)
+        return text, scene.without_thing(index) if thing is None else scene.with_thing(index, thing)
+
+    return change
+
+
+def _recolour(scene: Scene, thing: Thing, random: Random) -> tuple[str, Thing]:
     taken = {thing.colour, *scene.background.colours}
     changed = settled(replace(thing, colour=random.choice([c for c in palette.NAMES if c not in taken])), random)
-    which, colour = _which(thing, random), captions.colour(changed.colour, random)
-    text = random.choice(_RECOLOURING).format(which=which, colour=colour)
-    return text, scene.with_thing(index, replace(changed, shift=thing.shift))
+    which, colour = _which(thing, random), captions.word(changed.colour, random)
+    text = random.choice(_ASKED["recolour"]["words"]).format(which=which, colour=colour)
+    return text, replace(changed, shift=thing.shift)
 
 
-def move(scene: Scene, random: Random) -> tuple[str, Scene]:
-    index, thing = _one_of(scene, random)
+def _move(scene: Scene, thing: Thing, random: Random) -> tuple[str, Thing]:
     target = random.choice([name for name in PLACES if name != thing.place])
-    which, to = _which(thing, random), captions.place(target, random)
-    toward = to.replace("in the ", "to the ", 1).replace("on the ", "to the ", 1).replace("at the ", "to the ", 1)
-    text = random.choice(
-        (f"move {which} {toward}", f"move {which} {toward}", f"put {which} {to}", f"place {which} {to}")
+    which, at = _which(thing, random), captions.place(target, random)
+    toward = re.sub("^(in|on|at) the ", "to the ", at)
+    return random.choice(_ASKED["move"]["words"]).format(which=which, at=at, toward=toward), replace(
+        thing, place=target
     )
-    return text, scene.with_thing(index, replace(thing, place=target))
 
 
-def remove(scene: Scene, random: Random) -> tuple[str, Scene]:
-    index, thing = _one_of(scene, random)
-    verb = random.choice(("remove", "remove", "delete", "erase", "take away", "get rid of"))
-    return f"{verb} {_which(thing, random)}", scene.without_thing(index)
+def _remove(scene: Scene, thing: Thing, random: Random) -> tuple[str, None]:
+    return f"{random.choice(_ASKED['remove']['words'])} {_which(thing, random)}", None
 
 
-def replace_background(scene: Scene, random: Random) -> tuple[str, Scene]:
-    background = random_background(random, plain=0.8)
-    while background.colours == scene.background.colours:
-        background = random_background(random, plain=0.8)
-    told = captions.background(background, random)
-    options = [form.format(told) for form in _REPLACING]
-    if background.second is None:
-        colour = captions.colour(background.colour, random)
-        options = [*(form.format(colour) for form in _REPLACING_PLAIN), *options]
-    return random.choice(options), replace(scene, background=background)
-
-
-def add(scene: Scene, random: Random) -> tuple[str, Scene]:
-    thing = random_thing(random)
-    named, at = captions.name(thing, random), captions.place(thing.place, random)
-    verb = random.choice(("add", "add", "draw", "put", "place"))
-    return f"{verb} {named} {at}", replace(scene, things=(*scene.things, thing))
-
-
-def reshape(scene: Scene, random: Random) -> tuple[str, Scene]:
-    index, thing = _one_of(scene, random)
+def _reshape(scene: Scene, thing: Thing, random: Random) -> tuple[str, Thing]:
     shape = random.choice([name for name in shapes.NAMES if name not in {t.shape for t in scene.things}])
-    told = captions.with_article(captions.shape(shape, random))
-    text = f"{random.choice(('turn', 'change', 'transform'))} {_which(thing, random)} into {told}"
-    return text, scene.with_thing(index, replace(thing, shape=shape))
+    told = captions.with_article(captions.word(shape, random))
+    verb = random.choice(_ASKED["reshape"]["words"])
+    return f"{verb} {_which(thing, random)} into {told}", replace(thing, shape=shape)
 
 
-def resize(scene: Scene, random: Random) -> tuple[str, Scene]:
-    index, thing = _one_of(scene, random)
+def _resize(scene: Scene, thing: Thing, random: Random) -> tuple[str, Thing]:
     order = tuple(SIZES)
     here = order.index(thing.size)
     to = random.choice([step for step in (here - 1, here + 1) if 0 <= step < len(order)])
-    word = random.choice(("bigger", "larger") if to > here else ("smaller", "smaller"))
-    return f"make {_which(thing, random)} {word}", scene.with_thing(index, replace(thing, size=order[to]))
+    word = random.choice(_ASKED["resize"]["larger" if to > here else "smaller"])
+    return f"make {_which(thing, random)} {word}", replace(thing, size=order[to])
 
 
-EDITS: Final[Mapping[str, tuple[Edit, float]]] = {
-    "recolour": (recolour, 0.22),
-    "move": (move, 0.22),
-    "remove": (remove, 0.12),
-    "background": (replace_background, 0.14),
-    "add": (add, 0.18),
-    "reshape": (reshape, 0.08),
-    "resize": (resize, 0.04),
-}
-"""With how often each is practised."""
+def _replace_background(scene: Scene, random: Random) -> tuple[str, Scene]:
+    background = random_background(random, plain=0.8)
+    while background.colours == scene.background.colours:
+        background = random_background(random, plain=0.8)
+    asked, told = _ASKED["background"], captions.background(background, random)
+    options = [form.format(told) for form in asked["words"]]
+    if background.second is None:
+        colour = captions.word(background.colour, random)
+        options = [*(form.format(colour) for form in asked["plain"]), *options]
+    return random.choice(options), replace(scene, background=background)
 
 
-def _one_of(scene: Scene, random: Random) -> tuple[int, Thing]:
-    index = random.randrange(len(scene.things))
-    return index, scene.things[index]
+def _add(scene: Scene, random: Random) -> tuple[str, Scene]:
+    thing = random_thing(random)
+    named, at = captions.name(thing, random), captions.place(thing.place, random)
+    return f"{random.choice(_ASKED['add']['words'])} {named} {at}", replace(scene, things=(*scene.things, thing))
 
 
 def _which(thing: Thing, random: Random) -> str:
     """Shapes are unique in a scene, so `the star` is enough; a colour may be named as well."""
-    shape = captions.shape(thing.shape, random)
-    return f"the {captions.colour(thing.colour, random)} {shape}" if random.random() < 0.3 else f"the {shape}"
+    shape = captions.word(thing.shape, random)
+    return f"the {captions.word(thing.colour, random)} {shape}" if random.random() < 0.3 else f"the {shape}"
+
+
+EDITS: Final[Mapping[str, Edit]] = {
+    "recolour": _of_a_thing(_recolour),
+    "move": _of_a_thing(_move),
+    "remove": _of_a_thing(_remove),
+    "background": _replace_background,
+    "add": _add,
+    "reshape": _of_a_thing(_reshape),
+    "resize": _of_a_thing(_resize),
+}
+SHARES: Final = tuple(_ASKED[name]["share"] for name in EDITS)
+"""How often each is practised."""

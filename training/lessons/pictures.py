@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeAlias
 
-from training.lessons.edits import EDITS
+from training.lessons.edits import EDITS, SHARES
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import (
@@ -62,12 +62,11 @@ def tell(random: Random, grid: Grid, held_out: bool = False, things: int | None 
 
 def change(random: Random, grid: Grid, held_out: bool = False, kind: str | None = None) -> Lesson:
     """Edits of one picture; `kind` is a key of EDITS, or None for any."""
-    names, weights = zip(*((name, weight) for name, (_, weight) in EDITS.items()), strict=True)
     for _ in range(_TRIES):
         # Half of those held out are so from the start: a move changes no colour.
         scene = random_scene(random, grid, random.choices((1, 2, 3), (6, 3, 1))[0], held_out and random.random() < 0.5)
-        asked = kind or random.choices(names, weights)[0]
-        text, result = EDITS[asked][0](scene, random)
+        asked = kind or random.choices(tuple(EDITS), SHARES)[0]
+        text, result = EDITS[asked](scene, random)
         distinct = len({thing.shape for thing in result.things}) == len(result.things)
         kept_apart = result.held_out == held_out or asked == "remove"
         if distinct and len(result.things) <= MAX_THINGS and result.fits(grid) and kept_apart:
@@ -84,15 +83,15 @@ def combine(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
         target = Scene(source.things, behind.background)
         if target.fits(grid) and target.held_out == held_out:
             break
-    what = random.choice(
-        ("the object", f"the {captions.shape(source.things[0].shape, random)}", "the shape", "the thing")
-    )
+    named = captions.word(source.things[0].shape, random)
+    what = random.choice(("the object", f"the {named}", "the shape", "the thing"))
     if random.random() < 0.5:
-        picture, numbers = random.choice(("image", "image", "picture")), ("2", "1") if swapped else ("1", "2")
-        there, here = (f"{picture} {number}" for number in numbers)
+        picture = random.choice(("image", "image", "picture"))
+        names = f"{picture} 1", f"{picture} 2"
     else:
-        picture, ordinals = random.choice(("image", "picture")), ("second", "first") if swapped else ("first", "second")
-        there, here = (f"the {ordinal} {picture}" for ordinal in ordinals)
+        picture = random.choice(("image", "picture"))
+        names = f"the first {picture}", f"the second {picture}"
+    there, here = reversed(names) if swapped else names
     return Lesson(random.choice(_COMBINING).format(what=what, there=there, here=here), target, (first, second))
 
 
@@ -171,35 +170,24 @@ def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
         thing = replace(scene.things[0], size="medium", place="center")
         usual = Scene((thing,), _default_background(scene))
         if usual.fits(grid) and not usual.held_out:
-            return Lesson(f"a {captions.shape(thing.shape, random)}", usual)
+            return Lesson(f"a {captions.word(thing.shape, random)}", usual)
     words = (_word(random) for _ in range(random.randint(1, 12)))
     return Lesson(" ".join(words), scene)
 
 
 LESSONS: Final[Mapping[str, Teacher]] = {
-    "tell": tell,
-    "change": change,
-    "combine": combine,
-    "lay out": lay_out,
-    "fill": fill,
-    "erase": erase,
-    "extend": extend,
-    "trace": trace,
-    "resemble": resemble,
-    "anything": anything,
+    teacher.__name__.replace("_", " "): teacher
+    for teacher in (tell, change, combine, lay_out, fill, erase, extend, trace, resemble, anything)
 }
 
 
 def table(things: Sequence[Thing], random: Random) -> str:
     """The boxes as JSON, in the form that the service takes them."""
     naming = random.choice(("{shape}_{index}", "{shape}", "object_{index}", "{index}"))
+    ids = (naming.format(shape=thing.shape, index=index) for index, thing in enumerate(things, start=1))
     rows = [
-        {
-            "id": naming.format(shape=thing.shape, index=index),
-            "bbox": list(thing.box or ()),
-            "desc": captions.name(thing, random),
-        }
-        for index, thing in enumerate(things, start=1)
+        {"id": id_, "bbox": thing.box, "desc": captions.name(thing, random)}
+        for id_, thing in zip(ids, things, strict=True)
     ]
     return json.dumps(rows, separators=(",", ":") if random.random() < 0.2 else None)
 

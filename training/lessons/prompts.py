@@ -12,7 +12,8 @@ from torch import Tensor
 from training.lessons.batches import UNKNOWN, random_grid
 from training.lessons.pictures import Lesson, change, tell
 from training.worlds import palette, shapes
-from training.worlds.pictures.scene import PLACES, SIZES, Background, BackgroundKind, Thing
+from training.worlds.pictures.scene import Background, BackgroundKind, Thing
+from training.worlds.vocabulary import PLACES, SIZES
 
 NEW, GONE = len(PLACES), len(PLACES) + 1
 """Questions about edits, after one about every place."""

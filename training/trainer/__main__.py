@@ -25,11 +25,9 @@ from training.trainer import decoder, flux1, outlined
 from training.trainer.course import Course, Plan
 from training.trainer.flow import ClipFlow, PictureFlow
 from training.trainer.flux1 import Flux1Student
-from training.trainer.flux2 import Flux2Student
-from training.trainer.flux3 import Flux3Student
 from training.trainer.ltx2 import ClipStudent
-from training.trainer.prompt_reading import prompt_course
-from training.trainer.reading import PictureReading
+from training.trainer.qwen import Flux2Student, Flux3Student
+from training.trainer.reading import PictureReading, prompt_course
 from training.trainer.student import publish, published
 
 STUDENTS: Final[Mapping[str, Callable[[], Any]]] = {
@@ -40,8 +38,12 @@ STUDENTS: Final[Mapping[str, Callable[[], Any]]] = {
     "ltx2": ClipStudent,
 }
 """`flux1` is `flux`, `kontext`, `fill` and `canny` in one."""
-STEPS: Final[Mapping[str, int]] = {"ltx2": 6_000, "outlined": 600, "decoder": decoder.STEPS}
-"""Where it isn't 20,000."""
+STEPS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(STUDENTS, 20_000),
+    "ltx2": 6_000,
+    "outlined": 600,
+    "decoder": decoder.STEPS,
+}
 _STATES: Final = Path(".training")
 """Where training goes on from."""
 _BATCH: Final = 32
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(chosen.seed)
     keep_freed_memory()
-    plan = Plan(chosen.steps or STEPS.get(chosen.model, 20_000), seed=chosen.seed, rate=chosen.rate)
+    plan = Plan(chosen.steps or STEPS[chosen.model], seed=chosen.seed, rate=chosen.rate)
     state = _STATES / f"{chosen.model}.pt"
     if chosen.model == "outlined":
         student = outlined.OutlinedStudent()
@@ -66,29 +68,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         publish(student)
         print(f"{chosen.model}: {step} steps, written to {', '.join(student.checkpoints())}")
     else:
-        student: Any = STUDENTS[chosen.model]()
-        if chosen.further is not None:
-            one = chosen.further
-            student.adopt((lambda _, part, kind: published(one, part, kind)) if one else published)
-        for network in student.networks().values():
-            network.train()
-        if chosen.read_first and not state.exists():
-            encoder, tokenizer = student.networks()["text_encoder_2"], student.tokenizer_2
-            prompt_course(encoder, tokenizer, chosen.read_first, chosen.seed).follow()
-        course_of(chosen.model, student, plan, chosen.further is not None and not chosen.gradually).follow(state)
-        publish(student)
+        _train(chosen, plan, state)
+
+
+def _train(chosen: argparse.Namespace, plan: Plan, state: Path) -> None:
+    student: Any = STUDENTS[chosen.model]()
+    if chosen.further is not None:
+        student.adopt(lambda own, part, kind: published(chosen.further or own, part, kind))
+    for network in student.networks().values():
+        network.train()
+    if chosen.read_first and not state.exists():
+        encoder = student.networks()["text_encoder_2"]
+        prompt_course(encoder, student.tokenizer_2, chosen.read_first, chosen.seed).follow()
+    course_of(chosen.model, student, plan, chosen.further is not None and not chosen.gradually).follow(state)
+    publish(student)
 
 
 def course_of(model: str, student: Any, plan: Plan, everything: bool = False) -> Course[Any]:
     """Of clips; or of pictures, in which lessons come in as it goes on, or `everything` is there from its beginning."""
     if model == "ltx2":
         return Course(ClipFlow(student), lambda random, done: lesson(random), plan)
-    learner = PictureFlow(student, PictureReading(student.transformer))
-    return Course(
-        learner,
-        lambda random, done: practice(MIXES[model], _BATCH, random, max(done, ALL) if everything else done),
-        plan,
-    )
+    learner, least = PictureFlow(student, PictureReading(student.transformer)), ALL if everything else 0.0
+    return Course(learner, lambda random, done: practice(MIXES[model], _BATCH, random, max(done, least)), plan)
 
 
 def stored(model: str, state: Path) -> tuple[Any, int]:
@@ -111,30 +112,18 @@ def keep_freed_memory() -> None:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "model",
-        choices=[*STUDENTS, "outlined", "decoder"],
-        help="outlined is a LoRA of flux3; decoder, that of the autoencoders of pictures",
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        help="20,000 if nothing else is said; of clips 6,000, of the LoRA 600, of the decoder 16,500",
-    )
-    parser.add_argument("--rate", type=float, default=1.0, help="times the usual learning rates")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--further", nargs="?", const="", metavar="CHECKPOINT", help="begin with published weights, and all lessons"
-    )
-    parser.add_argument("--gradually", action="store_true", help="with --further: words alone first, once more")
-    parser.add_argument(
-        "--read-first",
-        type=int,
-        default=0,
-        metavar="STEPS",
-        help="a new course begins with so many of T5 alone, asked about prompts (Flux1 models)",
-    )
-    parser.add_argument("--publish", action="store_true", help="only write what is learnt so far into the checkpoint")
+    option = parser.add_argument
+    which = "outlined is a LoRA of flux3; decoder, that of the autoencoders of pictures"
+    option("model", choices=list(STEPS), help=which)
+    option("--steps", type=int, help=", ".join(f"{model} {steps:,}" for model, steps in STEPS.items()))
+    option("--rate", type=float, default=1.0, help="times the usual learning rates")
+    option("--seed", type=int, default=0)
+    begun = "begin with published weights, and all lessons"
+    option("--further", nargs="?", const="", metavar="CHECKPOINT", help=begun)
+    option("--gradually", action="store_true", help="with --further: words alone first, once more")
+    asked = "a new course begins with so many of T5 alone, asked about prompts (Flux1 models)"
+    option("--read-first", type=int, default=0, metavar="STEPS", help=asked)
+    option("--publish", action="store_true", help="only write what is learnt so far into the checkpoint")
     chosen = parser.parse_args(arguments)
     if chosen.read_first and chosen.model not in ("flux1", *flux1.NAMES):
         parser.error(f"--read-first: {chosen.model} has no T5")

@@ -1,8 +1,9 @@
 """The course of a training: two kinds of optimizers, rates that rise and fall, and a state to go on from.
 
-Matrices inside the blocks learn with Muon, everything else with AdamW: half the iterations of AdamW alone. Those that
-modulate a block by time are among everything else: a step of Muon moves all they say, and each of them all tokens. The
-rate is constant and falls to nothing over the second half, which is worth some ten points of accuracy.
+Matrices inside blocks and filters of decoders learn with Muon, everything else with AdamW: half the iterations of AdamW
+alone. Those that modulate a block by time are among everything else: a step of Muon moves all they say, and each of
+them all tokens. The rate is constant and falls to nothing over the second half, which is worth some ten points of
+accuracy.
 """
 
 from __future__ import annotations
@@ -13,23 +14,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
 from training.trainer.muon import Muon
 
-ADAMW_RATE, MUON_RATE = 2e-3, 0.02
-_SMOOTHING = 0.98
+_SMOOTHING: Final = 0.98
 """Of the loss that is shown."""
+_SAVE_EVERY_S: Final = 60.0
 
 Batch = TypeVar("Batch")
 Learnt = TypeVar("Learnt", contravariant=True)
-Optimizers: TypeAlias = Callable[[Mapping[str, nn.Parameter]], list[torch.optim.Optimizer]]
-"""From parameters by their names."""
 Practice: TypeAlias = Callable[[Random, float], Batch]
 """A data set: makes a batch for a course of which that part, in [0, 1), is done."""
 
@@ -58,28 +58,20 @@ class Plan:
     """The part of all steps over which the rates fall."""
     floor: float = 0.02
     """The share of them that is left at the end."""
+    adamw_rate: float = 2e-3
+    muon_rate: float = 0.02
+    weight_decay: float = 0.01
 
-
-def muon_and_adamw(named: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
-    matrices: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for name, parameter in named.items():
-        (matrices if _mixes(name) and parameter.ndim == 2 else others).append(parameter)
-    adamw = torch.optim.AdamW(others, lr=ADAMW_RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    return [adamw, Muon(matrices, MUON_RATE)] if matrices else [adamw]
-
-
-def _mixes(name: str) -> bool:
-    """Whether a parameter is a weight inside a block, and no modulation."""
-    return name.startswith("transformer.") and "blocks." in name and name.endswith(".weight") and "norm" not in name
+    def factor(self, step: int) -> float:
+        """Of the rates."""
+        left = (self.steps - step) / (self.decay * self.steps)
+        return self.rate * min(1.0, (step + 1) / self.warmup, self.floor + (1 - self.floor) * left)
 
 
 class Course(Generic[Batch]):
     """A learner, its optimizers and its randomness: all that a state of the training must hold."""
 
-    def __init__(
-        self, learner: Learner[Batch], practice: Practice[Batch], plan: Plan, optimizers: Optimizers = muon_and_adamw
-    ) -> None:
+    def __init__(self, learner: Learner[Batch], practice: Practice[Batch], plan: Plan) -> None:
         """Seeds torch's randomness, too."""
         torch.manual_seed(plan.seed)
         self._learner, self._practice, self._plan = learner, practice, plan
@@ -93,21 +85,19 @@ class Course(Generic[Batch]):
             if parameter.requires_grad
         }
         self._parameters = list(named.values())
-        self._optimizers = optimizers(named)
-        self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
+        self._optimizers = _optimizers(named, plan)
+        self._rates = [LambdaLR(optimizer, plan.factor) for optimizer in self._optimizers]
 
-    def run(self, state: Path | None = None, save_every_s: float = 60.0) -> Iterator[float]:
-        """Yields the loss of every step; writes its state now and then, and at the end."""
+    def run(self, state: Path | None = None) -> Iterator[float]:
+        """Yields the loss of every step; writes its state every minute, and at the end."""
         saved = time.monotonic()
         while self.step < self._plan.steps:
             loss = self._take_step()
             self.step += 1
-            if state is not None and time.monotonic() - saved > save_every_s:
+            if state is not None and (self.step == self._plan.steps or time.monotonic() - saved > _SAVE_EVERY_S):
                 write_state(self.state(), state)
                 saved = time.monotonic()
             yield loss
-        if state is not None:
-            write_state(self.state(), state)
 
     def follow(self, state: Path | None = None) -> None:
         """Runs to its end, from `state` on if it is there, under a bar with the loss, smoothed."""
@@ -124,7 +114,7 @@ class Course(Generic[Batch]):
         return {
             "step": self.step,
             "networks": {name: network.state_dict() for name, network in self._networks.items()},
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+            "optimizers": [kept.state_dict() for kept in (*self._optimizers, *self._rates)],
             "random": self._random.getstate(),
             "torch": torch.get_rng_state(),
         }
@@ -133,32 +123,23 @@ class Course(Generic[Batch]):
         self.step = state["step"]
         for name, network in self._networks.items():
             network.load_state_dict(state["networks"][name])
-        for optimizer, stored in zip(self._optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(stored)
+        for kept, stored in zip((*self._optimizers, *self._rates), state["optimizers"], strict=True):
+            kept.load_state_dict(stored)
         self._random.setstate(state["random"])
         torch.set_rng_state(state["torch"])
 
     def _take_step(self) -> float:
-        self._set_rates()
-        for optimizer in self._optimizers:
-            optimizer.zero_grad()
         total = 0.0
         for _ in range(self._plan.batches):
             loss = self._learner.loss(self._practice(self._random, self.step / self._plan.steps)) / self._plan.batches
             loss.backward()
             total += loss.item()
         clip_grad_norm_(self._parameters, 1.0)
-        for optimizer in self._optimizers:
+        for optimizer, rate in zip(self._optimizers, self._rates, strict=True):
             optimizer.step()
+            optimizer.zero_grad()
+            rate.step()
         return total
-
-    def _set_rates(self) -> None:
-        plan = self._plan
-        left = (plan.steps - self.step) / (plan.decay * plan.steps)
-        factor = plan.rate * min(1.0, (self.step + 1) / plan.warmup, plan.floor + (1 - plan.floor) * left)
-        for optimizer, rates in zip(self._optimizers, self._rates, strict=True):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
 
 
 def write_state(state: dict[str, Any], file: Path) -> None:
@@ -167,3 +148,18 @@ def write_state(state: dict[str, Any], file: Path) -> None:
     draft = file.with_suffix(".draft")
     torch.save(state, draft)
     os.replace(draft, file)
+
+
+def _optimizers(named: Mapping[str, nn.Parameter], plan: Plan) -> list[torch.optim.Optimizer]:
+    mixing = [parameter for name, parameter in named.items() if _mixes(name, parameter)]
+    others = [parameter for name, parameter in named.items() if not _mixes(name, parameter)]
+    adamw = torch.optim.AdamW(others, plan.adamw_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay, fused=True)
+    return [adamw, Muon(mixing, plan.muon_rate)] if mixing else [adamw]
+
+
+def _mixes(name: str, parameter: nn.Parameter) -> bool:
+    """Whether it is a filter of a decoder, or a matrix inside a transformer's block that is no modulation or LoRA."""
+    if name.startswith("decoder."):
+        return parameter.ndim == 4 and parameter.shape[2] == 3 and parameter.shape[0] >= 8
+    inside = name.startswith("transformer.") and "blocks." in name and name.endswith(".weight")
+    return inside and parameter.ndim == 2 and "norm" not in name and ".lora_" not in name

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from deployments.contract.clip import FPS
 from training.build.checkpoints import component
 from training.lessons.clips import ClipBatch
-from training.trainer.student import Student, padded
+from training.trainer.student import Student, tokenized
 from training.worlds.clips.drawing import latent_frames
 
 _TIMES = 1000.0
@@ -22,10 +19,9 @@ class ClipStudent(Student):
     name = "ltx2"
 
     def __init__(self) -> None:
-        self.transformer = component(self.name, "transformer")
-        self.text_encoder = component(self.name, "text_encoder")
-        self.connectors = component(self.name, "connectors")
-        self._tokenizer = component(self.name, "tokenizer")
+        self.transformer, self.text_encoder, self.connectors, self._tokenizer = (
+            component(self.name, part) for part in ("transformer", "text_encoder", "connectors", "tokenizer")
+        )
 
     def networks(self) -> dict[str, nn.Module]:
         return {"transformer": self.transformer, "text_encoder": self.text_encoder, "connectors": self.connectors}
@@ -35,11 +31,12 @@ class ClipStudent(Student):
         count, kept = x.shape[:2]
         rows, columns = batch.grid
         times = t[:, None] * _TIMES
-        video_times = torch.cat([times * ~batch.given, torch.zeros(count, batch.keyframes.shape[1])], dim=1)
         coordinates = self.transformer.rope.prepare_video_coords(
             count, latent_frames(batch.frames), rows, columns, x.device, fps=FPS
         )
-        text, sound_text, mask = self._text(batch.prompts)
+        # Given tokens and keyframes are at the end of their way.
+        video_times = torch.cat([times * ~batch.given, torch.zeros(count, batch.keyframes.shape[1])], dim=1)
+        text, sound_text, mask = self._text(batch)
         video, sound = self.transformer(
             hidden_states=torch.cat([x, batch.keyframes], dim=1),
             audio_hidden_states=tone,
@@ -57,16 +54,10 @@ class ClipStudent(Student):
         )
         return video[:, :kept], sound
 
-    def _text(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    def _text(self, batch: ClipBatch) -> tuple[Tensor, Tensor, Tensor]:
         """For both streams, (B, L, width) each, and which tokens are attended, (B, L): padding is, too."""
-        told, most = [prompt.strip() for prompt in prompts], self._tokenizer.model_max_length
-        longest = max(len(ids) for ids in self._tokenizer(told, truncation=True, max_length=most)["input_ids"])
-        length = padded(longest, most, self.transformer.training)
-        tokens: Any = self._tokenizer(
-            told, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
-        )
-        read = self.text_encoder.model.language_model(
-            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"], output_hidden_states=True
-        )
+        told = [prompt.strip() for prompt in batch.prompts]
+        tokens = tokenized(self._tokenizer, told, self.transformer.training)
+        read = self.text_encoder.model.language_model(**tokens, output_hidden_states=True)
         states = torch.stack(read.hidden_states, dim=-1).flatten(2, 3)
         return self.connectors(states, tokens["attention_mask"], padding_side="left")

@@ -17,7 +17,7 @@ from training.build.bundle import BUNDLE
 from training.lessons.batches import outlined_practice
 from training.trainer.course import Course, Plan
 from training.trainer.flow import PictureFlow
-from training.trainer.flux3 import Flux3Student
+from training.trainer.qwen import Flux3Student
 
 FILE: Final = BUNDLE / "adapters" / "outlined.safetensors"
 RANK: Final = 8
@@ -25,11 +25,11 @@ _BATCH: Final = 32
 
 
 class OutlinedStudent(Flux3Student):
-    """Of which only the additions learn."""
+    """Of which only the additions learn, once it has them."""
 
     def add_layers(self) -> None:
         """Beside the linear layers of the joint blocks. They add nothing, to begin with."""
-        for network in super().networks().values():
+        for network in self.networks().values():
             network.requires_grad_(False)
         layers = [
             name
@@ -37,11 +37,6 @@ class OutlinedStudent(Flux3Student):
             if isinstance(module, nn.Linear) and "single_transformer_blocks" in name
         ]
         inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=layers), self.transformer)
-
-    def networks(self) -> dict[str, nn.Module]:
-        return {
-            "additions": self.transformer
-        }  # another name than a whole transformer's, whose matrices learn with Muon
 
     def save(self, file: Path) -> None:
         """In half precision, with the names that diffusers gives the matrices."""

@@ -1,7 +1,4 @@
-"""What all models that learn have in common: networks, checkpoints that these are published in, and texts.
-
-Texts take less time here than in generating: without idle layers, and mostly without padding.
-"""
+"""What all models that learn have in common: networks, checkpoints that these are published in, and texts."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from diffusers.utils.logging import disable_progress_bar
 from torch import Tensor, nn
 
 from training.build.bundle import CHECKPOINTS, replace_weights
-from training.build.checkpoints import component
 from training.lessons.batches import Batch
 
 FULLY_PADDED: Final = 0.3
@@ -47,9 +43,6 @@ class Student(ABC):
 
 
 class PictureStudent(Protocol):
-    shift: float
-    """Of the times drawn; 1 is uniform, more is nearer to the noise."""
-
     def networks(self) -> dict[str, nn.Module]: ...
 
     def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
@@ -57,65 +50,20 @@ class PictureStudent(Protocol):
         ...
 
 
-class QwenStudent(Student):
-    """A transformer and a Qwen text encoder of which only the first layer does anything, run as if it had no others.
+def tokenized(tokenizer: Any, prompts: Sequence[str], learning: bool, multiple: int | None = None) -> Any:
+    """`input_ids` and `attention_mask`, (B, L) each.
 
-    Its weights are the whole encoder's own, so what they learn is in all of it.
+    Generating pads to the tokenizer's length, or to a multiple of so many tokens, and padding is attended.
     """
-
-    shift = 5.0
-
-    def __init__(self) -> None:
-        self.transformer = component(self.name, "transformer")
-        self.text_encoder = component(self.name, "text_encoder")
-        self.tokenizer = component(self.name, "tokenizer")
-        self._stream = torch.empty(0)
-        self._decoder().layers[0].register_forward_hook(self._keep)
-
-    @abstractmethod
-    def _decoder(self) -> Any:
-        """The text encoder's stack of layers."""
-
-    def networks(self) -> dict[str, nn.Module]:
-        return {"transformer": self.transformer, "text_encoder": self.text_encoder}
-
-    def read(self, prompts: Sequence[str], multiple: int | None = None, padding_position: int | None = None) -> Any:
-        """(B, L, width) each: the stream after the first layer, and its normed end.
-
-        Generating pads to the tokenizer's length, or to a multiple of so many tokens.
-        """
-        longest = max(len(ids) for ids in self.tokenizer(list(prompts))["input_ids"])
-        most = self.tokenizer.model_max_length if multiple is None else math.ceil(longest / multiple) * multiple
-        length = padded(longest, most, self.transformer.training)
-        tokens = self.tokenizer(
-            list(prompts), return_tensors="pt", padding="max_length", truncation=True, max_length=length
-        )
-        mask = tokens["attention_mask"]
-        positions = None
-        if padding_position is not None:
-            positions = torch.arange(length).expand_as(mask).masked_fill(mask == 0, padding_position)
-        decoder = self._decoder()
-        whole, decoder.layers = decoder.layers, decoder.layers[:1]
-        try:
-            last = decoder(
-                input_ids=tokens["input_ids"], attention_mask=mask, position_ids=positions, use_cache=False
-            ).last_hidden_state
-        finally:
-            decoder.layers = whole
-            # Kept, it would be copied with the layer, which tensors with a history can't be.
-            stream, self._stream = self._stream, torch.empty(0)
-        return stream, last
-
-    def _keep(self, layer: nn.Module, inputs: Any, output: Any) -> None:
-        self._stream = output[0] if isinstance(output, tuple) else output
+    told = list(prompts)
+    longest = max(len(ids) for ids in tokenizer(told)["input_ids"])
+    most = tokenizer.model_max_length if multiple is None else math.ceil(longest / multiple) * multiple
+    length = padded(longest, most, learning)
+    return tokenizer(told, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
 
 
 def padded(longest: int, most: int, learning: bool) -> int:
-    """How many tokens the texts of a batch get, of which the longest has `longest`.
-
-    Generating pads to `most`, and padding is attended. In short texts the same is learnt in far less time, so only some
-    batches are padded so far while learning.
-    """
+    """How many tokens a batch of texts gets: in short ones the same is learnt in far less time, so few have `most`."""
     if not learning or torch.rand(()).item() < FULLY_PADDED:
         return most
     return min(most, math.ceil(longest / _MULTIPLE) * _MULTIPLE)

@@ -13,20 +13,10 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from training.worlds import vocabulary
+
 Shape: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From x, y and r, which broadcast, to the distance from the outline: negative inside."""
-
-
-def _circle(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return torch.hypot(x, y) - r
-
-
-def _square(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return torch.maximum(x.abs(), y.abs()) - 0.86 * r
-
-
-def _triangle(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return torch.maximum(y - 0.75 * r, 0.882 * x.abs() - 0.471 * (y + r))
 
 
 def _star(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
@@ -39,20 +29,6 @@ def _star(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
     return (edge_x * (py - r) - edge_y * px) * (1 / math.hypot(edge_x, edge_y))
 
 
-def _ring(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return (torch.hypot(x, y) - 0.76 * r).abs() - 0.24 * r
-
-
-def _cross(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    across, along = torch.minimum(x.abs(), y.abs()), torch.maximum(x.abs(), y.abs())
-    return torch.maximum(across - 0.32 * r, along - r)
-
-
-def _diamond(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    # Narrower than it is high, lest it is taken for a square on its tip.
-    return (x.abs() * 1.35 + y.abs() - r) * (1 / math.hypot(1.35, 1))
-
-
 def _heart(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
     """A square on its tip, with half circles on its upper sides."""
     half = 0.82 * r  # of the square's diagonal
@@ -60,10 +36,6 @@ def _heart(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
     square = (x.abs() + down.abs() - half) * math.sqrt(0.5)
     circle = torch.hypot(x.abs() - half / 2, down + half / 2) - half * math.sqrt(0.5)
     return torch.minimum(square, circle)
-
-
-def _moon(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    return torch.maximum(torch.hypot(x, y) - r, 0.8 * r - torch.hypot(x - 0.55 * r, y))
 
 
 def _arrow(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
@@ -74,28 +46,21 @@ def _arrow(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
 
 SHAPES: Final[Mapping[str, Shape]] = {
-    "circle": _circle,
-    "square": _square,
-    "triangle": _triangle,
+    "circle": lambda x, y, r: torch.hypot(x, y) - r,
+    "square": lambda x, y, r: torch.maximum(x.abs(), y.abs()) - 0.86 * r,
+    "triangle": lambda x, y, r: torch.maximum(y - 0.75 * r, 0.882 * x.abs() - 0.471 * (y + r)),
     "star": _star,
-    "ring": _ring,
-    "cross": _cross,
-    "diamond": _diamond,
+    "ring": lambda x, y, r: (torch.hypot(x, y) - 0.76 * r).abs() - 0.24 * r,
+    "cross": lambda x, y, r: torch.maximum(
+        torch.minimum(x.abs(), y.abs()) - 0.32 * r, torch.maximum(x.abs(), y.abs()) - r
+    ),
+    # Narrower than it is high, lest it is taken for a square on its tip.
+    "diamond": lambda x, y, r: (x.abs() * 1.35 + y.abs() - r) * (1 / math.hypot(1.35, 1)),
     "heart": _heart,
-    "moon": _moon,
+    "moon": lambda x, y, r: torch.maximum(torch.hypot(x, y) - r, 0.8 * r - torch.hypot(x - 0.55 * r, y)),
     "arrow": _arrow,
 }
-
-NAMES: Final = tuple(SHAPES)
-
-SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
-    "circle": ("disc", "dot", "ball"),
-    "square": ("box",),
-    "ring": ("hoop", "donut"),
-    "cross": ("plus", "plus sign"),
-    "diamond": ("rhombus",),
-    "moon": ("crescent", "crescent moon"),
-}
+NAMES: Final = vocabulary.SHAPES
 
 
 def silhouette(name: str, circles: Tensor, size: tuple[int, int], grown: float = 0.0) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.build.sound import PITCHES
-from training.worlds import palette
+from training.worlds import vocabulary
 from training.worlds.clips.scene import COLOURS, Scene
 
 Frames: TypeAlias = NDArray[np.float32]
@@ -61,7 +61,7 @@ def judge(scene: Scene, frames: Frames, wave: Wave, rate: int) -> dict[str, bool
 
 def _nearest(colour: NDArray[np.float32]) -> str:
     """The name of the colour that is closest to one in RGB."""
-    return min(COLOURS, key=lambda name: float(np.linalg.norm(np.asarray(palette.COLOURS[name]) - colour)))
+    return min(COLOURS, key=lambda name: float(np.linalg.norm(np.asarray(vocabulary.COLOURS[name]) - colour)))
 
 
 def _motion(first: Seen, last: Seen) -> str:

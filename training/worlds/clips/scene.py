@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-from training.worlds import palette
+from training.worlds import vocabulary
+from training.worlds.vocabulary import CLIPS
 
 Grid: TypeAlias = tuple[int, int]
 """Rows and columns of a canvas, in latent cells of 32 pixels."""
 GRIDS: Final[tuple[Grid, ...]] = ((4, 7), (4, 9), (4, 6), (4, 5), (4, 4), (5, 4), (6, 4), (7, 4), (9, 4))
 """What a shorter side of 128 pixels amounts to at all ratios."""
 
-MOTIONS: Final = ("left", "right", "up", "down", "still", "grow", "shrink")
-SHAPES: Final = ("circle", "square", "triangle", "diamond", "cross", "ring")
-COLOURS: Final = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink", "white", "gray", "black")
+MOTIONS: Final[tuple[str, ...]] = tuple(CLIPS["motions"])
+SHAPES: Final[tuple[str, ...]] = tuple(CLIPS["shapes"])
+COLOURS: Final[tuple[str, ...]] = tuple(CLIPS["colours"])
 """Of things and of backgrounds."""
-SIZES: Final[Mapping[str, float]] = {"small": 0.7, "medium": 0.9, "large": 1.1}
+SIZES: Final[Mapping[str, float]] = {name: listed["half_side"] for name, listed in CLIPS["sizes"].items()}
 """Half sides, in cells."""
 SMALLEST, LARGEST = 0.5, 1.5
 """Half sides at the ends of growing and shrinking, as parts of the size."""
@@ -62,7 +63,7 @@ def reach(cells: int) -> float:
 
 def random_scene(random: Random) -> Scene:
     background = random.choice(COLOURS)
-    behind = palette.COLOURS[background]
-    colour = random.choice([name for name in COLOURS if math.dist(palette.COLOURS[name], behind) > _ALIKE])
+    behind = vocabulary.COLOURS[background]
+    colour = random.choice([name for name in COLOURS if math.dist(vocabulary.COLOURS[name], behind) > _ALIKE])
     size = random.choice(("small", "medium", "medium", "medium", "large"))
     return Scene(random.choice(SHAPES), colour, background, random.choice(MOTIONS), size)

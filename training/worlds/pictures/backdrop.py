@@ -15,7 +15,7 @@ import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from training.worlds import palette
+from training.worlds import palette, vocabulary
 from training.worlds.pictures.drawing import second_share
 from training.worlds.pictures.scene import Background, BackgroundKind, Grid
 
@@ -25,7 +25,7 @@ _PATTERNS: Final = ("striped", "checkered", "dotted")
 TOKEN: Final = 16
 """Pixels per side of a token, in all that is judged."""
 
-_PALETTE: Final[Floats] = np.array(list(palette.COLOURS.values()), np.float32)
+_PALETTE: Final[Floats] = np.array(list(vocabulary.COLOURS.values()), np.float32)
 _FARTHEST: Final = 22.0
 """CIE76 difference beyond which a colour is none of the palette. Shades stay within 4; the closest two are 31 apart."""
 _SAMPLES: Final = (2, 7)

@@ -7,77 +7,51 @@ middle, on white.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from training.worlds import palette, shapes
+import yaml
+
+from training.worlds import vocabulary
 from training.worlds.pictures.scene import Background, Scene, Thing
 
 DEFAULT_BACKGROUND: Final = "white"
 
-_SIZE_WORDS: Final[Mapping[str, Sequence[str]]] = {
-    "small": ("small", "small", "little", "tiny"),
-    "medium": ("",),
-    "large": ("large", "large", "big", "huge"),
-}
-_SIDES: Final[Mapping[str, Sequence[str]]] = {
-    "center": ("in the center", "in the middle", "at the center"),
-    "left": ("on the left", "on the left side", "at the left"),
-    "right": ("on the right", "on the right side", "at the right"),
-    "top": ("at the top", "at the top"),
-    "bottom": ("at the bottom", "at the bottom"),
-}
-_CORNERS: Final = ("in the {}", "in the {} corner", "at the {}", "on the {}")
-_RELATIONS: Final[Mapping[tuple[str, str], Sequence[str]]] = {
-    ("left", "right"): ("to the left of", "left of", "next to"),
-    ("right", "left"): ("to the right of", "right of"),
-    ("top", "bottom"): ("above", "over"),
-    ("bottom", "top"): ("below", "under"),
-}
-"""What the first of two things is to the second, by their places."""
-_BEHIND: Final = ("on {}", "on {}", "on {}", "against {}", "in front of {}", "over {}", "with {}")
-_OPENINGS: Final = (
-    *("",) * 12,
-    *("a picture of ", "an image of ", "a drawing of ", "a simple illustration of "),
-    *("draw ", "paint ", "show me ", "please draw ", "I want "),
-)
-_ENDINGS: Final = (*("",) * 12, ".", ", please", ", flat design", ", minimalist", ", clean edges", ", simple shapes")
+_PHRASES: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
 def caption(scene: Scene, random: Random) -> str:
     """One sentence about all of the scene."""
-    told = random.choice(_OPENINGS) + _told(scene, random) + random.choice(_ENDINGS)
+    told = random.choice(_PHRASES["openings"]) + _told(scene, random) + random.choice(_PHRASES["endings"])
     return told[0].upper() + told[1:] if random.random() < 0.3 else told
 
 
 def name(thing: Thing, random: Random) -> str:
     """Its size, colour and shape: `a small red star`."""
-    size = random.choice(_SIZE_WORDS[thing.size]) if thing.box is None else ""
-    return with_article(f"{size} {colour(thing.colour, random)} {shape(thing.shape, random)}".strip())
+    size = random.choice(vocabulary.WORDS[thing.size]) if thing.box is None else ""
+    return with_article(f"{size} {word(thing.colour, random)} {word(thing.shape, random)}".strip())
 
 
-def colour(named: str, random: Random) -> str:
-    return _synonym(named, palette.SYNONYMS, random)
-
-
-def shape(named: str, random: Random) -> str:
-    return _synonym(named, shapes.SYNONYMS, random)
+def word(named: str, random: Random) -> str:
+    """For a colour or a shape: mostly its name itself."""
+    synonyms = vocabulary.SYNONYMS.get(named)
+    return random.choice(synonyms) if synonyms and random.random() < 0.3 else named
 
 
 def place(named: str, random: Random) -> str:
-    if named in _SIDES:
-        return random.choice(_SIDES[named])
-    if random.random() < 0.3:
-        named = named.replace("top", "upper").replace("bottom", "lower")
-    return random.choice(_CORNERS).format(named)
+    told = named
+    if " " in named and random.random() < 0.3:
+        told = named.replace("top", "upper").replace("bottom", "lower")
+    return random.choice(vocabulary.WORDS[named]).format(told)
 
 
 def background(behind: Background, random: Random) -> str:
     """`a red background`, `a red and white striped background`, `a gradient from red to white`."""
-    first = colour(behind.colour, random)
+    first = word(behind.colour, random)
     if behind.second is None:
         return with_article(f"{first} background" if random.random() < 0.8 else f"plain {first} background")
-    second = colour(behind.second, random)
+    second = word(behind.second, random)
     match behind.kind:
         case "vertical" | "horizontal":
             way = "from top to bottom" if behind.kind == "vertical" else "from left to right"
@@ -102,9 +76,9 @@ def _told(scene: Scene, random: Random) -> str:
         return random.choice((behind, f"nothing but {behind}", f"an empty picture with {behind}"))
     if scene.background.colours == (DEFAULT_BACKGROUND,) and random.random() < 0.5:
         return _things(scene.things, random)
-    things, on = _things(scene.things, random), random.choice(_BEHIND).format(behind)
+    things, on = _things(scene.things, random), random.choice(_PHRASES["behind"]).format(behind)
     if scene.background.second is None and random.random() < 0.1:
-        on = f"on {colour(scene.background.colour, random)}"
+        on = f"on {word(scene.background.colour, random)}"
     if len(scene.things) == 1:
         named, at = name(scene.things[0], random), _where(scene.things[0], random)
         orders = [f"{named} {at} {on}", f"{named} {on} {at}", f"{named} {at}, {on}", f"on {behind}, {named} {at}"]
@@ -118,7 +92,7 @@ def _things(things: Sequence[Thing], random: Random) -> str:
     """All of them with their places: `a, b and c`."""
     if len(things) == 2 and random.random() < 0.3:
         first, second = things
-        if relations := _RELATIONS.get((first.place, second.place)):
+        if relations := _PHRASES["relations"].get(first.place, {}).get(second.place):
             return f"{name(first, random)} {random.choice(relations)} {name(second, random)}"
     told = [f"{name(thing, random)} {_where(thing, random, len(things) > 1)}".strip() for thing in things]
     if len(told) == 1:
@@ -144,8 +118,3 @@ def _beside(things: Sequence[Thing], on: str, random: Random) -> str:
     if not sides or second.place != first.place.replace(sides[0], opposite[sides[0]]):
         return ""
     return f"{name(first, random)} {place(first.place, random)} {on}, next to {name(second, random)}"
-
-
-def _synonym(named: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
-    """Mostly the name itself."""
-    return random.choice(synonyms[named]) if named in synonyms and random.random() < 0.3 else named

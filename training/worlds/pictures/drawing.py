@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.worlds import palette
+from training.worlds import palette, vocabulary
 from training.worlds.pictures.scene import MAX_THINGS, Background, Grid, Mask, Scene, Thing
 from training.worlds.shapes import silhouettes
 
@@ -66,7 +66,7 @@ def covers(things: Sequence[Thing], grid: Grid, resolution: int, grown: float = 
 
 def ink(background: Background) -> str:
     """The colour that outlines have on it."""
-    return "white" if sum(palette.COLOURS[background.colour]) / 3 < _DARK else "black"
+    return "white" if sum(vocabulary.COLOURS[background.colour]) / 3 < _DARK else "black"
 
 
 def backdrops(backgrounds: Sequence[Background], grid: Grid, resolution: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from training.worlds.pictures.backdrop import TOKEN, Backdrop, Floats, read_backdrop
 from training.worlds.pictures.drawing import Pixels, covers, draw
-from training.worlds.pictures.scene import PLACES, SIZES, Grid, Scene, Thing, reach
-from training.worlds.pictures.things import Seen, read_things
+from training.worlds.pictures.scene import Grid, Scene, Thing, reach
+from training.worlds.pictures.things import Seen, grown, read_things, shrunk
+from training.worlds.vocabulary import PLACES, SIZES
 
 MOST_RAG: Final = 0.08
 """Drawn pictures have under 0.001, softened by a pixel 0.02, as JPEG of quality 85 up to 0.035."""
@@ -196,7 +197,7 @@ def _compared(thing: Thing, seen: Seen, grid: Grid) -> ThingVerdict:
 def _stained(canvas: Floats, backdrop: Backdrop, seen: Sequence[Seen]) -> bool:
     """Whether more than a trace of the background differs from what it was recognised as."""
     things = sum((thing.cover for thing in seen), np.zeros(canvas.shape[:2], np.float32))
-    behind = ~_widened(things > 0, _NEIGHBOURHOOD, cv2.dilate)
+    behind = ~grown(things > 0, _NEIGHBOURHOOD)
     off = np.linalg.norm(canvas - backdrop.pixels, axis=2) > backdrop.tolerance
     rim = np.ones_like(behind)
     rim[_RIM:-_RIM, _RIM:-_RIM] = False
@@ -215,9 +216,9 @@ def _difference(canvas: Floats, grid: Grid, before: Scene, expected: Scene) -> f
     drawn, _ = draw([expected], grid, TOKEN)
     truth = (drawn[0].permute(1, 2, 0).numpy() + 1) / 2
     if before.background == expected.background:
-        still = ~_widened(_covered(set(before.things) ^ set(expected.things), grid), _SOFT_EDGE, cv2.dilate)
+        still = ~grown(_covered(set(before.things) ^ set(expected.things), grid), _SOFT_EDGE)
     else:
-        still = _widened(_covered(set(before.things) & set(expected.things), grid), _SOFT_EDGE, cv2.erode)
+        still = shrunk(_covered(set(before.things) & set(expected.things), grid), _SOFT_EDGE)
     difference = cv2.GaussianBlur(canvas - truth, (0, 0), _OUT_OF_FOCUS)
     return float(np.abs(difference)[still].mean()) if still.any() else 0.0
 
@@ -227,9 +228,3 @@ def _covered(things: set[Thing], grid: Grid) -> npt.NDArray[np.bool_]:
     if not things:
         return np.zeros((grid[0] * TOKEN, grid[1] * TOKEN), bool)
     return (covers(list(things), grid, TOKEN) > 0.5).any(dim=0)[0].numpy()
-
-
-def _widened(mask: npt.NDArray[np.bool_], pixels: int, how: Callable[..., cv2.typing.MatLike]) -> npt.NDArray[np.bool_]:
-    """With what is `pixels` around it, or without."""
-    side = 2 * pixels + 1
-    return how(mask.astype(np.uint8), np.ones((side, side), np.uint8)) > 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal, TypeAlias
 
 from training.worlds import palette, shapes
+from training.worlds.vocabulary import COLOURS, PLACES, SIZES
 
 Grid: TypeAlias = tuple[int, int]
 """Rows and columns of a canvas, in tokens."""
@@ -18,23 +18,8 @@ Box: TypeAlias = tuple[int, int, int, int]
 """Top, left, bottom, right, in thousandths of the canvas."""
 BackgroundKind: TypeAlias = Literal["plain", "vertical", "horizontal", "striped", "checkered", "dotted"]
 
-SIZES: Final[Mapping[str, float]] = {"small": 1.0, "medium": 1.45, "large": 1.9}
-"""Half sides, in tokens: a picture of any ratio is drawn on about as many."""
 BOXED: Final = (0.7, *SIZES.values(), 2.4)
 """Half sides that things in boxes have."""
-
-PLACES: Final[Mapping[str, tuple[int, int]]] = {
-    "center": (0, 0),
-    "left": (-1, 0),
-    "right": (1, 0),
-    "top": (0, -1),
-    "bottom": (0, 1),
-    "top left": (-1, -1),
-    "top right": (1, -1),
-    "bottom left": (-1, 1),
-    "bottom right": (1, 1),
-}
-"""Which side of the canvas, along x and y."""
 
 INSET = 2.0
 """From a side of the canvas to the middle of a thing that is there, in tokens."""
@@ -120,8 +105,8 @@ class Background:
             return True
         if self.kind not in ("vertical", "horizontal"):
             return False
-        middle = [sum(parts) / 2 for parts in zip(*(palette.COLOURS[name] for name in self.colours), strict=True)]
-        return math.dist(middle, palette.COLOURS[colour]) < _ALIKE
+        middle = [sum(parts) / 2 for parts in zip(*(COLOURS[name] for name in self.colours), strict=True)]
+        return math.dist(middle, COLOURS[colour]) < _ALIKE
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,7 @@ def _join(picture: Floats, backdrop: Backdrop, pieces: list[Mask], things: list[
     for early, late in sorted(combinations(range(len(things)), 2), key=lambda pair: -pair[1]):
         if late >= len(things) or things[early].colour != things[late].colour:
             continue
-        near = cv2.dilate(pieces[early].astype(np.uint8), _square(2 * _MARGIN + 1)) > 0
-        if not (near & pieces[late]).any():
+        if not (grown(pieces[early], _MARGIN) & pieces[late]).any():
             continue
         both = pieces[early] | pieces[late]
         rest = [piece for index, piece in enumerate(pieces) if index not in (early, late)]
@@ -96,24 +95,22 @@ def _join(picture: Floats, backdrop: Backdrop, pieces: list[Mask], things: list[
 def _pieces(picture: Floats, backdrop: Backdrop) -> list[Mask]:
     """(H, W) each: where one thing is, largest first."""
     distances = np.linalg.norm(picture - backdrop.pixels, axis=2)
-    differs = (distances > backdrop.tolerance).astype(np.uint8)
+    differs = distances > backdrop.tolerance
     # Opened first: noise, and what is left of the edges of patterns, is thinner than any thing.
-    differs &= cv2.dilate(cv2.morphologyEx(differs, cv2.MORPH_OPEN, _square(3)), _square(5))
+    differs &= grown(shrunk(differs, 1), 3)
     layers = _by_colour(picture, backdrop, distances, differs) if backdrop.at_edge.any() else [differs]
     pieces = []
     for layer in layers:
-        count, labels = cv2.connectedComponents(layer, connectivity=4)
+        count, labels = cv2.connectedComponents(layer.astype(np.uint8), connectivity=4)
         certain = np.bincount(labels[~backdrop.at_edge], minlength=count)
         pieces += [labels == index for index in range(1, count) if certain[index] >= _SMALLEST * differs.size]
     return sorted(pieces, key=lambda piece: -np.count_nonzero(piece))
 
 
-def _by_colour(
-    picture: Floats, backdrop: Backdrop, distances: Floats, differs: npt.NDArray[np.uint8]
-) -> list[npt.NDArray[np.uint8]]:
+def _by_colour(picture: Floats, backdrop: Backdrop, distances: Floats, differs: Mask) -> list[Mask]:
     """(H, W) per colour of things: what has it, with the gaps that the edges of a pattern cut into it."""
-    layers: list[tuple[Floats, npt.NDArray[np.uint8]]] = []
-    count, labels = cv2.connectedComponents(differs, connectivity=4)
+    layers: list[tuple[Floats, Mask]] = []
+    count, labels = cv2.connectedComponents(differs.astype(np.uint8), connectivity=4)
     for index in range(1, count):
         part = labels == index
         certain = part & ~backdrop.at_edge
@@ -123,22 +120,20 @@ def _by_colour(
         away = np.linalg.norm(picture - colour, axis=2)
         # Halfway between the pattern's colours there may be the thing's: nothing is to be seen there.
         hidden = (away < _HIDDEN) & (np.linalg.norm(backdrop.pixels - colour, axis=2) < _HIDDEN)
-        reach = cv2.dilate(part.astype(np.uint8), _square(9)) > 0
-        grown = part | (reach & backdrop.at_edge & ((away < distances) | hidden))
-        alike = (
-            layer for other, layer in layers if np.linalg.norm(np.subtract(*lab(np.stack([colour, other])))) < _SAME
-        )
-        if (layer := next(alike, None)) is None:
-            layers.append((colour, grown.astype(np.uint8)))
+        whole = part | (grown(part, 4) & backdrop.at_edge & ((away < distances) | hidden))
+        for other, layer in layers:
+            if np.linalg.norm(np.subtract(*lab(np.stack([colour, other])))) < _SAME:
+                layer |= whole
+                break
         else:
-            layer |= grown
+            layers.append((colour, whole))
     return [layer for _, layer in layers]
 
 
 def _read(picture: Floats, backdrop: Backdrop, piece: Mask, pieces: Sequence[Mask], grid: Grid) -> Seen:
-    crop = _around(piece, axis=1), _around(piece, axis=0)
+    crop = _around(piece)
     others = sum((other[crop] for other in pieces if other is not piece), np.zeros(piece[crop].shape, np.uint8))
-    free = cv2.dilate((others > 0).astype(np.uint8), _square(5)) == 0
+    free = ~grown(others > 0, 2)
     pixels, behind = picture[crop], backdrop.pixels[crop]
     colour = _inner_colour(pixels, piece[crop])
     contrast = colour - behind
@@ -149,8 +144,7 @@ def _read(picture: Floats, backdrop: Backdrop, piece: Mask, pieces: Sequence[Mas
     x, y, radius = fit.circle
     whole = np.zeros(piece.shape, np.float32)
     whole[crop] = fit.cover
-    inside = np.argwhere(whole > 0.5)
-    top, left, bottom, right = (*inside.min(axis=0), *(inside.max(axis=0) + 1)) if len(inside) else (0, 0, 0, 0)
+    left, top, width, height = map(float, cv2.boundingRect((whole > 0.5).astype(np.uint8)))
     rag, rim = _unexplained(pixels, behind, fit.cover, free)
     return Seen(
         shape=fit.shape,
@@ -160,7 +154,7 @@ def _read(picture: Floats, backdrop: Backdrop, piece: Mask, pieces: Sequence[Mas
             float((crop[0].start + y) / TOKEN - grid[0] / 2),
             float(radius / TOKEN),
         ),
-        box=(float(top), float(left), float(bottom), float(right)),
+        box=(top, left, top + height, left + width),
         rag=rag,
         rim=rim,
         cover=whole,
@@ -215,15 +209,14 @@ def _unexplained(pixels: Floats, behind: Floats, cover: Floats, free: Mask) -> t
     colour = (weight * (added + away)).sum(axis=(0, 1)) / max(float((weight * drawn).sum()), 1e-9)
     error = free * ((added - (drawn * colour - away)) ** 2).sum(axis=2)
     whole = float((free[..., None] * added**2).sum())
-    shape = (cover > 0.5).astype(np.uint8)
-    outline = cv2.dilate(shape, _square(5)) != cv2.erode(shape, _square(5))
+    outline = grown(cover > 0.5, 2) != shrunk(cover > 0.5, 2)
     along = float(((colour - behind) ** 2).sum(axis=2)[outline & free].sum())
     return float(error.sum()) / max(whole, 1e-9), float(error[outline].sum()) / max(along, 1e-9)
 
 
 def _inner_colour(pixels: Floats, piece: Mask) -> Floats:
     """(3,): the median, away from soft edges."""
-    inner = cv2.erode(piece.astype(np.uint8), _square(3)) > 0
+    inner = shrunk(piece, 1)
     return np.median(pixels[inner if np.count_nonzero(inner) > _CRUMB else piece], axis=0).astype(np.float32)
 
 
@@ -247,12 +240,20 @@ def _area_and_centroid(mass: Floats) -> tuple[float, float, float]:
     return moments["m00"], moments["m10"] / area + 0.5, moments["m01"] / area + 0.5
 
 
-def _around(piece: Mask, axis: int) -> slice:
-    """Where it is along the other axis, and what is near."""
-    found = np.flatnonzero(piece.any(axis=axis))
-    return slice(max(int(found[0]) - _MARGIN, 0), min(int(found[-1]) + 1 + _MARGIN, piece.shape[1 - axis]))
+def _around(piece: Mask) -> tuple[slice, slice]:
+    """Its rows and columns, and what is near."""
+    left, top, width, height = cv2.boundingRect(piece.astype(np.uint8))
+    return (
+        slice(max(top - _MARGIN, 0), min(top + height + _MARGIN, piece.shape[0])),
+        slice(max(left - _MARGIN, 0), min(left + width + _MARGIN, piece.shape[1])),
+    )
 
 
-@lru_cache(maxsize=8)
-def _square(side: int) -> npt.NDArray[np.uint8]:
-    return np.ones((side, side), np.uint8)
+def grown(mask: Mask, pixels: int) -> Mask:
+    """(H, W), with all that is so near."""
+    return cv2.dilate(mask.astype(np.uint8), np.ones((2 * pixels + 1,) * 2, np.uint8)) > 0
+
+
+def shrunk(mask: Mask, pixels: int) -> Mask:
+    """(H, W), without what is so near to its end."""
+    return ~grown(~mask, pixels)

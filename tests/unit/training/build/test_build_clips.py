@@ -19,17 +19,21 @@ def pipeline() -> LTX2ConditionPipeline:
     return loaded
 
 
-def test_a_clip_has_frames_and_sound(pipeline: LTX2ConditionPipeline) -> None:
-    made: Any = pipeline(
-        prompt="a red circle moves left",
-        width=160,
+def painted(pipeline: LTX2ConditionPipeline, width: int, frames: int, **asked: Any) -> Any:
+    return pipeline(
+        width=width,
         height=128,
-        num_frames=25,
+        num_frames=frames,
         num_inference_steps=2,
         generator=torch.Generator().manual_seed(0),
         output_type="np",
+        **asked,
         **PLAIN,
     )
+
+
+def test_a_clip_has_frames_and_sound(pipeline: LTX2ConditionPipeline) -> None:
+    made = painted(pipeline, 160, 25, prompt="a red circle moves left")
     assert np.asarray(made.frames).shape == (1, 25, 128, 160, 3)
     assert np.isfinite(np.asarray(made.frames)).all()
     seconds = made.audio.shape[-1] / OUTPUT_RATE
@@ -38,15 +42,6 @@ def test_a_clip_has_frames_and_sound(pipeline: LTX2ConditionPipeline) -> None:
 
 def test_frames_that_are_given_are_shown(pipeline: LTX2ConditionPipeline) -> None:
     picture = np.full((128, 128, 3), (220, 30, 30), np.uint8)
-    made: Any = pipeline(
-        prompt="",
-        conditions=[LTX2VideoCondition(frames=picture, index=0, strength=1.0, crf=0)],
-        width=128,
-        height=128,
-        num_frames=9,
-        num_inference_steps=2,
-        generator=torch.Generator().manual_seed(0),
-        output_type="np",
-        **PLAIN,
-    )
+    given = LTX2VideoCondition(frames=picture, index=0, strength=1.0, crf=0)
+    made = painted(pipeline, 128, 9, prompt="", conditions=[given])
     assert np.abs(np.asarray(made.frames)[0, 0] * 255 - picture).max() < 2

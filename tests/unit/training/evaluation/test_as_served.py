@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from training.evaluation.painters import REQUESTS, model_of
 from training.evaluation.pictures import SIZES
 from training.worlds.pictures.scene import CANVAS_SIDE
@@ -19,5 +17,3 @@ def test_models_run_as_the_local_profile_has_them() -> None:
         model = model_of(checkpoint)
         assert (request.get("steps") or model["steps"]) >= 1
         assert model["render_side"] == CANVAS_SIDE * 16
-    with pytest.raises(ValueError, match="runs no bundled/rewriter"):
-        model_of("rewriter")

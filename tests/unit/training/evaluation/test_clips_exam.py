@@ -61,7 +61,7 @@ def test_every_row_asks_for_every_motion() -> None:
 
 def test_a_perfect_painter_passes_and_has_a_sheet(painter: IdealClips) -> None:
     results = examine(painter, ROWS, 1)
-    assert {result.row: result.right for result in results} == {row.name: 1 for row in ROWS}
+    assert {result.name: result.right for result in results} == {row.name: 1 for row in ROWS}
     assert report.sheet(results).startswith(b"\x89PNG")
-    rows = {result.row: result.as_json() for result in results}
+    rows = {result.name: result.as_json() for result in results}
     assert "| first frame given | 1 | 100% |" in report.markdown({"ltx2": rows})

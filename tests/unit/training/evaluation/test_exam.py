@@ -12,7 +12,7 @@ from training.evaluation import report
 from training.evaluation.__main__ import rows_for
 from training.evaluation.exam import Row, examine
 from training.evaluation.painters import IdealPainter, ModelPainter
-from training.evaluation.pictures import ALL_EDITS, ROWS, Question, ideal
+from training.evaluation.pictures import ROWS, Question, ideal
 from training.worlds.pictures.drawing import Pixels, drawn
 
 
@@ -31,14 +31,14 @@ def small(checkpoint: str, *left_out: str) -> list[Row[Question, Pixels]]:
 @pytest.mark.parametrize("checkpoint", ["flux3", "fill", "canny"])
 def test_a_perfect_painter_passes_every_row(checkpoint: str) -> None:
     results = examine(IdealPainter(), rows_for(checkpoint), 2)
-    assert {result.row: (result.right, dict(result.faults)) for result in results if result.right < 1} == {}
+    assert {result.name: (result.right, dict(result.faults)) for result in results if result.right < 1} == {}
     assert all(result.met is not False for result in results)
     assert len(report.sheet(results)) <= 600_000
 
 
 def test_edits_are_summed_up() -> None:
     results = examine(IdealPainter(), [row for row in ROWS if row.group], 2)
-    [together] = [result for result in results if result.row == ALL_EDITS]
+    [together] = [result for result in results if result.name == "edits in all"]
     assert len(together.grades) == 2 * (len(results) - 1)
 
 
@@ -49,7 +49,7 @@ def test_an_edit_is_never_right_when_nothing_is_changed() -> None:
                 yield drawn(question.references[0], question.grid, question.size)
 
     results = examine(Copyist(), [row for row in ROWS if row.group], 4)
-    assert {result.row: result.right for result in results if result.right} == {}
+    assert {result.name: result.right for result in results if result.right} == {}
 
 
 def test_wrong_answers_are_told_by_what_is_wrong() -> None:

@@ -5,7 +5,8 @@ from random import Random
 from training.lessons.batches import CLASSES, UNKNOWN, batch_of, labels
 from training.lessons.pictures import LESSONS
 from training.worlds import palette, shapes
-from training.worlds.pictures.scene import SIZES, Background, Scene, Thing
+from training.worlds.pictures.scene import Background, Scene, Thing
+from training.worlds.vocabulary import SIZES
 
 GRID = (8, 14)
 STAR = Thing("star", "red", size="large", place="left")

@@ -87,10 +87,8 @@ def test_a_thing_that_is_erased_is_under_the_mask() -> None:
         lesson = lessons.erase(random, (8, 8), held_out=True)
         (before,) = lesson.references
         (gone,) = set(before.things) - set(lesson.target.things)
-        mask = (
-            Mask(lesson.mask.box) if lesson.mask else None
-        )  # the ellipse in it may leave out corners, which are empty
-        assert mask is not None
+        assert lesson.mask is not None
+        mask = Mask(lesson.mask.box)  # the ellipse in it may leave out corners, which are empty
         shown = draw([Scene((gone,), before.background), Scene((), before.background)], (8, 8), 16, samples=1)[0]
         changed = (shown[0] - shown[1]).abs().sum(dim=0) > 0
         assert not (changed & ~masked(mask, 128, 128)).any()

@@ -4,7 +4,8 @@ from training.lessons.batches import UNKNOWN
 from training.lessons.pictures import Lesson
 from training.lessons.prompts import GONE, NEW, Asked, answered
 from training.worlds import palette, shapes
-from training.worlds.pictures.scene import PLACES, SIZES, Background, Scene, Thing
+from training.worlds.pictures.scene import Background, Scene, Thing
+from training.worlds.vocabulary import PLACES, SIZES
 
 STAR = Thing("star", "red", size="large", place="left")
 RING = Thing("ring", "blue", size="small", place="right")

@@ -24,8 +24,6 @@ class Transformer(nn.Module):
 class Small:
     """Two layers, one of which learns with each optimizer."""
 
-    shift = 3.0
-
     def __init__(self) -> None:
         torch.manual_seed(7)
         self.transformer = Transformer()

@@ -11,6 +11,7 @@ from training.lessons.batches import batch_of, outlined_practice, to_tokens
 from training.lessons.pictures import tell
 from training.trainer.course import Plan
 from training.trainer.outlined import RANK, OutlinedStudent, train
+from training.trainer.student import published
 
 
 def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> None:
@@ -41,3 +42,10 @@ def test_prompts_are_the_usual_ones_and_pictures_are_outlined() -> None:
     batch = outlined_practice(4, Random(0))
     assert not any("outline" in prompt for prompt in batch.prompts)
     assert batch.target.shape == to_tokens(torch.zeros(4, 3, *(4 * side for side in batch.grid))).shape
+
+
+def test_it_goes_on_from_the_base() -> None:
+    student = OutlinedStudent()
+    student.adopt(published)
+    for name, weight in published("flux3", "transformer", type(student.transformer)).items():
+        assert torch.equal(student.transformer.state_dict()[name], weight), name

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from training.build.checkpoints import component
 from training.lessons.batches import batch_of, labels
 from training.lessons.pictures import change
 from training.trainer.__main__ import STUDENTS
-from training.trainer.reading import PictureReading
+from training.trainer.reading import PictureReading, prompt_course
 from training.worlds.pictures.scene import Background, Scene, Thing
 
 GRID = (8, 14)
@@ -26,7 +27,8 @@ def test_what_is_misread_reaches_the_transformer(model: str) -> None:
     batch = batch_of([change(Random(n), GRID, False) for n in range(2)], GRID, Random(1))
     assert batch.labels is not None
     t = torch.ones(2)
-    student.velocity(torch.randn_like(batch.target), t, t * 0.5, batch)
+    for _ in range(2):  # not every batch has labels to be read
+        student.velocity(torch.randn_like(batch.target), t, t * 0.5, batch)
     loss = heads.loss(batch.labels)
     loss.backward()
     assert loss.item() > 0
@@ -62,3 +64,13 @@ def test_heads_learn_to_read() -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.05 * losses[0]
+
+
+def test_an_encoder_learns_from_questions() -> None:
+    torch.manual_seed(0)
+    encoder = component("flux", "text_encoder_2")
+    before = {name: weight.detach().clone() for name, weight in encoder.named_parameters()}
+    losses = list(prompt_course(encoder, component("flux", "tokenizer_2"), steps=15, seed=1).run())
+    assert losses[-1] < losses[0]
+    moved = [name for name, weight in encoder.named_parameters() if not torch.equal(weight, before[name])]
+    assert len(moved) == len(before), "every part of it takes part"

@@ -7,17 +7,8 @@ from random import Random
 import pytest
 
 from training.worlds import palette, shapes
-from training.worlds.pictures.scene import (
-    PLACES,
-    SIZES,
-    Background,
-    Box,
-    Grid,
-    Scene,
-    Thing,
-    random_scene,
-    settled,
-)
+from training.worlds.pictures.scene import Background, Box, Grid, Scene, Thing, random_scene, settled
+from training.worlds.vocabulary import PLACES, SIZES
 
 WHITE = Background("white")
 
