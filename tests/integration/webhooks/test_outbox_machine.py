@@ -35,6 +35,14 @@ class Expected:
     """Of the latest claim."""
     noted: int = 0
     """Attempts in the log."""
+    again: bool = False
+    """A replay was asked for while it was being sent: should it fail for good, it begins anew."""
+
+    def fail(self) -> None:
+        if self.again:
+            self.state, self.attempts, self.again = State.WAITING, 0, False
+        else:
+            self.state = State.FAILED
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -108,9 +116,14 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             )
             assert recorded == held
             if held and delivery is not None:
-                states = {"delivered": State.DELIVERED, "retry": State.WAITING, "failed": State.FAILED}
-                delivery.state = states[outcome]
                 delivery.noted += 1
+                match outcome:
+                    case "delivered":
+                        delivery.state, delivery.again = State.DELIVERED, False
+                    case "retry":
+                        delivery.state = State.WAITING
+                    case "failed":
+                        delivery.fail()
             else:
                 assert self.do(everything(self.store)) == before, "a stale claim changes nothing"
 
@@ -126,8 +139,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for delivery in self.expected.values():
                 if delivery.state is State.SENDING:
                     delivery.noted += 1
-                    given_up = delivery.attempts >= POLICY.most_attempts
-                    delivery.state = State.FAILED if given_up else State.WAITING
+                    delivery.state = State.WAITING
+                    if delivery.attempts >= POLICY.most_attempts:
+                        delivery.fail()
             return multiple(*map(self.taken, claims))
 
         @rule()
@@ -143,7 +157,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             task_id = self.pick(pick)
             assert self.do(self.outbox.replay(task_id)) == (task_id in self.expected)
             delivery = self.expected.get(task_id)
-            if delivery and delivery.state is not State.SENDING:
+            if delivery and delivery.state is State.SENDING:
+                delivery.again = True
+            elif delivery:
                 delivery.state, delivery.attempts = State.WAITING, 0
 
         @rule()
@@ -216,6 +232,28 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 assert looks[receiver] <= max(first, shut_until, (seconds + 1) * 1000)
 
     return OutboxMachine
+
+
+def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> None:
+    """Found by the machine, when its own model knew nothing of it."""
+    state = machine(redis_url)()
+    try:
+        state.a_task_ends(url=URL, cancelled=True)
+        [delivery] = state.expected.values()
+        while delivery.attempts < POLICY.most_attempts:
+            state.senders_die_and_their_claims_run_out()
+            state.waits_are_over()
+            state.pauses_are_over()
+            state.claim(n=1)
+        assert delivery.state is State.SENDING
+        state.replay(pick=0)
+        state.pauses_are_over()
+        state.senders_die_and_their_claims_run_out()
+        state.deliveries_are_as_expected()
+        state.indexes_agree_with_states()
+        assert (delivery.state, delivery.attempts) == (State.SENDING, 1)
+    finally:
+        state.teardown()
 
 
 @pytest.mark.slow
