@@ -236,7 +236,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
 def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> None:
     """Found by the machine, when its own model knew nothing of it."""
-    state = machine(redis_url)()
+    state: Any = machine(redis_url)()
     try:
         state.a_task_ends(url=URL, cancelled=True)
         [delivery] = state.expected.values()
