@@ -27,9 +27,12 @@ async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for loop in loops:
-            loop.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
+        left = set(loops)
+        while left:
+            # Again and again: before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow one.
+            for loop in left:
+                loop.cancel()
+            _, left = await asyncio.wait(left, timeout=0.5)
 
 
 async def until_event(store: TaskStore, event: str) -> None:
