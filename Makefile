@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises check chaos bench openapi clean
+.PHONY: help run test test-fast promises check proof chaos bench openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -38,7 +38,10 @@ check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-chaos: $(VENV)/.dev  ## Kill, freeze and cut everything under load for five minutes, then check every promise
+proof: $(VENV)/.dev  ## Search the model of a task's life from end to end, for minutes
+	PYTHONPATH=tests $(BIN)/python -m support.task_life
+
+chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check every promise
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ray import serve
 
-from deployments.backends.simulated import SimulatedBackend, step_seconds
+from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.events import LAST, Alive, Event, Started
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import DIFFUSION, ModelSpec
@@ -24,7 +24,11 @@ logger = logging.getLogger(__name__)
 
 _ALIVE_EVERY_S = 1.0
 _FAULTS = 20
-"""So many jobs in a row that failed in a way nobody expected: the device is broken, not the jobs."""
+"""So many jobs in a row that failed in a way nobody expected: the model is broken, not the jobs."""
+_LAST_WORDS_S = 0.5
+"""What streams get to tell their callers before the process ends, within the timeout of a health check."""
+_BROKEN_DEVICE = 70
+"""Exit status: EX_SOFTWARE of sysexits.h."""
 
 
 class MediaModel:
@@ -73,7 +77,17 @@ class MediaModel:
             self._engine.cancel(handle)
 
     async def check_health(self) -> None:
-        """Raises when a new process would do better: a hung step, or nothing but unexpected errors."""
+        """Raises when a new process would do better: a hung step, or nothing but unexpected errors.
+
+        Ends this one when its device is broken. Serve replaces a replica that raises only after three checks in a row,
+        and until then its router prefers this one, since refusing is quick. A dead actor it replaces at the very check.
+        (`RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS` shortens what comes behind the three checks, not those.)
+        """
+        if self._engine.broken:
+            logger.critical("the device is broken: this process ends, for another to take its place")
+            await asyncio.sleep(_LAST_WORDS_S)
+            # Nothing is torn down: that would use the device, and may hang.
+            os._exit(_BROKEN_DEVICE)
         if self._hangs:
             raise RuntimeError(f"a step has been running for more than {self._spec.step_limit_s} s")
         if self._engine.faults >= _FAULTS:
@@ -102,8 +116,10 @@ def _engine(spec: ModelSpec) -> Engine[Any]:
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any] | None:
-    step_s = step_seconds(spec.checkpoint)
-    return None if step_s is None else SimulatedBackend(step_s, ObjectStore(spec.objects_url, spec.objects_options))
+    simulation = Simulation.of(spec.checkpoint)
+    if simulation is None:
+        return None
+    return SimulatedBackend(simulation, ObjectStore(spec.objects_url, spec.objects_options))
 
 
 def _restoring(spec: ModelSpec) -> Backend[Any]:

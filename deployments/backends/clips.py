@@ -25,7 +25,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
 from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_shape import lead_of
-from deployments.families.out_of_memory import translated_out_of_memory
+from deployments.families.device_errors import translated_device_errors
 from deployments.families.preview import LONG_SIDE as PREVIEW_SIDE
 from deployments.outputs import Outputs
 from deployments.pictures.enlarge import fitted
@@ -65,7 +65,7 @@ class ClipBackend:
         """One after the other. When one fails, those before it are a step further, and may be stepped again."""
         for state in states:
             if state.done_steps < state.total_steps:
-                with translated_out_of_memory():
+                with translated_device_errors():
                     self._advance(state)
 
     def finish(self, state: ActiveClip) -> Output:
@@ -75,7 +75,7 @@ class ClipBackend:
         self._checkpoints.settle()
         try:
             # First, as it may run out of memory and be asked for again; a file is finished once.
-            with translated_out_of_memory():
+            with translated_device_errors():
                 kept = self._kept_latents(state)
             export.finish()
             output = self._outputs.store_clip(job, export.file, kept)
@@ -89,7 +89,8 @@ class ClipBackend:
         return output
 
     def preview(self, state: ActiveClip) -> Preview | None:
-        pixels = self._family.still(state.clip)
+        with translated_device_errors():
+            pixels = self._family.still(state.clip)
         if pixels is None:
             return None
         small = fitted(pixels, *_small(state.job), "smooth")
@@ -119,7 +120,7 @@ class ClipBackend:
             fetched = self._fetched(job)
             start = None if clip.start is None else _started(fetched[clip.start])
             inputs = self._inputs(job, clip, fetched, start)
-            with translated_out_of_memory():
+            with translated_device_errors():
                 clip_state = self._family.encode(job, inputs)
         except JobError as error:
             return error

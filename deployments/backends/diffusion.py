@@ -18,8 +18,8 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
+from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
-from deployments.families.out_of_memory import translated_out_of_memory
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
@@ -58,7 +58,7 @@ class DiffusionBackend:
                 results[index] = JobError("an input picture is no longer available")
             else:
                 ready[index] = _prepared(job, fetched)
-        with translated_out_of_memory():
+        with translated_device_errors():
             results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
             return [self._with_adapter(results[index]) for index in range(len(jobs))]
 
@@ -66,7 +66,7 @@ class DiffusionBackend:
         step(self._family, states)
 
     def finish(self, state: State) -> Output:
-        with translated_out_of_memory():
+        with translated_device_errors():
             pixels = self._family.finish(state)
         if state.job.transparent:
             pixels = self._cut_out(pixels)
@@ -76,7 +76,8 @@ class DiffusionBackend:
             raise Unavailable(str(error)) from error
 
     def preview(self, state: State) -> Preview | None:
-        pixels = self._family.preview(state)
+        with translated_device_errors():
+            pixels = self._family.preview(state)
         return None if pixels is None else self._outputs.store_preview(state.job, pixels, state.done_steps)
 
     def _with_adapter(self, result: State | JobError) -> State | JobError:

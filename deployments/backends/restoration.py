@@ -13,7 +13,7 @@ from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
-from deployments.families.out_of_memory import translated_out_of_memory
+from deployments.families.device_errors import translated_device_errors
 from deployments.outputs import Outputs
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels, open_picture, stretch
@@ -56,7 +56,7 @@ class RestorerBackend:
         """One picture after the other. Those that are restored when another one fails are not restored again."""
         for state in states:
             if state.restored is None:
-                with translated_out_of_memory():
+                with translated_device_errors():
                     state.restored = self._restorer.restore(state.picture, state.mask)
         for state in states:
             state.done_steps = 1

@@ -3,6 +3,9 @@
 The checkpoint `simulated/25ms` names it: every step of a batch takes 25 ms, whatever its pictures' size and number.
 Pictures come out in one colour that follows from the seed, videos small and black. Everything around it is as with a
 model: the engine, the replica, the object store.
+
+`simulated/25ms?breaks=/path/of/a/file` also has a device that can break: the replica that finds the file there at a
+step takes it away, and its device is broken from then on. No other checkpoint looks for such a file.
 """
 
 from __future__ import annotations
@@ -22,13 +25,29 @@ from deployments.contract.clip import Clip
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.backend import DeviceBroken, JobError, Unavailable
 from deployments.outputs import Outputs
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
 _CLIP: Final = (64, 36)
-_CHECKPOINT: Final = re.compile(r"simulated/(\d+)ms")
+_CHECKPOINT: Final = re.compile(r"simulated/(?P<ms>\d+)ms(?:\?breaks=(?P<breaks>/.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What a simulated checkpoint says: how long a step takes, and which file breaks the device of one replica."""
+
+    step_s: float
+    breaks: Path | None = None
+
+    @classmethod
+    def of(cls, checkpoint: str) -> Simulation | None:
+        """None for a checkpoint that is not a simulated one."""
+        found = _CHECKPOINT.fullmatch(checkpoint)
+        if found is None:
+            return None
+        return cls(int(found["ms"]) / 1000, Path(found["breaks"]) if found["breaks"] else None)
 
 
 @dataclass
@@ -48,8 +67,8 @@ class SimulatedState:
 class SimulatedBackend:
     """Implements engine.backend.Backend[SimulatedState]."""
 
-    def __init__(self, step_s: float, store: ObjectStore) -> None:
-        self._step_s = step_s
+    def __init__(self, simulation: Simulation, store: ObjectStore) -> None:
+        self._simulation = simulation
         self._store = store
         self._outputs = Outputs(store)
 
@@ -57,7 +76,8 @@ class SimulatedBackend:
         return [self._begun(job) for job in jobs]
 
     def step(self, states: Sequence[SimulatedState]) -> None:
-        time.sleep(self._step_s)
+        time.sleep(self._simulation.step_s)
+        self._check_device()
         for state in states:
             state.done_steps += 1
 
@@ -73,6 +93,15 @@ class SimulatedBackend:
 
     def preview(self, state: SimulatedState) -> Preview | None:
         return None
+
+    def _check_device(self) -> None:
+        """Raises DeviceBroken in whoever takes the file away, and in nobody else. The engine makes no call after it."""
+        if self._simulation.breaks is not None:
+            try:
+                self._simulation.breaks.unlink()
+            except FileNotFoundError:
+                return
+            raise DeviceBroken("broken by a file")
 
     def _stored_clip(self, job: GenerationJob, clip: Clip) -> Output:
         with TemporaryDirectory(prefix="clip-") as folder:
@@ -93,9 +122,3 @@ class SimulatedBackend:
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
         return SimulatedState(job)
-
-
-def step_seconds(checkpoint: str) -> float | None:
-    """How long a step of this checkpoint takes if it is a simulated one, else None."""
-    found = _CHECKPOINT.fullmatch(checkpoint)
-    return None if found is None else int(found[1]) / 1000

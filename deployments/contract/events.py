@@ -52,11 +52,14 @@ class Failed:
 class Interrupted:
     """This attempt can't go on, but another may. `reason` is fit for the client's eyes.
 
-    `blame`: something broke over this job, which nobody foresaw. Otherwise something the job needs is out of reach.
+    `blame`: something broke over this job, which nobody foresaw. Otherwise something the job needs is out of reach,
+    or it is the model or its device that is broken. `counts`: a job may have only so many such attempts; not where what
+    all jobs share is out of reach, and so says nothing about this one.
     """
 
     reason: str
     blame: bool
+    counts: bool = True
 
 
 LAST = (Done, Failed, Interrupted)

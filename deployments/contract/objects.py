@@ -6,15 +6,26 @@ Keys are relative paths such as `results/<task>/<attempt>/picture.jpeg`. Any URL
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlparse
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, S3Store, from_url
+
+UNREACHABLE: Final = (BaseError, OSError)
+"""What callers see when the store is away, full or refuses them, after its own retries."""
+
+_LISTINGS: Final = 64
+"""At a time: enough for hundreds of folders a second in a store that takes tens of milliseconds for each."""
+_BULK: Final = 1000
+"""Keys in one deletion, as many as S3 takes."""
 
 
 class ObjectStore:
@@ -42,6 +53,12 @@ class ObjectStore:
         # Local stores refuse attributes; there the content type follows from the file name.
         attributes = {"Content-Type": content_type} if self.can_sign else None
         await obstore.put_async(self._store, key, data, attributes=attributes)
+
+    async def put_durably(self, key: str, data: bytes, content_type: str) -> None:
+        """As `put`, and safe from a crash of the machine once it returns, also in a local store."""
+        await self.put(key, data, content_type)
+        if self.root is not None:
+            await asyncio.to_thread(_sync, self.root, self.root / key)
 
     async def put_file(self, key: str, file: Path, content_type: str) -> None:
         """As `put`, from a file, without holding all of it in memory where the store takes parts."""
@@ -89,19 +106,44 @@ class ObjectStore:
 
     async def delete_prefix(self, prefix: str) -> None:
         """Deletes every object below the folder `prefix`."""
-        await self.delete(await self.keys(prefix))
+        await self.delete_prefixes([prefix])
+
+    async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
+        """Deletes every object below these folders: all are listed side by side, then deleted up to 1000 at once."""
+        turns = asyncio.Semaphore(_LISTINGS)
+
+        async def listed(prefix: str) -> list[str]:
+            async with turns:
+                return await self.keys(prefix)
+
+        found = [key for keys in await asyncio.gather(*map(listed, prefixes)) for key in keys]
+        for start in range(0, len(found), _BULK):
+            await self.delete(found[start : start + _BULK])
         if self.root is not None:
-            _remove_empty(self.root, self.root / prefix)
+            await asyncio.to_thread(_remove_empty, self.root, prefixes)
 
     async def sign(self, key: str, life: timedelta) -> str:
         """A link that opens `key` without further credentials, for stores that can sign."""
         return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)
 
 
-def _remove_empty(root: Path, folder: Path) -> None:
-    """Local stores leave empty folders behind; removes them from `folder` inwards, never `root` itself."""
-    if folder == root or root not in folder.parents or not folder.is_dir():
-        return
-    for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
-        path.rmdir()
-    folder.rmdir()
+def _sync(root: Path, file: Path) -> None:
+    """Writes the file to disk, and the folders that lead to it from `root`."""
+    for path in (file, *file.parents[: len(file.relative_to(root).parts)]):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove_empty(root: Path, prefixes: Sequence[str]) -> None:
+    """Local stores leave empty folders behind; removes those of `prefixes` from the inside out, never `root` itself."""
+    for folder in (root / prefix for prefix in prefixes):
+        if folder == root or root not in folder.parents or not folder.is_dir():
+            continue
+        inner = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
+        for path in (*inner, folder):
+            # What came meanwhile stays, and so does its folder.
+            with contextlib.suppress(OSError):
+                path.rmdir()

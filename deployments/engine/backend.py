@@ -3,6 +3,8 @@
 A backend is used from the engine's own threads only: `encode`, `step` and `preview` from the loop thread, never two of
 them at once, and `finish` from the finishing thread beside them. A `finish` that ran out of memory is called once more,
 from the loop thread, so that no step runs beside it.
+
+Every call may raise DeviceBroken. None is made after that.
 """
 
 from __future__ import annotations
@@ -20,6 +22,14 @@ class JobError(Exception):
 
 class Unavailable(Exception):
     """Something the job needs is out of reach: the object store, say. No fault of the job; another attempt may do."""
+
+
+class NotFinite(Exception):
+    """What came out holds numbers that are none (NaN, infinity). The model's fault, or the job's: nothing is stored."""
+
+
+class DeviceBroken(Exception):
+    """The device failed, and nothing more can run on it in this process. No fault of the job."""
 
 
 class OutOfMemory(Exception):
@@ -63,7 +73,7 @@ class Backend(Protocol[S]):
     def finish(self, state: S) -> Output:
         """Decodes, encodes and stores the picture of a state whose steps are all done.
 
-        Raises JobError, OutOfMemory, Unavailable.
+        Raises JobError, NotFinite, OutOfMemory, Unavailable.
         """
         ...
 

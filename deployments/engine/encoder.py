@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic
 
-from deployments.engine.backend import Backend, JobError, OutOfMemory, S
+from deployments.engine.backend import Backend, DeviceBroken, JobError, OutOfMemory, S
 from deployments.engine.failures import fail
 from deployments.engine.health import Health, Worker
 from deployments.engine.memory_limit import MemoryLimit
@@ -32,7 +32,10 @@ class Encoder(Generic[S]):
         return self._limit.size
 
     def encode(self, handles: Sequence[RequestHandle]) -> list[ActiveRequest[S]]:
-        """Makes pictures of jobs. A batch that fails is tried again in parts, so that only bad jobs fail."""
+        """Makes pictures of jobs. A batch that fails is tried again in parts, so that only bad jobs fail.
+
+        Raises DeviceBroken; the jobs are the caller's to end then.
+        """
         requests: list[ActiveRequest[S]] = []
         pending = deque([list(handles)])
         too_many, one_too_large = 0, False
@@ -44,6 +47,8 @@ class Encoder(Generic[S]):
                 with self._health.call(Worker.STEPS):
                     results = self._backend.encode([handle.job for handle in batch])
                 pairs = list(zip(batch, results, strict=True))
+            except DeviceBroken:
+                raise
             except Exception as error:
                 memory = isinstance(error, OutOfMemory)
                 if len(batch) == 1:

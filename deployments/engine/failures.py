@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from deployments.contract.events import Failed, Interrupted
-from deployments.engine.backend import JobError, OutOfMemory, Unavailable
+from deployments.engine.backend import JobError, NotFinite, OutOfMemory, Unavailable
 from deployments.engine.health import Health
 from deployments.engine.request_handle import RequestHandle
 
@@ -13,22 +14,26 @@ log = logging.getLogger(__name__)
 
 NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
 BROKEN = Interrupted("the model could not process this request", blame=True)
-STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False)
+NOTHING_USABLE = Interrupted("the model made nothing usable of this request", blame=True)
+DEVICE_BROKEN = Interrupted("the device that the model runs on failed", blame=False)
+STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False, counts=False)
 DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
 
 
 def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
     """Ends the one request that `error` belongs to."""
+    blame = True
     if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
-        health.faulted()
+        blame = health.faulted()
         log.error("job %s failed", handle.job.id, exc_info=error)
-    handle.end(failure_event(error))
+    handle.end(failure_event(error, blame=blame))
 
 
-def failure_event(error: Exception) -> Failed | Interrupted:
+def failure_event(error: Exception, *, blame: bool) -> Failed | Interrupted:
     """How a job ends here that failed alone with `error`.
 
-    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides.
+    An error that nobody foresaw may be this worker's and not the job's, so another attempt decides. `blame` says
+    whether it speaks against the job: not when the model has done nothing well since it last failed.
     """
     match error:
         case JobError():
@@ -37,5 +42,7 @@ def failure_event(error: Exception) -> Failed | Interrupted:
             return NO_MEMORY
         case Unavailable():
             return STORAGE_UNREACHABLE
+        case NotFinite():
+            return replace(NOTHING_USABLE, blame=blame)
         case _:
-            return BROKEN
+            return replace(BROKEN, blame=blame)

@@ -1,4 +1,4 @@
-"""How the engine is doing, for those who decide whether to keep it: is it stuck, or failing everything?"""
+"""How the engine is doing, for those who decide whether to keep it: is it stuck, broken, or failing everything?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ class Worker(IntEnum):
 
 
 class Health:
+    """Both of the engine's threads tell it."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._calls: list[float | None] = [None for _ in Worker]
         self._faults = 0
+        self._broken = False
 
     @property
     def busy_since(self) -> float | None:
@@ -25,8 +28,13 @@ class Health:
 
     @property
     def faults(self) -> int:
-        """Jobs in a row that ended on an unexpected error. Many mean that the device is broken, not the jobs."""
+        """Unexpected errors since a job was last done. Many mean that the model is broken, not the jobs."""
         return self._faults
+
+    @property
+    def broken(self) -> bool:
+        """Whether the device failed. Nothing more runs in this process."""
+        return self._broken
 
     @contextmanager
     def call(self, worker: Worker) -> Iterator[None]:
@@ -38,7 +46,14 @@ class Health:
             self._calls[worker] = None
 
     def succeeded(self) -> None:
+        """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""
         self._faults = 0
 
-    def faulted(self) -> None:
+    def faulted(self) -> bool:
+        """Notes an unexpected error. True when the job may be to blame: since the last such error another was done, or
+        there was none since loading, which has shown that the model runs."""
         self._faults += 1
+        return self._faults == 1
+
+    def device_broke(self) -> None:
+        self._broken = True

@@ -6,6 +6,9 @@ virtual clock, in the simulator.
 
 A failed call is never retried inside its `except` block: the traceback would keep the failed call's tensors alive, and
 after running out of memory those are the ones in the way.
+
+When the device breaks, every job ends at once and without blame, and so does every one that comes later: the engine
+makes no further call, and waits for its process to end.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
-from deployments.contract.events import Done, Event, Started
+from deployments.contract.events import Done, Event, Failed, Interrupted, Started
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import Backend, OutOfMemory, S
+from deployments.engine.backend import Backend, DeviceBroken, OutOfMemory, S
 from deployments.engine.device_priority import DevicePriority, Unshared
 from deployments.engine.encoder import Encoder
-from deployments.engine.failures import BROKEN, DEADLINE_PASSED, fail
+from deployments.engine.failures import DEADLINE_PASSED, DEVICE_BROKEN, fail, failure_event
 from deployments.engine.health import Health, Worker
 from deployments.engine.policy import expired, preview_due, select_batch
 from deployments.engine.request_handle import RequestHandle
@@ -82,18 +85,27 @@ class Engine(Generic[S]):
 
     @property
     def faults(self) -> int:
-        """Jobs in a row that ended on an unexpected error. Many mean that the device is broken, not the jobs."""
+        """Unexpected errors since a job was last done. Many mean that the model is broken, not the jobs."""
         return self._health.faults
+
+    @property
+    def broken(self) -> bool:
+        """Whether the device failed. Every job ends unblamed then; only a new process helps."""
+        return self._health.broken
 
     def submit(self, job: GenerationJob, emit: Callable[[Event], None]) -> RequestHandle:
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
 
         `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone. It must neither
-        block nor raise. Raises RuntimeError once the engine is stopped.
+        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone, one that comes
+        to a broken engine `Interrupted`, from the caller's thread. It must neither block nor raise. Raises RuntimeError
+        once the engine is stopped.
         """
         handle = RequestHandle(job, emit, self._clock())
         self._requests.add(handle)
+        if self._health.broken:  # asked only now, so that none slips in behind those that the break ended
+            handle.end(DEVICE_BROKEN)
+            self._requests.drop_ended()
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
@@ -127,10 +139,14 @@ class Engine(Generic[S]):
         """
         if self._threads:
             raise RuntimeError("the engine's threads do this")
-        worked = self._round()
-        while (request := self._requests.take(Stage.STEPPED)) is not None:
-            self._finish(request, worker=Worker.STEPS)
-            worked = True
+        try:
+            worked = self._round()
+            while (request := self._requests.take(Stage.STEPPED)) is not None:
+                self._finish(request, worker=Worker.STEPS)
+                worked = True
+        except DeviceBroken as error:
+            self._give_up(error)
+            return True
         return worked
 
     def run_until_idle(self) -> None:
@@ -143,14 +159,16 @@ class Engine(Generic[S]):
             seen = self._requests.changes
             try:
                 worked = self._round()
-            except Exception:
+            except DeviceBroken as error:
+                self._give_up(error)
+                continue
+            except Exception as error:
                 # Errors of the backend are handled where they arise; this is one of ours. What caused it may well be
                 # a job in here, and left in place it would raise again for ever.
                 log.exception("the engine's loop failed; its jobs are given up")
-                for handle in self._requests.unfinished():
-                    handle.end(BROKEN)
-                self._requests.encoded([])
-                self._requests.drop_ended()
+                handles = self._requests.unfinished()
+                event = failure_event(error, blame=self._health.faulted() and len(handles) == 1)
+                self._end_all(handles, event)
                 continue
             if not worked:
                 self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
@@ -159,13 +177,30 @@ class Engine(Generic[S]):
         while not self._requests.closed:
             seen = self._requests.changes
             request = self._requests.take(Stage.STEPPED)
-            if request is not None:
-                self._finish(request, worker=Worker.FINISH)
-            else:
+            if request is None:
                 self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
+                continue
+            try:
+                self._finish(request, worker=Worker.FINISH)
+            except DeviceBroken as error:
+                self._give_up(error)
+
+    def _give_up(self, error: DeviceBroken) -> None:
+        """Ends every job without blame: the device broke, and none of them can go on here."""
+        self._health.device_broke()
+        log.critical("the device is broken; nothing more can run in this process", exc_info=error)
+        self._end_all(self._requests.handles(), DEVICE_BROKEN)
+
+    def _end_all(self, handles: Iterable[RequestHandle], event: Failed | Interrupted) -> None:
+        for handle in handles:
+            handle.end(event)
+        self._requests.encoded([])
+        self._requests.drop_ended()
 
     def _round(self) -> bool:
         """What the loop thread does between two steps, and one step. False when there was nothing to do."""
+        if self._health.broken:
+            return False
         self._expire()
         self._device_priority.announce(bool(self._requests.waiting or self._requests.running))
         admitted = self._requests.admit(max_running=self._max_running, at_most=self._encoder.max_batch)
@@ -210,6 +245,8 @@ class Engine(Generic[S]):
         try:
             with self._health.call(Worker.STEPS):
                 self._backend.step([request.state for request in batch])
+        except DeviceBroken:
+            raise
         except Exception as error:
             if isinstance(error, OutOfMemory):
                 # The pictures stay where they are; the next batch takes fewer of them.
@@ -221,7 +258,6 @@ class Engine(Generic[S]):
             log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
             return isinstance(error, OutOfMemory)
         self._step_times.observe(key, len(batch), self._clock() - began)
-        self._health.succeeded()
         for request in batch:
             self._report(request)
             self._move_if_done(request)
@@ -235,6 +271,8 @@ class Engine(Generic[S]):
         try:
             with self._health.call(Worker.STEPS):
                 preview = self._backend.preview(request.state)
+        except DeviceBroken:
+            raise
         except Exception:
             # A preview is a courtesy; its failure is no reason to lose the picture.
             log.warning("no preview of job %s", request.job.id, exc_info=True)
@@ -251,6 +289,10 @@ class Engine(Generic[S]):
         try:
             with self._health.call(worker):
                 output = self._backend.finish(request.state)
+        except DeviceBroken:
+            request.handle.end(DEVICE_BROKEN)
+            self._requests.remove(request)
+            raise
         except Exception as error:
             retry = isinstance(error, OutOfMemory) and not again
             if not retry:

@@ -87,6 +87,11 @@ class RequestTable(Generic[S]):
         with self._condition:
             self._closed = True
             self._notify()
+        return self.handles()
+
+    def handles(self) -> list[RequestHandle]:
+        """Of all that have not ended."""
+        with self._condition:
             return [*self._waiting, *self._encoding, *(request.handle for request in self._active)]
 
     def admit(self, *, max_running: int, at_most: int) -> list[RequestHandle]:

@@ -64,15 +64,18 @@ class ClipFamily(Protocol):
         ...
 
     def step(self, state: ClipState) -> None:
-        """One denoising step; all or nothing."""
+        """One denoising step; all or nothing. Raises NotFinite."""
         ...
 
     def frames(self, state: ClipState) -> Iterator[Pixels]:
-        """The new frames, in `state.chunks` parts, each (F, height, width, 3) of the rendered frame's size."""
+        """The new frames, in `state.chunks` parts, each (F, height, width, 3) of the rendered frame's size.
+
+        Raises NotFinite, part by part.
+        """
         ...
 
     def heard(self, state: ClipState) -> Sound:
-        """What is to be heard with the new frames."""
+        """What is to be heard with the new frames. Raises NotFinite."""
         ...
 
     def still(self, state: ClipState) -> Pixels | None:

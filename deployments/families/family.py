@@ -41,7 +41,7 @@ class Family(Protocol):
         ...
 
     def finish(self, state: State) -> Pixels:
-        """The picture of a state whose steps are all done, in exactly the job's size."""
+        """The picture of a state whose steps are all done, in exactly the job's size. Raises NotFinite."""
         ...
 
     def preview(self, state: State) -> Pixels | None:

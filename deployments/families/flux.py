@@ -15,6 +15,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
+from deployments.families.finite import finite
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
@@ -56,7 +57,7 @@ class Flux(ABC, Generic[P]):
     @torch.inference_mode()
     def finish(self, state: State) -> Pixels:
         rows, columns = self._canvas(state.job).crop
-        decoded = self._decode(to_grid(state.x, state.grid))[..., rows, columns]
+        decoded = finite(self._decode(to_grid(state.x, state.grid))[..., rows, columns])
         pixels = (decoded[0] * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
         return np.ascontiguousarray(fitted(pixels, state.job.width, state.job.height, self._enlarge))
 

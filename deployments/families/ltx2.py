@@ -24,6 +24,7 @@ from deployments.families import ltx2_noise
 from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
+from deployments.families.finite import finite
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
 from deployments.families.noise import draw_noise
@@ -101,11 +102,12 @@ class Ltx2:
 
     @torch.inference_mode()
     def step(self, state: ClipState) -> None:
-        """One denoising step. Raises OutOfMemory, and nothing has changed then."""
+        """One denoising step. Raises NotFinite, OutOfMemory, and nothing has changed then."""
         sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
         picture, sound = self._denoised(state, sigma.to(self._device))
+        # At every step, since what comes of it is kept for other attempts, which would go on from there.
         moved = [
-            stream.x + (following - sigma) * ((stream.x - denoised) / sigma)
+            finite(stream.x + (following - sigma) * ((stream.x - denoised) / sigma))
             for stream, denoised in ((state.picture, picture), (state.sound, sound))
         ]
         if self._device.type == "cuda":

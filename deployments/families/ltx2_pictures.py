@@ -13,6 +13,7 @@ from torch import Tensor
 from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape
 from deployments.families.clip_state import Stream
+from deployments.families.finite import finite
 from deployments.pictures.pixels import Pixels
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
@@ -118,8 +119,8 @@ class ClipPictures:
         return max(1, min(_MOST_LATENTS, _CHUNK_PIXELS // (height * width * self.time)))
 
     def _decode(self, latents: Tensor) -> Tensor:
-        """(1, C, f, h, w) to (F, H, W, 3) uint8 on the CPU."""
-        frames = self._vae.decode(latents.to(self._vae.dtype), None, return_dict=False)[0]
+        """(1, C, f, h, w) to (F, H, W, 3) uint8 on the CPU. Raises NotFinite."""
+        frames = finite(self._vae.decode(latents.to(self._vae.dtype), None, return_dict=False)[0])
         return ((frames[0].float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu()
 
     def _cropped(self, shape: ClipShape, frames: Tensor) -> Pixels:

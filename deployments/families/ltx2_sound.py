@@ -11,6 +11,7 @@ from transformers.audio_utils import mel_filter_bank
 from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape
 from deployments.families.clip_state import Stream
+from deployments.families.finite import finite
 from deployments.video.sound import Sound
 
 _WINDOW: Final = 1024
@@ -74,10 +75,10 @@ class ClipSound:
         return 1, self._channels // self._bands, shape.sound_latents, self._bands
 
     def decoded(self, shape: ClipShape, tokens: Tensor) -> Sound:
-        """What is heard with the new frames."""
+        """What is heard with the new frames. Raises NotFinite."""
         spectrogram = self._vae.decode(self.latents(shape, tokens).to(self._vae.dtype), return_dict=False)[0]
         rate = int(self._vocoder.config.output_sampling_rate)
-        samples = self._vocoder(spectrogram)[0].float().cpu().numpy()
+        samples = finite(self._vocoder(spectrogram)[0]).float().cpu().numpy()
         begin = round(shape.lead / FPS * rate)
         return Sound(samples[:, begin:], rate).fitted(shape.frames / FPS)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deployments.adapters.batched import adapted
-from deployments.families.out_of_memory import translated_out_of_memory
+from deployments.families.device_errors import translated_device_errors
 from deployments.families.state import State
 
 
@@ -34,7 +34,7 @@ def step(family: Velocity, states: Sequence[State]) -> None:
         return
     assert all(s.key == states[0].key for s in states), "states of different keys in one batch"
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
-    with translated_out_of_memory():
+    with translated_device_errors():
         x = torch.cat([s.x for s in states])
         # One transfer for all three rows of scalars, and no synchronisation with the device.
         times = torch.stack([torch.stack((s.t[s.i], s.t[s.i + 1], s.dt[s.i])) for s in states], dim=1)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelSpec
-from deployments.engine.backend import JobError
+from deployments.engine.backend import JobError, NotFinite
 from deployments.onnx_session import Floats, Graph, Input, opened
 from deployments.pictures.pixels import Pixels, resize
 
@@ -81,8 +81,10 @@ class OnnxRestorer:
     def _run(self, picture: Pixels, mask: Pixels | None) -> Pixels:
         planes = np.asarray(picture.transpose(2, 0, 1)[None] / 255, np.float32)
         drawn = self._output(planes, None if mask is None else (mask >= 128).astype(np.float32)[None, None])
+        if not np.isfinite(drawn).all():
+            raise NotFinite(f"what {self._graph.name} gives is not finite")
         levels = (drawn[0].transpose(1, 2, 0) * (255 / self._range)).round()
-        return np.ascontiguousarray(np.nan_to_num(levels).clip(0, 255), np.uint8)
+        return np.ascontiguousarray(levels.clip(0, 255), np.uint8)
 
     def _output(self, picture: Floats, mask: Floats | None) -> Floats:
         if mask is None:

@@ -4,17 +4,21 @@
 |---|---|---|
 | `gen:audit:{organization}` | stream | `actor action subject`, and what it was changed to |
 
-An entry is written in the same transaction as its change: neither is without the other.
+An entry is written in the same transaction as its change: neither is without the other. Old ones are in segments
+(`archive.py`), and read from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
+
+from deployments.contract.objects import ObjectStore
+from serve_app.accounts.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,12 @@ class Change:
 
 
 class AuditLog:
-    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
-        self._redis = redis
-        self._prefix = prefix
+    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
+        """Without `objects` pages that reach back to archived changes raise ArchiveOutOfReach."""
+        self._journal = Journal(redis, prefix, "audit", objects)
 
     def stream(self, organization: str) -> str:
-        return f"{self._prefix}audit:{organization}"
+        return self._journal.stream(organization)
 
     def note(
         self, transaction: Pipeline, organization: str, actor: str, action: str, subject: str, **details: Any
@@ -46,12 +50,8 @@ class AuditLog:
 
     async def read(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Change], str | None]:
         """Up to `limit` changes, newest first, older than the change `before`; and the last one's id if more follow."""
-        rows = await cast(
-            Awaitable[list[tuple[str, dict[str, str]]]],
-            self._redis.xrevrange(self.stream(organization), max=f"({before}" if before else "+", count=limit + 1),
-        )
-        changes = [_change(entry_id, dict(fields)) for entry_id, fields in rows[:limit]]
-        return changes, changes[-1].id if len(rows) > limit else None
+        rows, following = await self._journal.page(organization, limit, before)
+        return [_change(entry_id, dict(fields)) for entry_id, fields in rows], following
 
 
 def _change(entry_id: str, fields: dict[str, str]) -> Change:

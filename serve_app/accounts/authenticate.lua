@@ -1,4 +1,5 @@
--- A key with its project and organization, and notes that it was used. prefix digest
+#!lua flags=allow-oom
+-- A key with its project and organization, and notes that it was used. prefix digest default_organization
 -- Returns {key, project, organization} as lists of fields and values, or nothing.
 local P = ARGV[1]
 local key = redis.call('HGETALL', P .. 'key:' .. ARGV[2])

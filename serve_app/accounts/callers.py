@@ -65,7 +65,9 @@ class Callers:
         return None if caller.expires is not None and caller.expires <= time.time() else caller
 
     async def _look_up(self, digest: str) -> Caller | None:
-        found: list[list[Any]] = await self._authenticate(keys=[], args=[self._prefix, digest, DEFAULT_ORGANIZATION])
+        found: list[list[Any]] = await self._authenticate(
+            keys=[self._prefix], args=[self._prefix, digest, DEFAULT_ORGANIZATION]
+        )
         if not found:
             return None
         key_fields, project, organization = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found)

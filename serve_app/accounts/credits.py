@@ -5,7 +5,7 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 | key | kind | holds |
 |---|---|---|
 | `gen:credits:{organization}` | hash | `balance` to spend, `held` for tasks on their way, `spent`, `granted` |
-| `gen:ledger:{organization}` | stream | every change of the balance, append-only: `kind amount balance`, what for |
+| `gen:ledger:{organization}` | stream | the latest changes of the balance: `kind amount balance`, what for |
 | `gen:grants:{organization}` | hash | grant id to amount: a grant that is repeated is made once |
 | `gen:spent:{project}:{window}:{day}` | string | spent and held in the window that begins on that day |
 | `gen:usage:{organization}:{day}` | hash | `tasks` and `cost` by project and endpoint, settled that day |
@@ -13,7 +13,7 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
 killed before, since each step is one script. Tasks move money in those that make and end them (`tasks/money.lua`).
 Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it. Days are
-numbered from 1970-01-01.
+numbered from 1970-01-01. What is old of the ledger and of usage is in segments (`archive.py`), and read from there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
+from deployments.contract.objects import ObjectStore
+from serve_app.accounts.daily_counts import DailyCounts
+from serve_app.accounts.journal import Journal
 from serve_app.accounts.windows import Window, day_number, windows_of
 
 DEFAULT_ORGANIZATION: Final = "default"
@@ -92,9 +95,12 @@ class Spending:
 
 
 class Credits:
-    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
+        """Without `objects` what reaches back to archived entries or days raises ArchiveOutOfReach."""
         self._redis = redis
         self._prefix = prefix
+        self._ledger = Journal(redis, prefix, "ledger", objects)
+        self._usage = DailyCounts(redis, prefix, "usage", objects)
         self._grant = redis.register_script(_GRANT)
 
     async def balance(self, organization: str) -> Balance:
@@ -110,32 +116,25 @@ class Credits:
         """
         if abs(amount) > MAX_GRANT:
             raise ValueError(f"a grant is at most {MAX_GRANT / 1000:g} credits")
-        code, balance = await self._grant(keys=[], args=[self._prefix, organization, grant_id, amount, by, note])
+        code, balance = await self._grant(
+            keys=[self._prefix], args=[self._prefix, organization, grant_id, amount, by, note]
+        )
         if code == 0:
             raise TooLittle(balance)
         return balance, code == 1
 
     async def ledger(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Entry], str | None]:
         """Up to `limit` entries, newest first, older than the entry `before`; and the last one's id if more follow."""
-        rows = await cast(
-            Awaitable[list[tuple[str, dict[str, str]]]],
-            self._redis.xrevrange(
-                f"{self._prefix}ledger:{organization}", max=f"({before}" if before else "+", count=limit + 1
-            ),
-        )
-        entries = [_entry(entry_id, fields) for entry_id, fields in rows[:limit]]
-        return entries, entries[-1].id if len(rows) > limit else None
+        rows, following = await self._ledger.page(organization, limit, before)
+        return [_entry(entry_id, fields) for entry_id, fields in rows], following
 
     async def usage(self, organization: str, since: date, until: date) -> list[Usage]:
         """What was settled from `since` to `until`, both included, by day, project and endpoint. At most MAX_DAYS."""
-        days = [since + timedelta(days=n) for n in range((until - since).days + 1)][:MAX_DAYS]
-        pipe = self._redis.pipeline(transaction=False)
-        for day in days:
-            pipe.hgetall(f"{self._prefix}usage:{organization}:{day_number(day)}")
-        found: list[dict[str, str]] = await pipe.execute() if days else []
+        last = until if (until - since).days < MAX_DAYS else since + timedelta(days=MAX_DAYS - 1)
+        found = await self._usage.read(organization, since, last)
         return [
             Usage(day, *_of(field), tasks=int(counts[field]), cost=int(counts[f"cost|{field.partition('|')[2]}"]))
-            for day, counts in zip(days, found, strict=True)
+            for day, counts in found.items()
             for field in sorted(counts)
             if field.startswith("tasks|")
         ]

@@ -6,6 +6,8 @@
 | `gen:generations:{organization}:{day}` | hash | model slug to how many were reported that day |
 | `gen:report:{id}` | string | that a report was counted, for a minute |
 
+Old days of reports are in segments (`archive.py`), and read from there.
+
 Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next on.
 """
 
@@ -15,14 +17,15 @@ import time
 import uuid
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import cast
 
 from redis.asyncio import Redis
 
+from deployments.contract.objects import ObjectStore
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.windows import day_number
+from serve_app.accounts.daily_counts import DailyCounts
 
 _REPORT = (Path(__file__).parent / "report_usage.lua").read_text()
 
@@ -39,10 +42,12 @@ class Generations:
 
 
 class LicenceStore:
-    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
+        """Without `objects` reports that reach back to archived days raise ArchiveOutOfReach."""
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
+        self._generations = DailyCounts(redis, prefix, "generations", objects)
         self._report = redis.register_script(_REPORT)
 
     async def list(self, organization: str) -> dict[str, float]:
@@ -68,19 +73,19 @@ class LicenceStore:
     async def report(self, organization: str, model: str, generations: int) -> None:
         """Counts them for today. Raises NotLicensed."""
         counts, report = f"{self._prefix}generations:{organization}:", f"{self._prefix}report:{uuid.uuid4()}"
-        if await self._report(keys=[], args=[self._key(organization), counts, model, generations, report]) < 0:
+        if (
+            await self._report(
+                keys=[self._key(organization)], args=[self._key(organization), counts, model, generations, report]
+            )
+            < 0
+        ):
             raise NotLicensed
 
     async def reported(self, organization: str, since: date, until: date) -> list[Generations]:
         """From `since` to `until`, both included, by day and model."""
-        days = [since + timedelta(days=n) for n in range((until - since).days + 1)]
-        pipe = self._redis.pipeline(transaction=False)
-        for day in days:
-            pipe.hgetall(f"{self._prefix}generations:{organization}:{day_number(day)}")
-        found: list[dict[str, str]] = await pipe.execute() if days else []
         return [
             Generations(day, model, int(count))
-            for day, counts in zip(days, found, strict=True)
+            for day, counts in (await self._generations.read(organization, since, until)).items()
             for model, count in sorted(counts.items())
         ]
 

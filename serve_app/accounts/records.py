@@ -39,6 +39,6 @@ def creation(redis: Redis) -> Creation:
         fields: Mapping[str, Any],
     ) -> bool:
         flat = [part for pair in fields.items() for part in pair]
-        return await script(keys=[], args=[record, index, member, audit, *note, *flat]) == 1
+        return await script(keys=[record], args=[record, index, member, audit, *note, *flat]) == 1
 
     return create

@@ -7,7 +7,9 @@ import sys
 import typer
 from redis.exceptions import RedisError
 
+from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.cli import (
+    backup,
     credits,
     finetunes,
     generate,
@@ -31,6 +33,8 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("generate")(generate.generate)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("openapi")(openapi.openapi)
 app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")
@@ -52,6 +56,9 @@ def main() -> None:
         sys.exit(1)
     except RedisError as problem:
         print(f"error: the task store: {problem}", file=sys.stderr)
+        sys.exit(1)
+    except ArchiveOutOfReach as problem:
+        print(f"error: older entries are out of reach in the object store: {problem}", file=sys.stderr)
         sys.exit(1)
     except (FileNotFoundError, OverflowError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)

@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from serve_app.accounts.archive import Archive
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Balance, Credits, Entry, TooLittle, Usage, told
 from serve_app.cli.accounts import check_organization, millicredits
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected
+from serve_app.cli.store import connected, object_store
 from serve_app.cli.table import moment, show
+from serve_app.config import settings
 
 app = typer.Typer(help="Credits of organizations; one is 0.01 USD.", no_args_is_help=True)
 
@@ -70,7 +72,7 @@ def ledger(
     async def read() -> list[Entry]:
         async with connected(config) as (redis, prefix):
             await check_organization(redis, prefix, organization)
-            return (await Credits(redis, prefix).ledger(organization, limit))[0]
+            return (await Credits(redis, prefix, object_store(config)).ledger(organization, limit))[0]
 
     show(
         ("time", "kind", "amount", "balance", "about"),
@@ -101,7 +103,7 @@ def usage(
     async def read() -> list[Usage]:
         async with connected(config) as (redis, prefix):
             await check_organization(redis, prefix, organization)
-            return await Credits(redis, prefix).usage(organization, first, last)
+            return await Credits(redis, prefix, object_store(config)).usage(organization, first, last)
 
     show(
         ("day", "project", "endpoint", "tasks", "credits"),
@@ -110,3 +112,16 @@ def usage(
             for each in asyncio.run(read())
         ),
     )
+
+
+@app.command()
+def archive(config: Config = DEFAULT_CONFIG) -> None:
+    """Move what is old of all ledgers, usage and audit logs to the object store now, as the service does by itself."""
+    accounts = settings.load(config).accounts
+
+    async def move() -> int:
+        async with connected(config) as (redis, prefix):
+            objects = object_store(config)
+            return await Archive(redis, prefix, objects, accounts.journal_entries, accounts.usage_days).archive_due()
+
+    print(f"archived {asyncio.run(move())} segments")

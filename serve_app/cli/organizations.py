@@ -14,7 +14,7 @@ from serve_app.accounts.organizations import HIGHEST_TOLERANCE, OrganizationStor
 from serve_app.cli.accounts import check_organization
 from serve_app.cli.accounts import name as checked
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected
+from serve_app.cli.store import connected, object_store
 from serve_app.cli.table import moment, show
 from serve_app.config import catalog, settings
 
@@ -121,7 +121,7 @@ def audit(
     async def read() -> list[Change]:
         async with connected(config) as (redis, prefix):
             await check_organization(redis, prefix, organization)
-            return (await AuditLog(redis, prefix).read(organization, limit))[0]
+            return (await AuditLog(redis, prefix, object_store(config)).read(organization, limit))[0]
 
     show(
         ("time", "who", "what", "which", "details"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
+from deployments.contract.objects import ObjectStore
 from serve_app.config import settings
 from serve_app.local.embedded_redis import EmbeddedRedis, running_url
 from serve_app.redis_store import connection
@@ -30,3 +31,9 @@ async def connected(config: Path) -> AsyncIterator[tuple[Redis, str]]:
         await redis.aclose()
         if server is not None:
             server.stop()
+
+
+def object_store(config: Path) -> ObjectStore:
+    """Where the service keeps its objects."""
+    chosen = settings.load(config)
+    return ObjectStore(chosen.objects_url, chosen.objects.options)

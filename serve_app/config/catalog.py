@@ -45,6 +45,11 @@ class Price(Section):
         output = self.first + max(0, out_mp - 1) * self.out
         return round(1000 * (output * (seconds if self.per_second else 1) + in_mp * self.input))
 
+    @property
+    def least(self) -> int:
+        """What nothing costs less than, milli-credits."""
+        return self.millicredits(output_pixels=0, input_pixels=0)
+
 
 class Safety(Section):
     default: int = Field(default=2, ge=0)

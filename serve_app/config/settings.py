@@ -31,12 +31,19 @@ class ServiceSettings(Section):
     public_url: str | None = None
     trusted_proxies: list[IPvAnyNetwork] = []
     max_body_mb: int = Field(default=288, ge=1)
+    max_inflight_mb: int = Field(default=1024, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
     regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}
+
+    @model_validator(mode="after")
+    def _largest_body_has_room(self) -> ServiceSettings:
+        if self.max_inflight_mb < self.max_body_mb:
+            raise ValueError(f"max_inflight_mb must be at least max_body_mb, which is {self.max_body_mb}")
+        return self
 
     @model_validator(mode="after")
     def _region_has_an_address(self) -> ServiceSettings:
@@ -78,6 +85,7 @@ class WebhookSettings(Section):
 class DispatcherSettings(Section):
     replicas: int = Field(default=2, ge=1)
     headroom: int = Field(default=4, ge=1)
+    max_preparing: int = Field(default=256, ge=1)
     start_s: float = Field(default=600.0, gt=0)
     stall_s: float = Field(default=10.0, gt=1)
     drain_s: float = Field(default=30.0, ge=0)

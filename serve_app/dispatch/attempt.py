@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,10 @@ class Unavailable(Exception):
     """The attempt ended without an outcome, and it is not the job's fault."""
 
 
+class GivenUp(Unavailable):
+    """The model gave the attempt up, and does not blame the job. Its text is fit for the client."""
+
+
 class Stale(Exception):
     """The lease was lost: another attempt owns the task, or it has ended."""
 
@@ -45,13 +50,17 @@ class Stream(Protocol):
 class Attempt:
     lane: str
     lease: Lease
+    work: asyncio.Task[None] | None = None
+    """Carries it out in this process."""
     stream: Stream | None = None
+    """The model's part of it, once it was called."""
     started: bool = False
-    rewriting: bool = False
-    """Its prompt is with the rewriter; the model has not been called yet."""
+    stopped: bool = False
+    """Its task was cancelled or has ended, or belongs to someone else: nothing more is to be done for it."""
     completing: bool = False
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
-    work_began: float = field(default_factory=time.time)
+    work_began: float = field(default_factory=time.monotonic)
+    """Monotonic: the wall clock may be set meanwhile."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -59,9 +68,14 @@ class Attempt:
         return self.lease.id, self.lease.attempt
 
     def stop(self) -> None:
-        """Stops the model's work, unless the outcome is on its way already."""
-        if self.stream is not None and not self.completing:
+        """Stops whatever is being done, unless the outcome is on its way already."""
+        if self.completing:
+            return
+        self.stopped = True
+        if self.stream is not None:
             self.stream.cancel()
+        elif self.work is not None:
+            self.work.cancel()
 
 
 @dataclass(frozen=True, slots=True)

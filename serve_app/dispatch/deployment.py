@@ -16,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
+from serve_app.accounts.archive import Archive
 from serve_app.config.settings import Settings
 from serve_app.dispatch.attempt import Dependencies, Timeouts
 from serve_app.dispatch.lane import Lane
@@ -25,6 +26,8 @@ from serve_app.moderation.gate import Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
+
+_LOOK_EVERY_S = 1.0
 
 
 class Dispatcher:
@@ -38,7 +41,7 @@ class Dispatcher:
     ) -> None:
         redis = connection.connect(settings.redis_url)
         self._redis = redis
-        self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits())
+        self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication())
         chosen = settings.dispatcher
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
         objects = ObjectStore(settings.objects_url, settings.objects.options)
@@ -50,12 +53,16 @@ class Dispatcher:
             dependencies = Dependencies(_caller(handle), replace(timeouts, run_s=model.run_s), rewrite, gate, objects)
             self._lanes[name] = Lane(name, self._store, dependencies, chosen, model)
         self._maintenance = Maintenance(self._store, objects, list(models))
+        accounts, prefix = settings.accounts, settings.redis.prefix
+        self._archive = Archive(redis, prefix, objects, accounts.journal_entries, accounts.usage_days)
         self._drain_s = settings.dispatcher.drain_s
         self._loops = Loops(
             {
                 "listen": self._listen,
+                "look": self._look,
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
+                "archive": self._archive.run,
                 **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
             }
@@ -70,8 +77,15 @@ class Dispatcher:
         await self._loops.stop()
         await self._redis.aclose()
 
+    async def _look(self) -> None:
+        """The net below the wake channels, which may lose messages: one look for all lanes."""
+        while True:
+            for name in await self._store.with_work(*self._lanes):
+                self._lanes[name].wake.set()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
     async def _listen(self) -> None:
-        """Hears of new work and of work to stop. Lossy; the loops also look by themselves."""
+        """Hears of new work and of work to stop. Lossy; `_look` and the heartbeats find what was missed."""
         store = self._store
         lanes = {store.channel(f"wake:{lane.name}"): lane for lane in self._lanes.values()}
         stop = store.channel("stop")

@@ -52,16 +52,16 @@ def generation_job(job: Job, lease: Lease, prompt: str, folder: str) -> Generati
     )
 
 
-def result_of(generation: GenerationJob, output: Output, began: float) -> dict[str, Any]:
-    """What the task keeps; `began` is in epoch seconds. `key` and `draft` are for the service alone."""
+def result_of(generation: GenerationJob, output: Output, took_s: float) -> dict[str, Any]:
+    """What the task keeps of work that ended just now. `key` and `draft` are for the service alone."""
     now = time.time()
     result: dict[str, Any] = {
         "key": output.key,
         "prompt": generation.prompt,
         "seed": generation.seed,
-        "start_time": round(began, 3),
+        "start_time": round(now - took_s, 3),
         "end_time": round(now, 3),
-        "duration": round(now - began, 3),
+        "duration": round(took_s, 3),
     }
     if generation.clip is not None and output.draft is not None:
         clip = generation.clip

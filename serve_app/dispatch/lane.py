@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -12,7 +11,8 @@ from redis.exceptions import RedisError
 
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Attempt, Broke, Dependencies, NotStarted, Stale, Unavailable, WorkerLost
+from serve_app.dispatch.attempt import Attempt, Broke, Dependencies, GivenUp, NotStarted, Stale, Unavailable, WorkerLost
+from serve_app.dispatch.flow import Flow
 from serve_app.dispatch.run_attempt import run_attempt
 from serve_app.tasks.job import NewerJob
 from serve_app.tasks.store import TaskStore
@@ -20,16 +20,15 @@ from serve_app.tasks.task import Lease
 
 logger = logging.getLogger(__name__)
 
-_IDLE_POLL_S = 1.0
-"""The net below the wake channel, which may lose messages."""
 _LOST = (RayActorError, RayTaskError, WorkerLost)
 """The worker died, hung, or broke in a way the engine did not account for."""
 _NOT_ITS_FAULT = (NotStarted, RequestCancelledError)
 _PAUSE = (NewerJob, Unavailable, BackPressureError, DeploymentUnavailableError)
 """Trying again at once would most likely end the same way."""
 _PAUSE_S = 1.0
-_REWRITING = 4
-"""Tasks whose prompt may be rewritten at a time, as a multiple of the headroom."""
+_AGAIN_S = 0.5
+_LONGEST_PAUSE = 10
+"""As a multiple. A broken replica is soon replaced, so pauses begin short."""
 
 
 class Lane:
@@ -45,9 +44,10 @@ class Lane:
         self.wake = asyncio.Event()
         self._store = store
         self._dependencies = dependencies
-        self._headroom = settings.headroom
+        self._flow = Flow(settings.headroom, settings.max_preparing)
         # Enough to keep every replica full and, by the headroom, to ask for one more.
-        self._max_leased = model.max_running * model.autoscaling.max_replicas + settings.headroom * settings.replicas
+        ahead = settings.headroom + settings.max_preparing
+        self._max_leased = model.max_running * model.autoscaling.max_replicas + ahead * settings.replicas
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -57,26 +57,17 @@ class Lane:
         while not self._draining:
             # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
             self.wake.clear()
-            room = self._room()
+            room = self._flow.room()
             leases = await self._store.lease(self.name, room, self._max_leased) if room > 0 else []
             for lease in leases:
                 if self._draining:
                     await self._store.release(self.name, lease.id, lease.attempt, strike=False)
                 else:
                     self._start(lease)
+            # Those that need no preparing are committed now, and count as such when there is room to be found.
+            await asyncio.sleep(0)
             if not leases:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.wake.wait(), _IDLE_POLL_S)
-
-    def _room(self) -> int:
-        """How many tasks to take now.
-
-        Those whose prompt is being rewritten have not come to the model yet, and count apart: a slow rewriter must not
-        keep the model idle.
-        """
-        rewriting = sum(attempt.rewriting for attempt in self._attempts.values())
-        committed = sum(not attempt.started for attempt in self._attempts.values()) - rewriting
-        return min(self._headroom - committed, _REWRITING * self._headroom - rewriting)
+                await self.wake.wait()
 
     async def heartbeat(self) -> None:
         """Prolongs the leases; work whose lease is lost stops."""
@@ -98,6 +89,7 @@ class Lane:
     async def drain(self, limit_s: float) -> None:
         """Gives back what has not begun, waits for what has, gives back what is left after `limit_s`."""
         self._draining = True
+        self._flow.close()
         for attempt in self._attempts.values():
             if not attempt.started and attempt.stream is not None:
                 attempt.stream.cancel()
@@ -113,17 +105,32 @@ class Lane:
         attempt = Attempt(self.name, lease)
         # By attempt: the next attempt of the same task may be leased here before this one has cleaned up.
         self._attempts[attempt.key] = attempt
-        task = asyncio.create_task(self._run(attempt))
+        self._flow.enter(attempt.key)
+        task = attempt.work = asyncio.create_task(self._run(attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, attempt: Attempt) -> None:
         try:
-            await run_attempt(attempt, self._dependencies, self._store, self.wake.set, lambda: self._draining)
+            await run_attempt(
+                attempt,
+                self._dependencies,
+                self._store,
+                turn=lambda: self._flow.turn(attempt.key),
+                on_start=lambda: self._begun(attempt),
+                draining=lambda: self._draining,
+            )
+        except asyncio.CancelledError:
+            if not attempt.stopped:
+                raise
         except Stale:
             logger.info("%s, attempt %d, belongs to someone else by now or has ended", *attempt.key)
         except _NOT_ITS_FAULT as reason:
             await self._give_back(attempt, reason)
+        except GivenUp as reason:
+            await asyncio.sleep(_PAUSE_S * min(attempt.lease.attempt, _LONGEST_PAUSE))
+            # What was refused before it began says nothing, however often: a broken replica refuses all.
+            await self._give_back(attempt, reason, interrupted=attempt.started, why=str(reason))
         except _PAUSE as reason:
             await asyncio.sleep(_PAUSE_S)
             await self._give_back(attempt, reason)
@@ -139,14 +146,32 @@ class Lane:
             if attempt.stream is not None:
                 attempt.stream.cancel()
             del self._attempts[attempt.key]
+            self._flow.leave(attempt.key)
             self.wake.set()
 
+    def _begun(self, attempt: Attempt) -> None:
+        self._flow.start(attempt.key)
+        self.wake.set()
+
     async def _give_back(
-        self, attempt: Attempt, reason: Exception, *, strike: bool = False, alone: bool = False, why: str = ""
+        self,
+        attempt: Attempt,
+        reason: Exception,
+        *,
+        strike: bool = False,
+        alone: bool = False,
+        interrupted: bool = False,
+        why: str = "",
     ) -> None:
-        try:
-            outcome = await self._store.release(self.name, *attempt.key, strike=strike, alone=alone, reason=why)
-        except RedisError:
-            return  # the lease runs out, and the reaper does it
+        """Insists while the task is this attempt's: a lease that ran out instead would be a strike."""
+        how = {"strike": strike, "alone": alone, "interrupted": interrupted, "reason": why}
+        outcome = 0
+        while not attempt.stopped:
+            try:
+                outcome = await self._store.release(self.name, *attempt.key, **how)
+                break
+            except RedisError as problem:
+                logger.warning("could not give back %s yet: %s", attempt.lease.id, type(problem).__name__)
+                await asyncio.sleep(_AGAIN_S)
         if outcome:
             logger.warning("gave back %s, attempt %d (strike: %s): %s", *attempt.key, strike, type(reason).__name__)

@@ -18,6 +18,8 @@ _REAP_EVERY_S = 0.5
 _SWEEP_EVERY_S = 10.0
 _SLOW_S = 0.5
 _GAP_S = 2.0
+_PLACES = ("inputs", "results", "unjudged")
+"""Where a task has objects, each below its id."""
 
 
 class Maintenance:
@@ -49,11 +51,10 @@ class Maintenance:
                 await self._round()
 
     async def _round(self) -> None:
-        for lane in self._lanes:
-            if reaped := await self._store.reap(lane):
-                logger.warning("took back %d tasks of %s whose lease ran out", reaped, lane)
-            if overdue := await self._store.end_overdue(lane):
-                logger.warning("ended %d tasks of %s that were past their deadline", overdue, lane)
+        if reaped := await self._store.reap(*self._lanes):
+            logger.warning("took back %d tasks whose lease ran out", reaped)
+        if overdue := await self._store.end_overdue(*self._lanes):
+            logger.warning("ended %d tasks that were past their deadline", overdue)
 
     async def sweep(self) -> None:
         """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
@@ -62,13 +63,21 @@ class Maintenance:
                 # In a rolling upgrade, again and again: what is old still writes.
                 await self._store.migrate(lane)
             await self._drop_checkpoints()
+            await self._watch_memory()
             ids = await self._store.sweep()
             while ids:
-                for task_id in ids:
-                    for place in ("inputs", "results", "unjudged"):
-                        await self._objects.delete_prefix(f"{place}/{task_id}")
+                await self._objects.delete_prefixes([f"{place}/{task_id}" for task_id in ids for place in _PLACES])
                 ids = await self._store.sweep(ids)
             await asyncio.sleep(_SWEEP_EVERY_S)
+
+    async def _watch_memory(self) -> None:
+        used, most = await self._store.memory()
+        if most and used > self._store.limits.max_memory * most:
+            logger.warning(
+                "the task store uses %d %% of its memory: nothing new is accepted until it is below %d %%",
+                100 * used // most,
+                100 * self._store.limits.max_memory,
+            )
 
     async def _drop_checkpoints(self) -> None:
         """Those of videos that will not go on: whoever ended them was not there to delete them, or they came later."""

@@ -19,6 +19,7 @@ from serve_app.dispatch.attempt import (
     Attempt,
     Broke,
     Dependencies,
+    GivenUp,
     NotStarted,
     Stale,
     Timeouts,
@@ -38,16 +39,23 @@ UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach f
 _PROGRESS_EVERY_S = 0.2
 
 
+async def _at_once() -> None:
+    pass
+
+
 async def run_attempt(
     attempt: Attempt,
     dependencies: Dependencies,
     store: TaskStore,
-    on_change: Callable[[], None],
+    *,
+    turn: Callable[[], Awaitable[None]] = _at_once,
+    on_start: Callable[[], None] = lambda: None,
     draining: Callable[[], bool] = lambda: False,
 ) -> None:
     """Decides what is open, lets the model work, publishes what came of it.
 
-    `on_change` is called whenever room for further tasks may have come; nothing new is begun while `draining`.
+    The model is called when `turn` has returned; `on_start` is called when it has begun; nothing new is begun while
+    `draining`.
     Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
     raises; then nothing was published, and the caller gives the task back.
     """
@@ -55,11 +63,14 @@ async def run_attempt(
     writer = _Writer(attempt, store, dependencies.timeouts.run_s)
     try:
         if not await _is_refused(job, writer, dependencies.gate, draining):
-            generation = await _decided(job, writer, dependencies, on_change)
+            generation = await _decided(job, writer, dependencies)
+            await turn()
+            if attempt.stopped:
+                raise Stale
             if draining():
                 raise NotStarted
             attempt.stream = dependencies.call(generation)
-            await _follow(job, generation, writer, dependencies, on_change, draining)
+            await _follow(job, generation, writer, dependencies, on_start, draining)
     except Unjudged:
         await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
     except Leaving:
@@ -91,20 +102,15 @@ async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Ca
     return bool(reasons)
 
 
-async def _decided(
-    job: Job, writer: _Writer, dependencies: Dependencies, on_rewriting: Callable[[], None]
-) -> GenerationJob:
+async def _decided(job: Job, writer: _Writer, dependencies: Dependencies) -> GenerationJob:
     """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
-    attempt, prompt = writer.attempt, job.prompt
+    prompt = job.prompt
     rewrite = dependencies.rewrite if job.rewrite else None
     if rewrite is not None or job.width is None:
         await writer.advance(Status.REASONING)
     if rewrite is not None:
-        attempt.rewriting = True
-        on_rewriting()
         prompt = await _rewritten(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
-        attempt.rewriting = False
-    return generation_job(job, attempt.lease, prompt, RESULTS if dependencies.gate is None else UNJUDGED)
+    return generation_job(job, writer.attempt.lease, prompt, RESULTS if dependencies.gate is None else UNJUDGED)
 
 
 async def _rewritten(rewrite: Callable[[str, int], Awaitable[str]], prompt: str, seed: int, timeout_s: float) -> str:
@@ -122,7 +128,7 @@ async def _follow(
     generation: GenerationJob,
     writer: _Writer,
     dependencies: Dependencies,
-    on_change: Callable[[], None],
+    on_start: Callable[[], None],
     draining: Callable[[], bool],
 ) -> None:
     """Passes on what the model tells, to its outcome."""
@@ -131,8 +137,8 @@ async def _follow(
         match event:
             case Started():
                 attempt.started = True
-                attempt.work_began = time.time()
-                on_change()
+                attempt.work_began = time.monotonic()
+                on_start()
                 await writer.advance(Status.GENERATING, progress=0.0)
             case Progress(fraction):
                 await writer.note(progress=fraction)
@@ -147,8 +153,10 @@ async def _follow(
             case Failed(reason):
                 await writer.publish(Status.ERROR, details={"error": reason})
                 return
-            case Interrupted(reason, blame):
-                raise Broke(reason) if blame else Unavailable(reason)
+            case Interrupted(reason, blame, counts):
+                if blame:
+                    raise Broke(reason)
+                raise GivenUp(reason) if counts else Unavailable(reason)
             case Alive():
                 pass
     raise WorkerLost("the stream ended without an outcome")
@@ -177,7 +185,7 @@ async def _publish_result(
     draining: Callable[[], bool],
 ) -> None:
     """Publishes the result, if it may be shown."""
-    result = result_of(generation, output, writer.attempt.work_began)
+    result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
         reasons = await gate.output(output.key, _tolerance(job), draining)
         if reasons:

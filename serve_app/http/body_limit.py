@@ -1,4 +1,4 @@
-"""Refuses bodies that are too large before they are read whole, and large ones of strangers."""
+"""Refuses bodies that are too large before they are read whole, large ones of strangers, and too many at a time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.http.auth import has_credentials
+from serve_app.http.errors import SHORTLY
+from serve_app.http.inflight_bodies import InflightBodies, NoRoom
 
 KEYLESS_BYTES = 64 * 1024
-"""What is read of anybody; more only of clients whose key is valid."""
+"""What is read of anybody; more only of clients whose key is valid, and while there is room."""
 
 # What is left of the body stays unread, so the connection can't be used again.
 _CLOSE = {"Connection": "close"}
+_NO_ROOM = "Too many large requests at a time, nothing was accepted or charged; try again shortly"
 
 
 class BodyLimit:
     """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come.
 
-    `uploads` names paths with a limit of their own.
+    503 where all bodies together, from their first byte to the end of the answer, would be more than
+    `max_inflight_bytes`; a declared length counts from the beginning. `uploads` names paths with a limit of their own,
+    whose bodies go to disk as they come and count for nothing here.
 
     `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
     may become, larger than `KEYLESS_BYTES`.
@@ -30,40 +35,54 @@ class BodyLimit:
         self,
         app: ASGIApp,
         max_bytes: int,
+        max_inflight_bytes: int,
         check: Callable[[HTTPConnection], Awaitable[None]],
-        uploads: Mapping[str, int] | None = None,
+        uploads: Mapping[str, int],
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.inflight = InflightBodies(max_inflight_bytes, small_bytes=KEYLESS_BYTES)
         self.check = check
-        self.uploads = uploads or {}
+        self.uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        held_in_memory = scope["path"] not in self.uploads
         most = self.uploads.get(scope["path"], self.max_bytes)
         limit: int | None = None
         seen = 0
 
-        # Inside the app, where the exceptions become answers: it asks for the body before anything else.
-        async def limited() -> Message:
-            nonlocal limit, seen
-            if limit is None:
-                limit = await self._limit(HTTPConnection(scope), most)
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > limit:
-                raise _too_large(limit, keyless=limit < most)
-            return message
+        with self.inflight.one_more() as body:
 
-        await self.app(scope, limited, send)
+            def grow_to(size: int) -> None:
+                try:
+                    if held_in_memory:
+                        body.grow_to(size)
+                except NoRoom:
+                    raise HTTPException(503, _NO_ROOM, SHORTLY | _CLOSE) from None
+
+            # Inside the app, where the exceptions become answers: it asks for the body before anything else.
+            async def limited() -> Message:
+                nonlocal limit, seen
+                if limit is None:
+                    request = HTTPConnection(scope)
+                    limit = await self._limit(request, most)
+                    grow_to(_declared(request) or 0)
+                message = await receive()
+                seen += len(message.get("body", b""))
+                if seen > limit:
+                    raise _too_large(limit, keyless=limit < most)
+                grow_to(seen)
+                return message
+
+            await self.app(scope, limited, send)
 
     async def _limit(self, request: HTTPConnection, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""
         headers = request.headers
-        known, length = has_credentials(headers), headers.get("content-length", "")
-        declared = int(length) if length.isdigit() else None
+        known, declared = has_credentials(headers), _declared(request)
         limit = most if known else min(most, KEYLESS_BYTES)
         if declared is not None and declared > limit:
             raise _too_large(limit, keyless=not known)
@@ -71,6 +90,11 @@ class BodyLimit:
         if known and (chunked or (declared or 0) > KEYLESS_BYTES):
             await self.check(request)
         return limit
+
+
+def _declared(request: HTTPConnection) -> int | None:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdigit() else None
 
 
 def _too_large(limit: int, *, keyless: bool) -> HTTPException:

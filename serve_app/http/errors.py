@@ -14,12 +14,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.redis_store.connection import UNREACHABLE
-from serve_app.submission.errors import FinetuneUnusable, Invalid
+from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
+from serve_app.tasks.limits import Uncertain
 
 logger = logging.getLogger(__name__)
 
 OUT_OF_REACH = "The task store is out of reach, nothing was charged; try again shortly"
+UNCERTAIN = (
+    "The task store did not answer in time: the task was made, or it never will be. GET /v1/tasks tells which; "
+    "a repetition with the same Idempotency-Key makes no second task"
+)
+_STORAGE_OUT_OF_REACH = "The object store is out of reach, nothing was accepted or charged; try again shortly"
 SHORTLY = {"Retry-After": "2"}
 
 _IN_MESSAGE = {"error", "reason"}
@@ -31,8 +38,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(Invalid, _invalid)
     app.add_exception_handler(FinetuneUnusable, _finetune_unusable)
+    app.add_exception_handler(StorageOutOfReach, _storage_out_of_reach)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _internal)
+    app.add_exception_handler(Uncertain, _uncertain)
+    app.add_exception_handler(ArchiveOutOfReach, _archive_out_of_reach)
     for unreachable in UNREACHABLE:
         app.add_exception_handler(unreachable, _unreachable)
 
@@ -67,6 +77,21 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("task store out of reach: %s", type(problem).__name__)
     return JSONResponse({"detail": OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+
+
+async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
+    logger.warning("the task store did not answer a submission: %s", type(problem.__cause__).__name__)
+    return JSONResponse({"detail": UNCERTAIN}, status_code=503, headers=SHORTLY)
+
+
+async def _storage_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
+    return JSONResponse({"detail": _STORAGE_OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+
+
+async def _archive_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
+    logger.error("archive out of reach: %s", problem)
+    detail = "What is this old can't be read at the moment; try again shortly"
+    return JSONResponse({"detail": detail}, status_code=503, headers=SHORTLY)
 
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:

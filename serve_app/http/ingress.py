@@ -64,6 +64,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.service.max_body_mb * 2**20,
+        max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
         check=_caller_check(app),
         uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
     )

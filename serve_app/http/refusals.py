@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from fastapi import HTTPException
 
 from serve_app.accounts.credits import told
+from serve_app.http.errors import OUT_OF_REACH, SHORTLY
 from serve_app.submission.errors import Invalid
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
@@ -21,10 +22,14 @@ from serve_app.tasks.limits import (
     QueueFull,
     Refused,
     SpendingLimitReached,
+    StoreFull,
     TooFast,
+    TooLate,
     TooManyActive,
 )
 
+_MEMORY_FREED_S = 30
+"""Tasks are swept every few seconds, once their retention is over."""
 _SOON = 5
 """Seconds until another try is worth it, where nothing better is known."""
 
@@ -48,6 +53,11 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
             return _later(f"Too many active tasks: this project may have {limit} at a time")
         case QueueFull():
             return _later(f"The queue of {endpoint} is full")
+        case StoreFull():
+            message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
+            return HTTPException(503, message, {"Retry-After": str(_MEMORY_FREED_S)})
+        case TooLate():
+            return HTTPException(503, OUT_OF_REACH, SHORTLY)
         case _:
             return refusal
 

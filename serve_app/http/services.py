@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
@@ -26,7 +26,7 @@ from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
-from serve_app.redis_store import connection
+from serve_app.redis_store import connection, snapshot
 from serve_app.submission.dependencies import Dependencies
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.presentation import Presenter
@@ -34,6 +34,9 @@ from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sealing import Sealer
+
+ANSWER_S: Final = 4.5
+"""How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,8 @@ class Services:
 @asynccontextmanager
 async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
     sealer = Sealer(settings.webhook_keys)
-    redis, prefix = connection.connect(settings.redis_url), settings.redis.prefix
-    tasks = TaskStore(redis, prefix, settings.tasks.limits())
+    redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
+    tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication())
     completions = Completions(redis, tasks.channel("done"))
     objects = ObjectStore(settings.objects_url, settings.objects.options)
     links = LinkSigner(await shared_secret(redis, prefix))
@@ -82,9 +85,9 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,
-        credits=Credits(redis, prefix),
-        licences=LicenceStore(redis, prefix),
-        audit=AuditLog(redis, prefix),
+        credits=Credits(redis, prefix, objects),
+        licences=LicenceStore(redis, prefix, objects),
+        audit=AuditLog(redis, prefix, objects),
         objects=objects,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
@@ -94,6 +97,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         uploads=Uploads(finetunes, objects, settings, catalog),
     )
     try:
+        await snapshot.check_whole(redis, prefix)
         await services.keys.claim_projects()
         await _give_first_credits(services)
         yield services

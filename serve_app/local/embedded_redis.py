@@ -31,10 +31,14 @@ class AlreadyRunning(RuntimeError):
 
 
 class EmbeddedRedis:
-    """One server over one folder. Start and revive it from the main thread: it dies with the thread that forked it."""
+    """One server over one folder. Start and revive it from the main thread: it dies with the thread that forked it.
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    One that is not `durable` begins with what `dump.rdb` in its folder holds, if there is one, and keeps nothing.
+    """
+
+    def __init__(self, folder: Path, port: int | None = None, *, durable: bool = True) -> None:
         self.folder = folder
+        self._durable = durable
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
         self.port = port or _free_port()
@@ -92,7 +96,7 @@ class EmbeddedRedis:
                 f"port {self.port}",
                 f"requirepass {self._password}",
                 f'dir "{self.folder.resolve()}"',
-                "appendonly yes",
+                f"appendonly {'yes' if self._durable else 'no'}",
                 "appendfsync everysec",
                 'save ""',
                 "maxmemory-policy noeviction",

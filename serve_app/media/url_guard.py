@@ -8,7 +8,6 @@ Reasons given to the client never name an address: they would turn the service i
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,6 +16,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import httpcore2
 import httpx2
+
+from serve_app.media.resolving import SystemResolver
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host and port to addresses in their order of preference. Raises OSError when there are none."""
@@ -34,7 +35,7 @@ class UrlRefused(ValueError):
 class UrlGuard:
     def __init__(self, allow: Sequence[str] = (), resolve: Resolver | None = None) -> None:
         """`allow` opens host names (exact) and networks (CIDR or single addresses) that would be refused."""
-        self._resolve = resolve or _system_resolve
+        self._resolve = resolve or SystemResolver()
         self._hosts: set[str] = set()
         self._networks: list[_Network] = []
         for entry in allow:
@@ -46,16 +47,15 @@ class UrlGuard:
     async def check(self, url: str) -> None:
         """Raises UrlRefused when the service must not call `url`, or when its host is not known."""
         parsed = parse_url(url)
-        try:
-            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
-                await self.addresses(parsed.raw_host.decode("ascii"), _port(parsed))
-        except TimeoutError:
-            raise UrlRefused("the host name of the URL could not be resolved in time") from None
+        await self.addresses(parsed.raw_host.decode("ascii"), _port(parsed))
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`, all of them open to the service. Raises UrlRefused otherwise."""
         try:
-            found = list(dict.fromkeys(await self._resolve(host, port)))
+            async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+                found = list(dict.fromkeys(await self._resolve(host, port)))
+        except TimeoutError:
+            raise UrlRefused("the host name of the URL could not be resolved in time") from None
         except (OSError, UnicodeError):
             found = []
         if not found:
@@ -189,11 +189,6 @@ def _check_parts(url: httpx2.URL) -> None:
         raise UrlRefused("not a valid URL")
     if url.userinfo:
         raise UrlRefused("the URL must not contain credentials")
-
-
-async def _system_resolve(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
 
 
 def _unwrapped(address: str) -> IPv4Address | IPv6Address:

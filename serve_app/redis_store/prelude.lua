@@ -1,11 +1,19 @@
 -- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the lane; a script's own arguments follow.
-local P, LANE = ARGV[1], ARGV[2]
-local QUEUED, SUSPECTS, ISOLATED = P .. 'queued:' .. LANE, P .. 'suspects:' .. LANE, P .. 'isolated:' .. LANE
-local LEASED, DEADLINES = P .. 'leased:' .. LANE, P .. 'deadlines:' .. LANE
-local FAIR, CLOCK = P .. 'fair:' .. LANE, P .. 'clock:' .. LANE
-local STATS, TIMINGS, WAKE = P .. 'stats:' .. LANE, P .. 'timings:' .. LANE, P .. 'wake:' .. LANE
+local P = ARGV[1]
+local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, WAKE
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
+
+-- From here on, names of keys are those of this lane.
+local function enter(lane)
+  LANE = lane
+  QUEUED, SUSPECTS, ISOLATED = P .. 'queued:' .. lane, P .. 'suspects:' .. lane, P .. 'isolated:' .. lane
+  LEASED, DEADLINES = P .. 'leased:' .. lane, P .. 'deadlines:' .. lane
+  FAIR, CLOCK = P .. 'fair:' .. lane, P .. 'clock:' .. lane
+  STATS, TIMINGS, WAKE = P .. 'stats:' .. lane, P .. 'timings:' .. lane, P .. 'wake:' .. lane
+end
+
+enter(ARGV[2])
 
 local function now_ms()
   local t = redis.call('TIME')
@@ -16,6 +24,24 @@ local function task_key(id) return P .. 'task:' .. id end
 
 -- Lua numbers lose digits when Redis turns them into text; scores keep all 17 this way.
 local function score(x) return string.format('%.17g', x) end
+
+-- Whether more than this share of the memory that the server may use is used. Some microseconds.
+local function is_fuller_than(share)
+  local told = redis.call('INFO', 'memory')
+  local most = tonumber(told:match('maxmemory:(%d+)'))
+  return most > 0 and tonumber(told:match('used_memory:(%d+)')) > share * most
+end
+
+-- A client library repeats a call whose answer was lost. What hands something out keeps its reply under the id of the
+-- call for a while, so that a repetition gets the same and not more.
+local function replied(call)
+  local kept = redis.call('GET', P .. 'call:' .. call)
+  return kept and cjson.decode(kept)
+end
+
+local function keep_reply(call, reply, ms)
+  if #reply > 0 then redis.call('SET', P .. 'call:' .. call, cjson.encode(reply), 'PX', ms) end
+end
 
 -- Generic cell rate algorithm, for a key that may send one request every `every_ms`, and `burst` at once. Returns how
 -- long to wait in ms, 0 for not at all; how many more requests there may be after this one; and when the next is due,

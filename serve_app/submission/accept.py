@@ -1,7 +1,8 @@
 """From a request to an accepted task.
 
-Check, price, store the inputs, then one atomic step in Redis. Whatever refuses the request leaves nothing behind;
-whatever kills this process before that step leaves at most inputs, which are swept.
+First a look at the limits, which costs next to nothing. Then check, price, store the inputs, and one atomic step in
+Redis, which decides. Whatever refuses the request leaves nothing behind; whatever kills this process before that step
+leaves at most inputs, which are swept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from serve_app.media.url_guard import receiver_of
 from serve_app.requests import GenerationRequest
 from serve_app.submission.dependencies import Dependencies
 from serve_app.submission.offer import Offer
-from serve_app.submission.prepare import Input, Prepared, prepare
+from serve_app.submission.prepare import Prepared, prepare
+from serve_app.submission.storing import discard, store
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.task import Accepted, NewTask, Webhook
@@ -37,15 +39,24 @@ async def accept(
 ) -> Accepted:
     """The accepted task, or the reply to an earlier request with the same key.
 
-    `base` is the service's own address as the client reached it. Raises Invalid or FinetuneUnusable (errors.py), a kind
-    of Refused (tasks/limits.py), or redis.RedisError; then there is no task and nothing is held.
+    `base` is the service's own address as the client reached it. Raises Invalid, FinetuneUnusable or StorageOutOfReach
+    (errors.py), a kind of Refused (tasks/limits.py), or redis.RedisError; then there is no task and nothing is held.
+    Raises Uncertain.
     """
+    tasks, objects = dependencies.tasks, dependencies.objects
     # In a thread: the body may be hundreds of megabytes of pictures.
     body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
-    if idempotency_key:
-        earlier = await dependencies.tasks.submitted(caller.project.id, idempotency_key, body_hash)
-        if earlier is not None:
-            return Accepted(earlier, created=False)
+    earlier = await tasks.look(
+        lane=offer.recipes[body.chosen_mode()].model,
+        project=caller.project.id,
+        organization=caller.organization,
+        price=offer.endpoint.price_of(body.chosen_mode()).least,
+        key_id=caller.id,
+        idempotency_key=idempotency_key,
+        body_hash=body_hash,
+    )
+    if earlier is not None:
+        return Accepted(earlier, created=False)
     prepared = await prepare(dependencies, caller, offer, body)
 
     task_id = str(uuid.uuid4())
@@ -67,14 +78,16 @@ async def accept(
         idempotency_key=idempotency_key,
         body_hash=body_hash,
     )
+    files = [each for _, each in prepared.inputs]
+    await store(tasks, objects, task_id, dict(zip(keys, files, strict=True)))
     try:
-        await _store(dependencies, task_id, keys, prepared.inputs)
-        accepted = await dependencies.tasks.submit(task)
+        accepted = await tasks.submit(task)
     except Refused:
-        await _discard(dependencies, task_id, keys)
+        if keys:
+            await discard(tasks, objects, task_id)
         raise
-    if not accepted.created:
-        await _discard(dependencies, task_id, keys)
+    if keys and not accepted.created:
+        await discard(tasks, objects, task_id)
     return accepted
 
 
@@ -135,16 +148,3 @@ def _body_hash(name: str, body: GenerationRequest) -> str:
     if body.webhook_secret is not None:
         meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
     return hashlib.sha256(f"{name}\n{json.dumps(meant, sort_keys=True)}".encode()).hexdigest()
-
-
-async def _store(dependencies: Dependencies, task_id: str, keys: Sequence[str], inputs: Sequence[Input]) -> None:
-    if inputs:
-        await dependencies.tasks.reserve(task_id)
-        for key, (_, each) in zip(keys, inputs, strict=True):
-            await dependencies.objects.put(key, each.data, each.content_type)
-
-
-async def _discard(dependencies: Dependencies, task_id: str, keys: Sequence[str]) -> None:
-    if keys:
-        await dependencies.objects.delete_prefix(f"inputs/{task_id}")
-        await dependencies.tasks.sweep([task_id], limit=0)

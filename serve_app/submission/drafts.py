@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from deployments.contract.clip import FPS
 from deployments.contract.objects import ObjectStore
 from serve_app.requests.draft import Draft
+from serve_app.submission.storing import reached
 from serve_app.tasks.job import Job, NewerJob
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
@@ -71,7 +72,10 @@ def _job_of(task: Task) -> Job:
 
 
 async def find(tasks: TaskStore, objects: ObjectStore, project: str, endpoint: str, named: str) -> Draft:
-    """The draft that `named` stands for, if it was made by `endpoint` in `project`. Raises DraftProblem."""
+    """The draft that `named` stands for, if it was made by `endpoint` in `project`.
+
+    Raises DraftProblem, or StorageOutOfReach.
+    """
     task_id = task_named(named)
     task = await tasks.get(task_id) if task_id else None
     if task is None or task.project != project:
@@ -84,6 +88,6 @@ async def find(tasks: TaskStore, objects: ObjectStore, project: str, endpoint: s
     draft = _kept_of(task, job) if task.status is Status.READY else None
     if draft is None:
         raise DraftProblem(f"This draft came to nothing: its task ended as {task.status.value}", "draft_failed")
-    if draft.key not in await objects.keys(draft.key.rpartition("/")[0]):
+    if draft.key not in await reached(objects.keys(draft.key.rpartition("/")[0])):
         raise DraftProblem("This draft is no longer kept; make it anew", "draft_expired")
     return draft

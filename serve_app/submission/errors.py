@@ -24,3 +24,7 @@ class Invalid(Exception):
 
 class FinetuneUnusable(Exception):
     """The project has no such finetune, it is not checked yet, or it is one of another model."""
+
+
+class StorageOutOfReach(Exception):
+    """The object store is away, full or too slow: nothing was accepted."""

@@ -55,7 +55,7 @@ class Prepared:
 
 
 async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body: GenerationRequest) -> Prepared:
-    """Writes nothing. Raises Invalid naming the field, or FinetuneUnusable."""
+    """Writes nothing. Raises Invalid naming the field, FinetuneUnusable or StorageOutOfReach."""
     guard, endpoint = dependencies.guard, offer.endpoint
     recipe = offer.recipes[body.chosen_mode()]
     level = _approved_level(offer, caller, body)

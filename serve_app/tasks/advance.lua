@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes how far a leased task has come: its phase only moves forward, its progress never falls.
 -- id attempt status progress preview run_ms
 -- Empty progress or preview: unchanged. Returns 1, or 0 for a stale attempt.
@@ -7,6 +8,7 @@ local h = redis.call('HMGET', key, 'attempt', 'status', 'progress', 'started', '
 if h[1] ~= ARGV[4] or not RANK[h[2]] or not redis.call('ZSCORE', LEASED, id) then return 0 end
 
 if RANK[ARGV[5]] > RANK[h[2]] then redis.call('HSET', key, 'status', ARGV[5]) end
+if ARGV[5] == 'Generating' then redis.call('HSET', key, 'begun', ARGV[4]) end
 if ARGV[5] == 'Generating' and not h[4] then
   local now = now_ms()
   redis.call('HSET', key, 'started', now)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Publishes an attempt's outcome, once.
 -- id attempt status retention_ms, then field value ...
 -- Returns 1 published, 2 this attempt had published already, 0 refused: stale attempt, or ended otherwise.

@@ -27,29 +27,44 @@ local function finish(id, status, retention_ms)
   redis.call('PUBLISH', WAKE, '1')
 end
 
--- Takes a task back from a worker. strike: the worker died with it. alone: it had a worker to itself.
+-- What put_back goes by, from the arguments that release and reap end with: ARGV[first] and those behind it.
+local function bounds(first)
+  return {
+    strikes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
+    retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4],
+  }
+end
+
+-- Takes a task back from a worker. how.strike: the worker died with it. how.alone: it had a worker to itself.
+-- how.interrupted: the worker had begun with it and gave up, without blame.
 -- A shared crash can make a task a suspect but never end it; only a crash it suffered alone does, or too many losses.
+-- What is interrupted often becomes a suspect, too: if others break its worker, it gets through alone.
 -- Returns 1 when it waits again, 2 when it ended.
-local function put_back(id, strike, alone, max_strikes, max_losses, retention_ms, details)
+local function put_back(id, how, max)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'strikes', 'losses', 'vt')
-  local strikes, losses = tonumber(h[1] or 0), tonumber(h[2] or 0)
-  if strike then
+  local h = redis.call('HMGET', key, 'strikes', 'losses', 'interruptions', 'vt')
+  local strikes, losses, interruptions = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or 0)
+  if how.strike then
     losses = losses + 1
     strikes = strikes + 1
-    if strikes >= max_strikes and not alone then strikes = max_strikes - 1 end
+    if strikes >= max.strikes and not how.alone then strikes = max.strikes - 1 end
     redis.call('HINCRBY', STATS, 'strikes', 1)
   end
-  redis.call('HSET', key, 'strikes', strikes, 'losses', losses)
-  if strikes >= max_strikes or losses >= max_losses then
-    redis.call('HSET', key, 'details', details)
-    finish(id, 'Error', retention_ms)
+  if how.interrupted then
+    interruptions = interruptions + 1
+    redis.call('HINCRBY', STATS, 'interruptions', 1)
+  end
+  redis.call('HSET', key, 'strikes', strikes, 'losses', losses, 'interruptions', interruptions)
+  if strikes >= max.strikes or losses >= max.losses or interruptions >= max.interruptions then
+    redis.call('HSET', key, 'details', max.details)
+    finish(id, 'Error', max.retention_ms)
     return 2
   end
   redis.call('ZREM', LEASED, id)
   redis.call('SREM', ISOLATED, id)
   redis.call('HSET', key, 'status', 'Pending')
-  redis.call('ZADD', strikes >= max_strikes - 1 and SUSPECTS or QUEUED, h[3], id)
+  local suspect = strikes >= max.strikes - 1 or 2 * interruptions >= max.interruptions
+  redis.call('ZADD', suspect and SUSPECTS or QUEUED, h[4], id)
   redis.call('HINCRBY', STATS, 'put_back', 1)
   redis.call('PUBLISH', WAKE, '1')
   return 1

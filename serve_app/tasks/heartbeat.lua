@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Prolongs the leases a dispatcher still holds.
 -- lease_ms, then id attempt ...
 -- Returns the positions (from 0) of those it has lost: their work must stop.

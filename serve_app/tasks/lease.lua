@@ -1,8 +1,11 @@
 -- Hands waiting tasks to a dispatcher.
--- n max_leased lease_ms max_isolated
--- Returns {id, attempt, isolated (1 | 0), created, job} for each.
-local lease_ms, max_isolated = tonumber(ARGV[5]), tonumber(ARGV[6])
-local n = math.min(tonumber(ARGV[3]), tonumber(ARGV[4]) - redis.call('ZCARD', LEASED))
+-- call n max_leased lease_ms max_isolated max_memory
+-- Returns {id, attempt, isolated (1 | 0), created, job} for each; the same call gets the same again.
+local handed_out = replied(ARGV[3])
+if handed_out then return handed_out end
+if is_fuller_than(tonumber(ARGV[8])) then return {} end
+local lease_ms, max_isolated = tonumber(ARGV[6]), tonumber(ARGV[7])
+local n = math.min(tonumber(ARGV[4]), tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
 local now, out = now_ms(), {}
 
 local function take(id, isolated)
@@ -39,4 +42,5 @@ if #out > 0 and redis.call('EXISTS', QUEUED) == 0 then
     redis.call('DEL', FAIR)
   end
 end
+keep_reply(ARGV[3], out, lease_ms)
 return out

@@ -9,6 +9,18 @@ class Refused(Exception):
     """A submission that changed nothing."""
 
 
+class Uncertain(Exception):
+    """A submission that was sent and not answered. It was carried out, or never will be; the project's tasks tell."""
+
+
+class TooLate(Refused):
+    """The submission came to be carried out after whoever sent it had stopped waiting."""
+
+
+class StoreFull(Refused):
+    """The task store has too little memory left to take more."""
+
+
 class IdempotencyMismatch(Refused):
     """The idempotency key was used before, with another body."""
 
@@ -60,6 +72,8 @@ class Limits:
     """Waiting tasks per lane."""
     max_active: int = 24
     """Unfinished tasks per project, where it has no limit of its own."""
+    max_memory: float = 0.9
+    """Share of the memory that Redis may use; with more in use nothing new is accepted."""
     requests_per_s: float = 100.0
     """Submissions per key, in the long run."""
     burst: int = 500
@@ -74,12 +88,15 @@ class Limits:
     lease_s: float = 10.0
     max_strikes: int = 3
     max_losses: int = 8
+    max_interruptions: int = 30
+    """Attempts that had begun and that the model gave up without blame: enough for a broken replica to be replaced
+    meanwhile. From half as many on, a task runs alone."""
     max_isolated: int = 1
     """Suspects in flight per lane."""
 
 
 def refusal(why: str, *about: int) -> Refused:
-    """What the submit script answered, as an exception."""
+    """What a script answered that refuses submissions, as an exception."""
     match why:
         case "rate":
             return TooFast(about[0] / 1000)
@@ -87,6 +104,10 @@ def refusal(why: str, *about: int) -> Refused:
             return QueueFull()
         case "active":
             return TooManyActive(about[0])
+        case "late":
+            return TooLate()
+        case "full":
+            return StoreFull()
         case "credits":
             return InsufficientCredits(about[0])
         case window:

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Moves what the release before keeps under other names: the queue of this lane, and the index of retention.
 -- Returns how many tasks were moved.
 local function move(old, new)

@@ -1,9 +1,16 @@
--- Takes back tasks whose lease ran out: their dispatcher is gone, and perhaps the worker with it.
--- limit max_strikes max_losses retention_ms details
+#!lua flags=allow-oom
+-- Takes back tasks whose lease ran out: their dispatcher is gone, and where work had begun, perhaps the worker with it.
+-- limit, then the bounds: max_strikes max_losses max_interruptions retention_ms details, then lane ...
 -- Returns how many.
-local ids = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now_ms(), 'LIMIT', 0, tonumber(ARGV[3]))
-for _, id in ipairs(ids) do
-  put_back(id, true, false, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7])
+local now, max, taken_back = now_ms(), bounds(4), 0
+for i = 9, #ARGV do
+  enter(ARGV[i])
+  local ids = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, tonumber(ARGV[3]))
+  for _, id in ipairs(ids) do
+    local h = redis.call('HMGET', task_key(id), 'attempt', 'begun')
+    put_back(id, { strike = h[1] == h[2] }, max)
+  end
+  if #ids > 0 then redis.call('HINCRBY', STATS, 'reaped', #ids) end
+  taken_back = taken_back + #ids
 end
-if #ids > 0 then redis.call('HINCRBY', STATS, 'reaped', #ids) end
-return #ids
+return taken_back

@@ -13,7 +13,8 @@ _HERE: Final = Path(__file__).parent
 _ENDING: Final = ("money", "outbox", "timings", "ending")
 _CALLED: Final = MappingProxyType(
     {
-        "submit": ("money",),
+        "submit": ("money", "admission"),
+        "look": ("money", "admission"),
         "sweep": ("outbox",),
         "advance": ("timings",),
         **dict.fromkeys(("complete", "cancel", "end_overdue", "reap", "release"), _ENDING),
@@ -27,6 +28,5 @@ def source(name: str) -> str:
     return joined(PRELUDE, *(_HERE / f"{part}.lua" for part in (*_CALLED.get(name, ()), name)))
 
 
-def outbox() -> str:
-    """What a script begins with that adds to the webhook outbox or takes from it."""
-    return joined(PRELUDE, _HERE / "outbox.lua")
+OUTBOX: Final = (PRELUDE, _HERE / "outbox.lua")
+"""What a script begins with that adds to the webhook outbox or takes from it."""

@@ -11,6 +11,7 @@ from serve_app.tasks.limits import Limits
 class TaskSettings(Section):
     max_queued: int = Field(default=10_000, ge=1)
     max_active: int = Field(default=24, ge=1)
+    max_memory: float = Field(default=0.9, gt=0, lt=1)
     requests_per_s: float = Field(default=100.0, gt=0)
     burst: int = Field(default=500, ge=1)
     queue_s: float = Field(default=24 * 3600, gt=0)

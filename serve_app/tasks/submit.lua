@@ -1,31 +1,23 @@
 -- Creates a task, holds its price and queues it, or changes nothing at all.
 -- id project work weight max_queued max_active queue_ms idempotency_ms idempotency_key body_hash reply
--- organization price endpoint key_id every_ms burst, then field value ...
+-- organization price endpoint key_id every_ms burst not_after_ms max_memory, then field value ...
 -- Returns {1, reply, requests left} created, {2, reply} the same request came before, {3} same key but another body,
--- {0, why, ...} refused: 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
+-- {0, 'late', 0} its time was over, {0, why, ...} refused; the latter three as admission.lua says.
 local id, project, work, weight = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local reply, key, idem = ARGV[13], task_key(ARGV[3]), ARGV[11]
 local organization, price, endpoint, key_id = ARGV[14], tonumber(ARGV[15]), ARGV[16], ARGV[17]
 local now = now_ms()
 
-if idem ~= '' then
-  local seen = redis.call('HMGET', idem, 'body', 'reply', 'id')
-  if seen[1] and seen[3] ~= id then
-    if seen[1] ~= ARGV[12] then return { 3 } end
-    return { 2, seen[2] }
-  end
-end
+local earlier = repeated(idem, ARGV[12], id)
+if earlier then return earlier end
 -- A client library that repeats the call after a lost answer finds its own task.
 if redis.call('EXISTS', key) == 1 then return { 1, reply, 0 } end
 
-local wait, left, due = pace(key_id, tonumber(ARGV[18]), tonumber(ARGV[19]), now)
-if wait > 0 then return { 0, 'rate', wait } end
-local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
-if waiting >= tonumber(ARGV[7]) then return { 0, 'queue', waiting } end
-local max_active = tonumber(redis.call('HGET', P .. 'project:' .. project, 'max_active') or ARGV[8])
-if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
-local obstacle = unaffordable(organization, project, price, now)
-if obstacle then return { 0, unpack(obstacle) } end
+-- Whoever asked may have gone by the time that a server which stood still gets to it.
+if now > tonumber(ARGV[20]) then return { 0, 'late', 0 } end
+local refusal, left, due = refused(project, organization, price, tonumber(ARGV[7]), tonumber(ARGV[8]), key_id,
+  tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[21]), now)
+if refusal then return refusal end
 hold(organization, project, id, endpoint, price, now)
 note_pace(key_id, due, now)
 
@@ -35,7 +27,7 @@ redis.call('ZADD', FAIR, score(vt + work / weight), project)
 
 redis.call('HSET', key, 'id', id, 'lane', LANE, 'project', project, 'status', 'Pending', 'attempt', 0, 'strikes', 0,
   'vt', score(vt), 'share', score(work / weight), 'created', now, 'organization', organization,
-  'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 20))
+  'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 22))
 redis.call('ZADD', QUEUED, score(vt), id)
 redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)
 redis.call('ZADD', P .. 'active:' .. project, now, id)

@@ -1,7 +1,9 @@
+#!lua flags=allow-oom
 -- Names tasks whose retention is over, so that their objects can be deleted, and forgets those deleted before.
 -- A task whose webhook is still on its way stays until that has ended.
 -- claim_ms limit, then the ids whose objects are gone
--- Returns ids. A claim that is never confirmed comes up again after claim_ms.
+-- Returns whether there may be more (1 | 0), then ids. A claim that is never confirmed comes up again after claim_ms.
+local LOOKED_AT = 2000
 for i = 5, #ARGV do
   local key = task_key(ARGV[i])
   local project = redis.call('HGET', key, 'project')
@@ -10,10 +12,15 @@ for i = 5, #ARGV do
   redis.call('ZREM', RETENTION, ARGV[i])
   forget_delivery(ARGV[i])
 end
-local now = now_ms()
-local ids = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', RETENTION, '-inf', now, 'LIMIT', 0, tonumber(ARGV[4]))) do
+local now, limit = now_ms(), tonumber(ARGV[4])
+local due = redis.call('ZRANGEBYSCORE', RETENTION, '-inf', now, 'LIMIT', 0, LOOKED_AT)
+local found = { #due == LOOKED_AT and 1 or 0 }
+for _, id in ipairs(due) do
+  if #found > limit then
+    found[1] = 1
+    break
+  end
   redis.call('ZADD', RETENTION, now + tonumber(ARGV[3]), id)
-  if not is_on_its_way(id) then ids[#ids + 1] = id end
+  if not is_on_its_way(id) then found[#found + 1] = id end
 end
-return ids
+return found

@@ -28,7 +28,7 @@ class WebhookSender:
         )
         self._sender = Sender(
             Outbox(self._redis, prefix, Policy.of(settings.webhooks)),
-            TaskStore(self._redis, prefix, settings.tasks.limits()),
+            TaskStore(self._redis, prefix, settings.tasks.limits(), settings.redis.replication()),
             presenter,
             Sealer(settings.webhook_keys),
             UrlGuard(settings.network.allow),

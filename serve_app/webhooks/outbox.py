@@ -38,8 +38,8 @@ from typing import Any, Final, Literal, TypeAlias
 from redis.asyncio import Redis
 
 from serve_app.redis_store.pages import page
-from serve_app.redis_store.scripts import Scripts, joined
-from serve_app.tasks.scripts import outbox
+from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
+from serve_app.tasks.scripts import OUTBOX
 from serve_app.webhooks.policy import Policy
 
 _HERE: Final = Path(__file__).parent
@@ -108,10 +108,11 @@ class Outbox:
         policy = self.policy
         rows = await self._run(
             "claim",
+            call_id(),
             n,
             policy.per_receiver,
-            _ms(policy.claim_s),
-            _ms(policy.max_age_s),
+            milliseconds(policy.claim_s),
+            milliseconds(policy.max_age_s),
             policy.most_attempts,
             policy.trips_after,
             _entry(DeliveryAttempt(time.time(), error="the sender was lost on the way")),
@@ -122,7 +123,7 @@ class Outbox:
     async def prolong(self, claims: Sequence[Claim]) -> None:
         if claims:
             flat = [part for claim in claims for part in (claim.id, claim.number)]
-            await self._run("prolong", _ms(self.policy.claim_s), *flat)
+            await self._run("prolong", milliseconds(self.policy.claim_s), *flat)
 
     async def record(
         self,
@@ -143,13 +144,13 @@ class Outbox:
             claim.id,
             claim.number,
             outcome,
-            _ms(wait_s),
+            milliseconds(wait_s),
             _entry(attempt),
             "" if unwell is None else int(unwell),
             policy.per_receiver,
             policy.trips_after,
-            _ms(policy.shut_s),
-            _ms(policy.most_shut_s),
+            milliseconds(policy.shut_s),
+            milliseconds(policy.most_shut_s),
         )
         return done == 1
 
@@ -184,7 +185,7 @@ class Outbox:
 
 
 def _source(name: str) -> str:
-    return outbox() + joined(_HERE / "receivers.lua", _HERE / f"{name}.lua")
+    return joined(*OUTBOX, _HERE / "receivers.lua", _HERE / f"{name}.lua")
 
 
 def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:
@@ -208,7 +209,3 @@ def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | N
 
 def _entry(attempt: DeliveryAttempt) -> str:
     return json.dumps(asdict(attempt))
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Prolongs claims. claim_ms, then id claim ...
 for i = 4, #ARGV, 2 do
   local h = redis.call('HMGET', delivery_key(ARGV[i]), 'receiver', 'claim', 'state')

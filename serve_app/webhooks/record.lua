@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Records how a claimed delivery went.
 -- id claim outcome retry_ms entry unwell per_receiver trips_after shut_ms most_shut_ms
 -- outcome: delivered | retry | failed. unwell: 1 when the receiver seems to be down, 0 when it answered, else empty.

@@ -1,10 +1,11 @@
 """Breaks a running service in every way we know, under load, and then checks that it kept its promises.
 
-    make chaos                                  about five minutes, then a table and `chaos.json`
+    make chaos                                  about ten minutes, then a table
     python -m chaos --seconds 60 --seed 7       shorter; the same seed breaks the same things in the same order
+    python -m chaos --replicated                only on a replicated Redis and an object server
 
 The service is the real one, as `gen-serve up` starts it, on a data folder of its own. Clients submit, poll, cancel and
-hang up over HTTP; receivers of webhooks are slow, failing, hanging, redirecting or behind on their clocks; meanwhile
-processes are killed and frozen one after the other. Every answer is noted. In the end the notes, the database and the
-object store must agree (`verdict.py`).
+hang up over HTTP; receivers of webhooks are slow, failing, hanging, dead, redirecting or behind on their clocks;
+meanwhile one thing after the other breaks (`faults.py`). Every answer is noted. In the end the notes, the database and
+the object store must agree (`verdict.py`).
 """

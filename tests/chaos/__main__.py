@@ -1,39 +1,66 @@
-"""`python -m chaos`: one run, its table, and the same as JSON. Exit code 1 when a promise was broken."""
+"""`python -m chaos`: its runs, their table, and the same as JSON. Exit code 1 when a promise was broken.
+
+The second run is short, on a replicated Redis and an object server.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from chaos import report
-from chaos.faults import FAULTS
-from chaos.run import Plan, run
+from chaos.faults import FAULTS, REPLICATED_FAULTS
+from chaos.run import Outcome, Plan, run
 
-_REPOSITORY = Path(__file__).parents[2]
-_USUAL = Plan(seed=1)
+_REPOSITORY: Final = Path(__file__).parents[2]
+_USUAL: Final = Plan(seed=1)
+_REPLICATED_SHARE: Final = 1 / 5
+"""Of the seconds and tasks: the second run has fewer faults."""
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started is left
     arguments = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    plan = Plan(arguments.seed, arguments.seconds, arguments.tasks, tuple(arguments.fault or FAULTS))
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    outcomes = [_outcome(plan) for plan in _plans(arguments)]
+    report.show(outcomes, console)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
+    sys.exit(0 if all(outcome.kept for outcome in outcomes) else 1)
+
+
+def _plans(arguments: argparse.Namespace) -> list[Plan]:
+    """A run for each kind of service that has one of the faults."""
+    usual, replicated = (
+        tuple(name for name in known if not arguments.fault or name in arguments.fault)
+        for known in (FAULTS, REPLICATED_FAULTS)
+    )
+    if arguments.replicated:
+        usual = ()
+    share = _REPLICATED_SHARE if usual else 1.0
+    plans = [
+        Plan(arguments.seed, arguments.seconds, arguments.tasks, usual),
+        Plan(arguments.seed, share * arguments.seconds, int(share * arguments.tasks), replicated, replicated=True),
+    ]
+    return [plan for plan in plans if plan.faults]
+
+
+def _outcome(plan: Plan) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gen-chaos-", ignore_cleanup_errors=True) as folder:
         try:
-            outcome = run(plan, Path(folder), _REPOSITORY, lambda told: print(told, flush=True))
+            return run(plan, Path(folder), _REPOSITORY, lambda told: print(told, flush=True))
         except BaseException:
-            log = Path(folder) / "service.log"
+            log = Path(folder) / "service" / "service.log"
             if log.exists():
                 print(log.read_text()[-3000:], file=sys.stderr)
             raise
-    report.show(outcome, console)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report.as_json(outcome), indent=1) + "\n")
-    sys.exit(0 if outcome.kept else 1)
 
 
 def _arguments() -> argparse.Namespace:
@@ -41,7 +68,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=_USUAL.seconds, help="of load")
     parser.add_argument("--tasks", type=int, default=_USUAL.tasks, help="offered in that time")
     parser.add_argument("--seed", type=int, default=_USUAL.seed)
-    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one; may be repeated")
+    known = sorted([*FAULTS, *REPLICATED_FAULTS])
+    parser.add_argument("--fault", action="append", choices=known, help="only this one; may be repeated")
+    parser.add_argument("--replicated", action="store_true", help="only the second run, at the length of the first")
     parser.add_argument("--json", type=Path, help="where to write the outcome")
     return parser.parse_args()
 

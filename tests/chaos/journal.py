@@ -18,6 +18,8 @@ class Seen:
     """The receiver's behaviour, if a webhook was asked for."""
     cancelled: bool = False
     """Its client tried to."""
+    accepted: float = field(default_factory=time.time)
+    """Epoch seconds."""
     canary: bool = False
     polls: list[dict[str, Any]] = field(default_factory=list)
     """Bodies of polls, in order."""
@@ -50,6 +52,7 @@ class Suffered:
 
     fault: str
     began: float
+    """Epoch seconds."""
     recovered_s: float | None
 
 
@@ -68,6 +71,10 @@ class Journal:
     forged: list[str] = field(default_factory=list)
     """Calls whose signature was wrong, in words."""
     faults: list[Suffered] = field(default_factory=list)
+    backlog: int = 0
+    """Webhooks that waited for the dead receiver when it was revived."""
+    delayed: list[str] = field(default_factory=list)
+    """Webhook-ids of other receivers that still waited then, though there was time."""
     fault: str = "nothing"
     """Which one is on, or was last."""
 

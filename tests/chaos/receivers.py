@@ -23,7 +23,9 @@ from starlette.routing import Route
 from chaos.journal import Journal
 
 SECRET: Final = "the secret of all receivers"
-BEHAVIOURS: Final = ("healthy", "slow", "failing", "hanging", "redirecting", "skewed")
+DEAD: Final = "dead"
+"""Answers nobody until it is revived."""
+BEHAVIOURS: Final = ("healthy", "slow", "failing", "hanging", "redirecting", "skewed", DEAD)
 _SKEW: Final = timedelta(minutes=4)
 """Behind the clock of the service, but within what receivers bear."""
 _TOLERANCE: Final = timedelta(minutes=5)
@@ -31,12 +33,14 @@ _HANG_S: Final = 60.0
 
 
 class Receiver:
-    """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first."""
+    """Misbehaves at the first call of each delivery, and takes the second one; a healthy one takes the first.
+    A dead one takes what comes after it was revived."""
 
     def __init__(self, behaviour: str, journal: Journal) -> None:
         self._behaviour = behaviour
         self._journal = journal
         self._calls: Counter[str] = Counter()
+        self._dead = behaviour == DEAD
         self.app = Starlette(routes=[Route("/hook", self._receive, methods=["POST"])])
         self.port = 0
         self.closing = False
@@ -45,11 +49,16 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hook"
 
+    def revive(self) -> None:
+        self._dead = False
+
     async def _receive(self, request: Request) -> Response:
         body, webhook_id = await request.body(), request.headers["webhook-id"]
         self._check(request, body)
         self._journal.calls[webhook_id].append((self._behaviour, json.loads(body)))
         self._calls[webhook_id] += 1
+        if self._dead:
+            return await self._hang()
         if self._calls[webhook_id] == 1 and (refusal := await self._misbehave()):
             return refusal
         self._journal.delivered.add(webhook_id)
@@ -62,16 +71,17 @@ class Receiver:
             case "failing":
                 return Response("out of order", status_code=500)
             case "hanging":
-                await self._hang()
+                return await self._hang()
             case "redirecting":
                 return RedirectResponse("http://127.0.0.1:1/elsewhere", status_code=307)
         return None
 
-    async def _hang(self) -> None:
+    async def _hang(self) -> Response:
         """Longer than any sender waits, but not beyond the end of the run."""
         give_up = time.monotonic() + _HANG_S
         while time.monotonic() < give_up and not self.closing:
             await asyncio.sleep(0.2)
+        return Response("too late", status_code=503)
 
     def _check(self, request: Request, body: bytes) -> None:
         """As Standard Webhooks has it, by this receiver's own clock."""

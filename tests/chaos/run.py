@@ -4,55 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from typing import Any, Final
+from typing import Final
 
 import redis
 from redis.asyncio import Redis
-from support.local_service import LocalService
 
-from chaos import verdict
+from chaos import harm, schedule, verdict
 from chaos.clients import Clients, connected
-from chaos.faults import FAULTS
+from chaos.evidence import gathered
+from chaos.faults import FAULTS, REPLICATED_FAULTS
+from chaos.harm import Harm
 from chaos.journal import Journal, Suffered
-from chaos.receivers import receiving
+from chaos.receivers import DEAD, Receiver, receiving
+from chaos.stage import ReplicatedStage, Stage, replicated, standalone
 from chaos.verdict import Finding
+from serve_app.redis_store import connection
 
 _FIRST_FAULT_S, _LAST_FAULT_S = 3.0, 10.0
 """After the beginning of the load, and before its end."""
-_PAUSE_S: Final = (1.0, 3.0)
 _RECOVERY_LIMIT_S: Final = 90.0
 _QUIET_LIMIT_S: Final = 120.0
-_SETTINGS: Final[dict[str, Any]] = {
-    "service": {"ingress_replicas": 2},
-    "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
-    "dispatcher": {"stall_s": 6, "start_s": 60},
-    "webhooks": {
-        "replicas": 1,
-        "schedule_s": [0.5, 1, 2, 4, 8, 8, 8, 8, 8, 8],
-        "timeout_s": 3,
-        "claim_s": 3,
-        "shut_s": 1,
-        "most_shut_s": 4,
-    },
-    "models": {
-        "flux3-klein": {"checkpoint": "simulated/100ms"},
-        # Real pictures: loaded from the start, since loading takes longer than a short run.
-        "flux2-pro": {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
-    },
-}
+_OTHERS_LIMIT_S: Final = 60.0
+"""How long, after all load and faults, other receivers' webhooks may take while one receiver is dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """`faults` are of FAULTS, or of REPLICATED_FAULTS where the service stands on a replicated Redis."""
+
     seed: int
-    seconds: float = 300.0
-    tasks: int = 1200
+    seconds: float = 360.0
+    tasks: int = 1440
     faults: tuple[str, ...] = tuple(FAULTS)
     """Each happens once, in a random order, whatever time that takes; then again, as long as there is time."""
+    replicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +48,8 @@ class Outcome:
     plan: Plan
     journal: Journal
     findings: Sequence[Finding]
+    harm: Mapping[str, Harm]
+    """By fault."""
     took_s: float
 
     @property
@@ -68,67 +58,69 @@ class Outcome:
 
 
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
-    """`say` hears how it goes. Raises only for what keeps the run itself from happening."""
+    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
     began = time.monotonic()
-    service = LocalService(folder, repository, **_SETTINGS)
     journal = Journal()
-    try:
+    staged = replicated if plan.replicated else standalone
+    with staged(folder, repository, plan.seconds) as stage:
         say("starting the service")
-        service.start()
+        stage.service.start()
         journal.began = time.monotonic()
         with receiving(journal) as receivers:
-            key = (folder / "data" / "key").read_text().strip()
-            clients = Clients(service.base_url, key, receivers, journal, Random(plan.seed))
-            findings = asyncio.run(_during(plan, service, clients, say))
+            key = (stage.service.folder / "data" / "key").read_text().strip()
+            clients = Clients(stage.service.base_url, key, receivers, journal, schedule.canaries(plan.seed))
+            findings, harmed = asyncio.run(_during(plan, stage, clients, say))
         say("stopping the service")
-        service.stop()
-        findings = [*findings, verdict.no_processes(service)]
-    finally:
-        service.close()
-    return Outcome(plan, journal, findings, time.monotonic() - began)
+        stage.service.stop()
+        findings = [*findings, verdict.no_processes(stage.service)]
+    return Outcome(plan, journal, findings, harmed, time.monotonic() - began)
 
 
-async def _during(plan: Plan, service: LocalService, clients: Clients, say: Callable[[str], None]) -> Sequence[Finding]:
+async def _during(
+    plan: Plan, stage: Stage, clients: Clients, say: Callable[[str], None]
+) -> tuple[Sequence[Finding], Mapping[str, Harm]]:
     journal = clients.journal
     async with connected(clients.base_url, clients.key) as http:
         await clients.canary(http)
-        load = asyncio.create_task(clients.offer(http, plan.tasks, plan.seconds))
-        breaking = asyncio.create_task(_break(plan, service, clients, say))
+        load = asyncio.create_task(clients.send(http, schedule.offers(plan.seed, plan.tasks, plan.seconds)))
+        breaking = asyncio.create_task(_break(plan, stage, clients, say))
         await asyncio.gather(load, breaking)
         say(f"all is sent: {len(journal.accepted)} tasks accepted; waiting for quiet")
-        url = (service.folder / "data" / "redis" / "url").read_text()
-        store = Redis.from_url(url, decode_responses=True)
+        await _revive(clients.receivers[DEAD], journal)
+        store = connection.connect(stage.redis_url)
         try:
             await _quiet(store)
-            return await verdict.judge(journal, store, http, service)
+            evidence = await gathered(store)
+            findings = await verdict.judge(journal, evidence, store, http, stage.objects)
+            return findings, harm.by_fault(journal, evidence)
         finally:
             await store.aclose()
 
 
-async def _break(plan: Plan, service: LocalService, clients: Clients, say: Callable[[str], None]) -> None:
+async def _break(plan: Plan, stage: Stage, clients: Clients, say: Callable[[str], None]) -> None:
     """One fault after the other; the next one waits until the service has recovered."""
-    random, journal = Random(plan.seed + 1), clients.journal
+    journal = clients.journal
     began = time.monotonic()
     await asyncio.sleep(_FIRST_FAULT_S)
-    queue = random.sample(plan.faults, len(plan.faults))
     left = set(plan.faults)
-    while left or time.monotonic() - began < plan.seconds - _LAST_FAULT_S:
-        queue = queue or random.sample(plan.faults, len(plan.faults))
-        name = queue.pop()
+    for name, pause_s in schedule.faults(plan.seed, plan.faults):
+        if not left and time.monotonic() - began >= plan.seconds - _LAST_FAULT_S:
+            break
         left.discard(name)
         journal.fault = name
-        recovered = await _suffer(name, service, clients)
-        journal.faults.append(Suffered(name, time.monotonic() - began, recovered))
+        at = time.time()
+        recovered = await _suffer(name, stage, clients)
+        journal.faults.append(Suffered(name, at, recovered))
         told = "not recovered" if recovered is None else f"recovered after {recovered:.1f} s"
         say(f"{time.monotonic() - began:5.0f} s  {name}: {told}")
-        await asyncio.sleep(random.uniform(*_PAUSE_S))
+        await asyncio.sleep(pause_s)
     journal.fault = "nothing"
 
 
-async def _suffer(name: str, service: LocalService, clients: Clients) -> float | None:
+async def _suffer(name: str, stage: Stage, clients: Clients) -> float | None:
     """Seconds until a task sent at the beginning of the fault was done with all that belongs to it."""
     began = time.monotonic()
-    fault = asyncio.ensure_future(FAULTS[name](service))
+    fault = asyncio.create_task(_fault(name, stage))
     await asyncio.sleep(0.05)
     async with connected(clients.base_url, clients.key) as http:  # of its own: no broken connection is left to it
         try:
@@ -139,6 +131,28 @@ async def _suffer(name: str, service: LocalService, clients: Clients) -> float |
             return None
         finally:
             await fault
+
+
+async def _fault(name: str, stage: Stage) -> None:
+    if isinstance(stage, ReplicatedStage):
+        await REPLICATED_FAULTS[name](stage)
+    else:
+        await FAULTS[name](stage)
+
+
+async def _revive(receiver: Receiver, journal: Journal) -> None:
+    """Has the dead receiver back once all the others have theirs, or had time enough."""
+    give_up = time.monotonic() + _OTHERS_LIMIT_S
+    while (waiting := _undelivered(journal, dead=False)) and time.monotonic() < give_up:
+        await asyncio.sleep(0.2)
+    journal.delayed = waiting
+    journal.backlog = len(_undelivered(journal, dead=True))
+    receiver.revive()
+
+
+def _undelivered(journal: Journal, *, dead: bool) -> list[str]:
+    hooked = (seen for seen in journal.accepted.values() if seen.hook and (seen.hook == DEAD) == dead)
+    return [seen.id for seen in hooked if seen.id not in journal.delivered]
 
 
 async def _quiet(store: Redis) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.harm import Harm
 from chaos.run import Plan, run
 
 FAULTS = (
@@ -16,6 +17,7 @@ FAULTS = (
     "kill the webhook sender",
     "kill the Redis server",
     "freeze a dispatcher",
+    "fill the Redis server",
 )
 
 
@@ -28,3 +30,5 @@ def test_promises_are_kept_under_faults(tmp_path: Path, repository: Path) -> Non
     assert len(outcome.journal.accepted) >= 150
     assert [suffered for suffered in outcome.journal.faults if suffered.recovered_s is None] == []
     assert {suffered.fault for suffered in outcome.journal.faults} == set(FAULTS)
+    assert {name: harm for name, harm in outcome.harm.items() if harm != Harm()} == {}
+    assert outcome.journal.backlog > 0

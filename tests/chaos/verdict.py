@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx2
@@ -17,14 +19,18 @@ from redis.asyncio import Redis
 from support.local_service import LocalService
 
 from chaos.clients import TERMINAL
+from chaos.evidence import Evidence
+from chaos.harm import ended_wrongly
 from chaos.journal import Journal
 from serve_app.tasks.task import TRANSITIONS, Status
 
 _SHOWN: Final = 5
 """Examples of what is wrong."""
+_ROUNDED_S: Final = 0.01
 _KEPT_KEYS: Final = re.compile(
-    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|rate:|secret:|deliver|attempts:|undelivered$|"
-    r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|receiver:)"
+    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|rate:|call:|replicated$|secret:|deliver|"
+    r"attempts:|undelivered$|credits:|ledger:|grants:|spent:|usage:|segments:|archived:|key|project|organization|member|"
+    r"audit|receiver:)"
 )
 """What may be there when nothing is on its way."""
 
@@ -41,32 +47,28 @@ class Finding:
         return not self.wrong
 
 
-async def judge(journal: Journal, store: Redis, http: httpx2.AsyncClient, service: LocalService) -> list[Finding]:
-    tasks = await _tasks(store)
+async def judge(
+    journal: Journal, evidence: Evidence, store: Redis, http: httpx2.AsyncClient, objects: Path
+) -> list[Finding]:
+    tasks = evidence.tasks
     return [
         await _accepted_is_kept(journal, store, tasks),
         _refusals_are_clear(journal),
         _statuses_are_legal(journal, tasks),
-        await _books_balance(store, tasks),
+        await _books_balance(store, evidence),
         await _results_open(tasks, http),
+        _durations_are_possible(tasks),
         _webhooks_arrived(journal, tasks),
+        _dead_receiver_delays_nobody(journal),
         _signatures_are_right(journal),
         await _nothing_is_left(store, tasks),
-        _no_orphaned_objects(service, tasks),
+        _no_orphaned_objects(objects, tasks),
     ]
 
 
 def no_processes(service: LocalService) -> Finding:
     left = [f"{process.pid}: {' '.join(process.cmdline())[:100]}" for process in service.processes()]
     return Finding("no process is left", f"{len(left)} processes", tuple(left[:_SHOWN]))
-
-
-async def _tasks(store: Redis) -> dict[str, dict[str, str]]:
-    keys = [key async for key in store.scan_iter("gen:task:*", count=1000)]
-    pipe = store.pipeline(transaction=False)
-    for key in keys:
-        pipe.hgetall(key)
-    return {row["id"]: row for row in await pipe.execute()}
 
 
 async def _accepted_is_kept(journal: Journal, store: Redis, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
@@ -81,7 +83,7 @@ async def _accepted_is_kept(journal: Journal, store: Redis, tasks: Mapping[str, 
     failed = [
         f"{i}: {row['status']}, though nobody cancelled it: {row.get('details')}"
         for i, row in tasks.items()
-        if row["status"] != "Ready" and i in journal.accepted and not journal.accepted[i].cancelled
+        if ended_wrongly(row, journal.accepted.get(i))
     ]
     # A client whose answer was lost asked again with its key, so each knows its task.
     unasked = [f"{i}: nobody was told" for i in tasks if i not in journal.accepted]
@@ -118,13 +120,13 @@ def _statuses_are_legal(journal: Journal, tasks: Mapping[str, Mapping[str, str]]
     return Finding("no illegal change of status", f"{journal.polls} polls, {pairs} changes looked at", _some(wrong))
 
 
-async def _books_balance(store: Redis, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+async def _books_balance(store: Redis, evidence: Evidence) -> Finding:
     """Nothing is held, and what was spent is the sum over the tasks, in the balance as in the ledger."""
     wrong: list[str] = []
     balances = await _hash(store, "gen:credits:default")
-    spent = sum(int(row["cost"]) for row in tasks.values() if "cost" in row)
-    ledger = await cast(Awaitable[list[tuple[str, dict[str, str]]]], store.xrange("gen:ledger:default"))
-    moved = sum(int(entry["amount"]) for _, entry in ledger)
+    spent = sum(int(row["cost"]) for row in evidence.tasks.values() if "cost" in row)
+    opening = int((await _hash(store, "gen:archived:default")).get("opening", 0))
+    moved = opening + sum(int(entry["amount"]) for entry in evidence.ledger)
     held = int(balances.get("held", 0))
     if held:
         wrong.append(f"{held} still held")
@@ -133,7 +135,9 @@ async def _books_balance(store: Redis, tasks: Mapping[str, Mapping[str, str]]) -
     if int(balances["balance"]) != moved or int(balances["granted"]) - spent != moved:
         wrong.append(f"balance {balances['balance']}, ledger {moved}, granted {balances['granted']} less {spent}")
     off = int(balances["balance"]) - moved
-    return Finding("ledger = tasks, nothing held", f"off by {off}, held {held}, {len(ledger)} entries", _some(wrong))
+    return Finding(
+        "ledger = tasks, nothing held", f"off by {off}, held {held}, {len(evidence.ledger)} entries", _some(wrong)
+    )
 
 
 async def _results_open(tasks: Mapping[str, Mapping[str, str]], http: httpx2.AsyncClient) -> Finding:
@@ -156,6 +160,18 @@ async def _results_open(tasks: Mapping[str, Mapping[str, str]], http: httpx2.Asy
     return Finding("every result opens", f"{len(ready)} pictures", _some(problems))
 
 
+def _durations_are_possible(tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+    """By the clock of Redis: work took no less than no time, and no longer than its task lived."""
+    wrong, seen = [], 0
+    for task_id, row in tasks.items():
+        if row["status"] == "Ready":
+            seen += 1
+            took, lived = json.loads(row["result"])["duration"], (int(row["finished"]) - int(row["created"])) / 1000
+            if not 0 <= took <= lived + _ROUNDED_S:
+                wrong.append(f"{task_id}: {took} s of {lived} s")
+    return Finding("every duration is possible", f"{seen} durations", _some(wrong))
+
+
 def _webhooks_arrived(journal: Journal, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
     """Once or more, always the same body but for the link's signature, and what polling says in the end."""
     wrong, calls = [], 0
@@ -175,6 +191,11 @@ def _webhooks_arrived(journal: Journal, tasks: Mapping[str, Mapping[str, str]]) 
     return Finding("every webhook arrived, with one body", told, _some(wrong))
 
 
+def _dead_receiver_delays_nobody(journal: Journal) -> Finding:
+    told = f"{journal.backlog} webhooks waited for it, {len(journal.delayed)} of others"
+    return Finding("a dead receiver delays nobody", told, _some(journal.delayed))
+
+
 def _signatures_are_right(journal: Journal) -> Finding:
     calls = sum(map(len, journal.calls.values()))
     return Finding("every call is signed", f"{calls} calls", _some(journal.forged))
@@ -189,11 +210,11 @@ async def _nothing_is_left(store: Redis, tasks: Mapping[str, Mapping[str, str]])
     return Finding("no lease or entry is left over", f"{len(keys)} keys", _some(strange))
 
 
-def _no_orphaned_objects(service: LocalService, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
-    folder = service.folder / "data" / "objects"
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    orphans = [str(path) for path in files if len(path.parts) < 2 or path.parts[1] not in tasks]
-    return Finding("every object belongs to a task", f"{len(files)} objects", _some(orphans))
+def _no_orphaned_objects(objects: Path, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
+    files = [path.relative_to(objects) for path in objects.rglob("*") if path.is_file()]
+    kept = [path for path in files if path.parts[0] != "archive"]
+    orphans = [str(path) for path in kept if len(path.parts) < 2 or path.parts[1] not in tasks]
+    return Finding("every object belongs to a task", f"{len(kept)} objects", _some(orphans))
 
 
 def _plain(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def test_with_too_few_credits_nothing_is_left_behind(service: Service, credits: 
         assert left(client) == credits
 
 
+def test_what_turns_out_too_dear_leaves_nothing_behind(service: Service) -> None:
+    with service.client(organization=service.worker.new_organization(COST)) as client, service.unchanged():
+        assert refusal(client.submit(images=[encoded(picture())]), 402) == "Insufficient credits"
+
+
 def test_a_price_of_all_there_is_can_be_paid(service: Service) -> None:
     with service.client(organization=service.worker.new_organization(COST)) as client:
         client.accepted()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,15 @@ from typing import Any
 
 import httpx2
 import pytest
+from redis import Redis
 from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
 
+from deployments.contract.objects import ObjectStore
 from serve_app.config.settings import ServiceSettings, TaskSettings
+from serve_app.http.errors import OUT_OF_REACH
 from serve_app.local.embedded_redis import EmbeddedRedis
 
 JSON = {"Content-Type": "application/json"}
@@ -175,6 +179,22 @@ def test_a_body_of_just_the_limit_is_taken(small_service: Service) -> None:
         assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
 
 
+def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_body_mb=1, max_inflight_mb=1))
+    body = b'{"prompt": "a cat"}'.ljust(MB)
+    with service.client() as client, socket.create_connection(service.address) as wire:
+        wire.sendall(head(client.secret, f"Content-Length: {MB}", "Expect: 100-continue"))
+        assert b"100 Continue" in wire.recv(65536), "it is about to be read"
+        with service.unchanged():
+            response = client.post(ENDPOINT, content=body, headers=JSON)
+        assert "nothing was accepted or charged" in refusal(response, 503)
+        assert int(response.headers["retry-after"]) >= 1
+        client.accepted()
+        wire.sendall(body)
+        assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+        assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
+
+
 @pytest.mark.parametrize("key", [None, ""])
 @pytest.mark.parametrize("framing", ["Content-Length: 65537", "Transfer-Encoding: chunked"])
 def test_without_a_key_bodies_are_small(service: Service, key: str | None, framing: str) -> None:
@@ -256,17 +276,47 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
         assert not [path for path in (service.settings.data_dir / "objects").rglob("*") if path.is_file()]
 
 
-@promise("Decided: errors", '`{"detail": "<string>"}` for all but 422 validation')
-def test_an_unforeseen_failure_tells_nothing(start_service: StartService, caplog: pytest.LogCaptureFixture) -> None:
-    service = start_service()
-    # A file where the folder of the object store was: nothing can be stored.
-    objects = service.settings.data_dir / "objects"
-    shutil.rmtree(objects)
-    objects.touch()
+def test_a_task_store_that_is_nearly_full(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
+    service = start_service(redis_url=doomed_redis.url)
+    with service.client() as client, Redis.from_url(doomed_redis.url) as redis:
+        task_id = client.accepted()
+        used = int(redis.info("memory")["used_memory"])
+        redis.config_set("maxmemory", int(used / 0.92))
+        response = client.submit()
+        assert "nearly full" in refusal(response, 503)
+        assert int(response.headers["retry-after"]) >= 1
+        assert client.poll(task_id).json()["status"] == "Pending"
+        metrics = dict(line.split() for line in client.get("/metrics").text.splitlines() if "memory" in line.split()[0])
+        assert float(metrics["gen_store_memory_bytes"]) > 0.9 * float(metrics["gen_store_memory_limit_bytes"]) > 0
+        redis.config_set("maxmemory", 0)
+        client.accepted()
+
+
+def test_a_task_store_that_hangs(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
+    service = start_service(redis_url=doomed_redis.url)
     with service.client() as client:
-        response = client.submit(images=[encoded(picture())])
-        assert refusal(response, 500) == "Internal Server Error"
-        assert client.submit().status_code == 200, "the next one is served"
+        client.accepted()
+        assert doomed_redis.pid is not None
+        os.kill(doomed_redis.pid, signal.SIGSTOP)
+        try:
+            response = client.submit()
+        finally:
+            os.kill(doomed_redis.pid, signal.SIGCONT)
+        assert refusal(response, 503) == OUT_OF_REACH
+        assert len(client.get("/v1/tasks").json()["tasks"]) == 1, "what nobody waits for any more is not carried out"
+
+
+@promise("Decided: errors", '`{"detail": "<string>"}` for all but 422 validation')
+def test_an_unforeseen_failure_tells_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(store: ObjectStore, key: str, data: bytes, content_type: str) -> None:
+        raise RuntimeError(f"no one thought of {key}")
+
+    monkeypatch.setattr(ObjectStore, "put", fail)
+    response = client.submit(images=[encoded(picture())])
+    assert refusal(response, 500) == "Internal Server Error"
+    assert client.submit().status_code == 200, "the next one is served"
     assert "unhandled error on POST" in caplog.text, "the operator is told"
 
 

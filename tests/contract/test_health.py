@@ -20,7 +20,7 @@ def figures(client: Client) -> dict[tuple[str, str], float]:
     for family in text_string_to_metric_families(response.text):
         assert family.documentation
         for sample in family.samples:
-            if sample.labels["lane"] == LANE:
+            if sample.labels.get("lane") == LANE:
                 found[sample.name, sample.labels.get("event", "")] = sample.value
     return found
 
@@ -53,6 +53,8 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
 def test_figures_are_in_the_format_that_prometheus_reads(client: Client) -> None:
     families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
     assert {name: family.type for name, family in families.items()} == {
+        "gen_store_memory_bytes": "gauge",
+        "gen_store_memory_limit_bytes": "gauge",
         "gen_tasks_queued": "gauge",
         "gen_tasks_suspects": "gauge",
         "gen_tasks_leased": "gauge",

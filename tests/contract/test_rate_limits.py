@@ -84,15 +84,29 @@ def test_a_repeat_under_an_idempotency_key_does_not_count(slow_service: Service)
         assert remaining(client.submit().headers["ratelimit"])[0] == 1
 
 
-def test_only_submissions_are_counted(slow_service: Service) -> None:
+def test_a_price_counts_like_a_submission(slow_service: Service) -> None:
     request = {"path": "/v1/gen-3-image-klein", "body": {"prompt": "a cat"}}
     with slow_service.client() as client:
+        for ask, left in ((client.submit, 2), (lambda: client.post("/v1/pricing", json=request), 1)):
+            response = ask()
+            assert response.status_code == 200
+            assert remaining(response.headers["ratelimit"])[0] == left
+        assert remaining(client.submit().headers["ratelimit"])[0] == 0
+        assert refusal(client.post("/v1/pricing", json=request), 429).startswith("Too many requests")
+
+
+def test_what_has_no_price_does_not_count(slow_service: Service) -> None:
+    with slow_service.client() as client:
+        for path, body in (("/v1/gen-9", {}), ("/v1/gen-3-image-klein", {"steps": 99})):
+            assert client.post("/v1/pricing", json={"path": path, "body": body}).status_code in (404, 422)
+        assert remaining(client.submit().headers["ratelimit"])[0] == 2
+
+
+def test_reading_does_not_count(slow_service: Service) -> None:
+    with slow_service.client() as client:
         for _ in range(5):
-            assert client.get("/v1/tasks").status_code == 200
-            assert client.post("/v1/pricing", json=request).status_code == 200
-        response = client.submit()
-        assert remaining(response.headers["ratelimit"])[0] == 2
-        assert "ratelimit" not in client.get("/v1/tasks").headers
+            assert "ratelimit" not in client.get("/v1/tasks").headers
+        assert remaining(client.submit().headers["ratelimit"])[0] == 2
 
 
 def test_a_fast_key_may_come_back_in_a_second_at_the_earliest(start_service: StartService) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file, save_file
+
 from deployments.checkpoint_files import BUNDLED
 
 
@@ -12,3 +15,10 @@ def copied(checkpoint: str, bundle: Path) -> Path:
     """The folder of a copy below `bundle`, which gets the autoencoders that checkpoints share, too."""
     shutil.copytree(BUNDLED.parent / "autoencoders", bundle / "autoencoders", dirs_exist_ok=True)
     return Path(shutil.copytree(BUNDLED / checkpoint, bundle / "checkpoints" / checkpoint))
+
+
+def poison(file: Path, name: str, row: int = 0) -> None:
+    """Makes one row of the tensor `name` in a file of weights numbers that are none."""
+    tensors = load_file(file)
+    tensors[name][row] = torch.nan
+    save_file(tensors, file, metadata={"format": "pt"})

@@ -74,7 +74,8 @@ async def members(redis: Redis, key: str) -> list[str]:
 async def everything(store: TaskStore) -> dict[str, Any]:
     """All that is kept below the prefix, but for what is forgotten by itself."""
     kept = await values(store.redis, store.prefix)
-    return {key: value for key, value in kept.items() if not key.startswith(f"{store.prefix}rate:")}
+    forgotten = tuple(store.prefix + name for name in ("rate:", "call:"))
+    return {key: value for key, value in kept.items() if not key.startswith(forgotten)}
 
 
 async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True, pauses: bool = True) -> None:

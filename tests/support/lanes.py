@@ -8,9 +8,10 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from deployments.contract.job import GenerationJob
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Dependencies, Timeouts
+from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts
 from serve_app.dispatch.lane import Lane
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -30,17 +31,24 @@ class Scene:
         self.store = TaskStore(redis, prefix, Limits(lease_s=2, max_active=500))
         self.model = SimulatedModel()
         self.lanes: list[Lane] = []
+        self.call: Callable[[GenerationJob], Stream] = self.model.generate
         self.rewrite: Callable[[str, int], Awaitable[str]] | None = None
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
-    def dispatcher(self, **settings: Any) -> Lane:
+    def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> Lane:
         chosen = DispatcherSettings(**settings)
-        timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s=0.2)
-        dependencies = Dependencies(self.model.generate, timeouts, self.rewrite)
+        timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
+        dependencies = Dependencies(self.call, timeouts, self.rewrite)
         lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)
-        self._loops[lane] = [asyncio.create_task(lane.lease()), asyncio.create_task(lane.heartbeat())]
+        self._loops[lane] = [asyncio.create_task(loop) for loop in (lane.lease(), lane.heartbeat(), self._look(lane))]
         return lane
+
+    async def _look(self, lane: Lane) -> None:
+        while True:
+            if await self.store.with_work(lane.name):
+                lane.wake.set()
+            await asyncio.sleep(0.05)
 
     async def kill(self, lane: Lane) -> None:
         """As `kill -9`: its loops stop, and so do its calls to the model."""

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,15 @@ STOP_S = 60
 
 
 class LocalService:
-    def __init__(self, folder: Path, repository: Path, **overrides: Any) -> None:
-        """`overrides` are merged into the settings of `configs/local.yaml`, however deep they lie."""
+    def __init__(
+        self, folder: Path, repository: Path, environment: Mapping[str, str] | None = None, **overrides: Any
+    ) -> None:
+        """`overrides` are merged into the settings of `configs/local.yaml`, however deep they lie.
+
+        `environment` is set in addition to that of this process.
+        """
         self.folder = folder
+        self._environment = dict(environment or {})
         self.repository = repository
         self.port = _free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
@@ -46,7 +53,7 @@ class LocalService:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 # Inherited by everything the service starts, which is how `processes` knows its own.
-                env=os.environ | {"GEN_CONFIG": str(self.config)},
+                env=os.environ | self._environment | {"GEN_CONFIG": str(self.config)},
             )
         give_up = time.monotonic() + START_S
         while b"ready after" not in self.log.read_bytes()[began:]:

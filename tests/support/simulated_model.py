@@ -59,9 +59,11 @@ class SimulatedModel:
         self.started: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
         self.deaths = 0
+        self.called: list[str] = []
         self._slots = asyncio.Condition()
 
     def generate(self, job: GenerationJob) -> SimulatedStream:
+        self.called.append(job.id)
         return SimulatedStream(self, job)
 
     def die(self) -> None:

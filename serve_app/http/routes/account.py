@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
 from serve_app.accounts.credits import Usage as UsageOfDay
+from serve_app.http import refusals
 from serve_app.http.auth import CreditReader, MoneyReader
 from serve_app.http.path_aliases import real
 from serve_app.http.regions import elsewhere
@@ -21,6 +22,7 @@ from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import prepare
+from serve_app.tasks.limits import TooFast
 
 router = APIRouter(prefix="/v1", tags=["account"])
 
@@ -62,25 +64,30 @@ async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
     return CreditsLeft(credits=(await services.credits.balance(caller.organization)).balance / 1000)
 
 
-@router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 503))
-async def pricing(services: Deps, caller: CreditReader, request: PricingRequest) -> Pricing:
-    """What a request would cost, checked as if it were submitted. Nothing is kept."""
+@router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
+async def pricing(services: Deps, caller: CreditReader, request: PricingRequest, response: Response) -> Pricing:
+    """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
     name = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
     endpoint = services.catalog.served.get(name)
     if endpoint is None:
         raise HTTPException(404, "Not Found")
     if message := elsewhere(name, endpoint, services.settings.service):
         raise HTTPException(404, message)
+    limits = services.tasks.limits
     try:
         body = endpoint.request_type.model_validate(request.body)
+        left = await services.tasks.count_request(caller.id)
         offer = Offer(name, endpoint, services.catalog.recipes(endpoint, services.settings))
         prepared = await prepare(services.submission, caller, offer, body)
     except ValidationError as problem:
         raise RequestValidationError(
             [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
         ) from None
+    except TooFast as refusal:
+        raise refusals.answer(refusal, name, limits) from None
     except Invalid as problem:
         raise problem.within("body") from None
+    response.headers.update(refusals.rate_limit(limits, left))
     return Pricing(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
 
 

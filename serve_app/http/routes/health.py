@@ -13,6 +13,7 @@ from prometheus_client.utils import floatToGoString
 
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
+from serve_app.tasks.store import TaskStore
 from serve_app.tasks.timings import WAIT, WORK, timings
 
 router = APIRouter(tags=["health"])
@@ -77,4 +78,12 @@ async def _families(services: Services) -> list[Metric]:
         for name, found in (await timings(tasks.redis, tasks.prefix, lane)).items():
             buckets = [(floatToGoString(bound), count) for bound, count in found.buckets]
             seconds[name].add_metric([lane], buckets, found.sum_s)
-    return [*gauges.values(), events, *seconds.values()]
+    return [*gauges.values(), events, *seconds.values(), *await _memory(tasks)]
+
+
+async def _memory(tasks: TaskStore) -> list[Metric]:
+    used, most = await tasks.memory()
+    return [
+        GaugeMetricFamily("gen_store_memory_bytes", "Memory that the task store's server uses", used),
+        GaugeMetricFamily("gen_store_memory_limit_bytes", "Memory that it may use; 0: no limit", most),
+    ]

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from serve_app.http.origin import public_base
@@ -76,7 +77,7 @@ async def get_file(services: Deps, key: str, se: str = "", sig: str = "") -> Res
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
         raise HTTPException(403, "This link is not valid or has expired; poll again for a fresh one", _OPEN)
     path = services.objects.root / key
-    if not path.is_file():
+    if not await run_in_threadpool(path.is_file):
         raise HTTPException(404, "This result is no longer kept", _OPEN)
     media_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}

@@ -33,7 +33,7 @@ _MEANINGS = {
     413: "Request body too large",
     429: "Too many requests or active tasks, or the queue is full; see `Retry-After`",
     500: "The report could not be processed, and was not counted",
-    503: "The task store is out of reach; see `Retry-After`",
+    503: "The task store or the object store is out of reach, or too much is on its way; see `Retry-After`",
 }
 
 

@@ -101,6 +101,21 @@ async def test_a_repeat_of_a_submission_takes_no_turn(paced: TaskStore) -> None:
     assert await send(paced) == BURST - 2
 
 
+async def test_other_requests_are_counted_with_submissions(paced: TaskStore) -> None:
+    assert [await paced.count_request("k") for _ in range(BURST - 1)] == [3, 2, 1]
+    assert await send(paced) == 0
+    with pytest.raises(TooFast) as refused:
+        await paced.count_request("k")
+    assert 0 < refused.value.wait_s <= EVERY_S
+    assert await paced.count_request("other") == BURST - 1
+
+
+async def test_a_look_takes_no_turn(paced: TaskStore) -> None:
+    for _ in range(2 * BURST):
+        await paced.look(lane="lane", project="p", organization="acme", price=0, key_id="k")
+    assert await send(paced) == BURST - 1
+
+
 ALL_AT_ONCE = """
 local now, left = now_ms(), {}
 for n = 1, tonumber(ARGV[4]) do

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
+from redis.exceptions import ConnectionError as RedisConnectionError
 from support.lanes import PATIENCE_S, PRICE, Scene
-from support.tasks import LANE
+from support.tasks import LANE, make_due
 
+from serve_app.dispatch import lane
 from serve_app.tasks.task import Status
 
 
@@ -76,12 +79,12 @@ async def test_poison_ends_alone_and_no_batch_mate_with_it(scene: Scene) -> None
 
 
 async def test_cancelling_stops_the_work(scene: Scene) -> None:
-    lane = scene.dispatcher()
+    dispatcher = scene.dispatcher()
     scene.model.finishing.clear()
     (task_id,) = await scene.submit()
     await scene.until(lambda: scene.model.running)
     await scene.store.cancel(task_id, "p")
-    lane.stop(task_id)
+    dispatcher.stop(task_id)
     await scene.until(lambda: not scene.model.running)
     assert (await scene.task(task_id)).details == {"error": "Cancelled by the client"}
     assert scene.model.finished == {}
@@ -122,7 +125,7 @@ async def test_a_model_that_does_not_begin_costs_no_strike(scene: Scene) -> None
 
 
 async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scene: Scene) -> None:
-    lane = scene.dispatcher(headroom=3)
+    dispatcher = scene.dispatcher(headroom=3)
     scene.model.finishing.clear()
     begun = await scene.submit(2)
     await scene.until(lambda: len(scene.model.running) == 2)
@@ -130,7 +133,7 @@ async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scen
     waiting = await scene.submit(5)
     await scene.until(lambda: len(scene.model.waiting) == 3)
 
-    drained = asyncio.create_task(lane.drain(PATIENCE_S))
+    drained = asyncio.create_task(dispatcher.drain(PATIENCE_S))
     await scene.until(lambda: not scene.model.waiting)
     scene.model.finishing.set()
     await drained
@@ -142,14 +145,19 @@ async def test_draining_gives_back_what_has_not_begun_and_finishes_the_rest(scen
     assert (await scene.store.counts(LANE))["leased"] == 0
 
 
-async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> None:
-    lane = scene.dispatcher()
+async def assert_work_goes_back_without_a_strike(scene: Scene) -> None:
+    """Where a dispatcher drains that has a task at work."""
+    dispatcher = scene.dispatcher()
     scene.model.finishing.clear()
     (task_id,) = await scene.submit()
     await scene.until(lambda: scene.model.running)
-    await lane.drain(0.05)
+    await dispatcher.drain(0.05)
     task = await scene.task(task_id)
     assert (task.status, task.strikes) == (Status.PENDING, 0)
+
+
+async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> None:
+    await assert_work_goes_back_without_a_strike(scene)
 
 
 async def test_two_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> None:
@@ -208,3 +216,48 @@ async def test_a_slow_rewriter_keeps_no_model_idle(scene: Scene) -> None:
     assert {task.status for task in await scene.ended(plain)} == {Status.READY}
     slow.set()
     await scene.ended(waiting)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "overdue"])
+@pytest.mark.parametrize("told", ["by message", "by heartbeat"])
+async def test_a_task_that_ends_while_it_is_prepared_never_reaches_the_model(scene: Scene, end: str, told: str) -> None:
+    rewriting = asyncio.Event()
+
+    async def rewrite(prompt: str, seed: int) -> str:
+        rewriting.set()
+        await asyncio.Event().wait()
+        return prompt
+
+    scene.rewrite = rewrite
+    dispatcher = scene.dispatcher(rewrite_s=60)
+    (task_id,) = await scene.submit(rewrite=True)
+    await rewriting.wait()
+    if end == "cancelled":
+        await scene.store.cancel(task_id, "p")
+    else:
+        await make_due(scene.store, f"deadlines:{LANE}")
+        assert await scene.store.end_overdue(LANE) == 1
+    if told == "by message":
+        dispatcher.stop(task_id)
+    await scene.until(lambda: not dispatcher._attempts)
+    assert scene.model.called == []
+    plain = await scene.submit()
+    assert {task.status for task in await scene.ended(plain)} == {Status.READY}
+
+
+async def test_what_goes_back_without_a_strike_does_so_however_long_the_store_is_away(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = 3
+    release = scene.store.release
+
+    async def out_of_reach(*args: Any, **how: Any) -> int:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise RedisConnectionError("away")
+        return await release(*args, **how)
+
+    monkeypatch.setattr(scene.store, "release", out_of_reach)
+    monkeypatch.setattr(lane, "_AGAIN_S", 0)
+    await assert_work_goes_back_without_a_strike(scene)

@@ -200,7 +200,7 @@ async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
 async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
-    for attempt in range(1, 20):
+    for attempt in range(1, store.limits.max_interruptions + 2):
         assert (await lease_one(store)).attempt == attempt
         assert await store.release(LANE, task.id, attempt, strike=False) == 1
     stored = await store.get(task.id)
@@ -208,12 +208,29 @@ async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
     assert stored.strikes == 0
 
 
+async def test_a_task_that_is_interrupted_again_and_again_ends(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    most = store.limits.max_interruptions
+    for attempt in range(1, most + 1):
+        lease = await lease_one(store)
+        assert lease.isolated == (2 * (attempt - 1) >= most), "what others may interrupt gets a worker to itself"
+        ended = await store.release(LANE, task.id, attempt, strike=False, interrupted=True, reason="the model broke")
+        assert ended == (2 if attempt == most else 1)
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert (stored.status, stored.strikes) == (Status.ERROR, 0)
+    assert stored.details == {"error": "the model broke"}
+    assert (await store.counts(LANE))["interruptions"] == most
+    await assert_gone_from_indexes(store, task.id)
+
+
 async def test_cancel_ends_a_waiting_task(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
     assert await store.cancel(task.id, "someone else") == 0
     assert await store.cancel(task.id, "p") == 1
-    assert await store.cancel(task.id, "p") == 2
+    assert await store.cancel(task.id, "p") == 1, "asked again"
     assert await store.cancel("unknown", "p") == 0
     assert await store.lease(LANE, 1, 100) == []
     await assert_gone_from_indexes(store, task.id)

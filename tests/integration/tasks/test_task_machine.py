@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Awaitable
 from typing import Any
 
@@ -18,7 +19,7 @@ from serve_app.tasks.limits import Limits, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
 
-LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5)
+LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5, max_interruptions=4)
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
@@ -33,6 +34,11 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.ids: list[str] = []
             self.seen: dict[str, Task] = {}
             self.published: dict[str, int] = {}
+            self.leased: Counter[str] = Counter()
+            """How often each task was."""
+            self.losses: Counter[str] = Counter()
+            """How often each was lost with a worker, or a dispatcher after it had begun."""
+            self.begun: set[tuple[str, int]] = set()
 
         def do(self, step: Awaitable[Any]) -> Any:
             async def awaited() -> Any:
@@ -57,7 +63,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(target=leases, n=st.integers(1, 3), window=st.integers(1, 6))
         def lease(self, n: int, window: int) -> Any:
-            return multiple(*self.do(self.store.lease(LANE, n, window)))
+            leases: list[Lease] = self.do(self.store.lease(LANE, n, window))
+            self.leased.update(lease.id for lease in leases)
+            return multiple(*leases)
 
         @rule(lease=leases)
         def heartbeat(self, lease: Lease) -> None:
@@ -65,7 +73,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(lease=leases, progress=st.floats(0, 1), phase=st.sampled_from((Status.REASONING, Status.GENERATING)))
         def advance(self, lease: Lease, progress: float, phase: Status) -> None:
-            self.do(self.store.advance(LANE, lease.id, lease.attempt, phase, progress=progress))
+            current = self.do(self.store.advance(LANE, lease.id, lease.attempt, phase, progress=progress))
+            if current and phase is Status.GENERATING:
+                self.begun.add((lease.id, lease.attempt))
 
         @rule(lease=leases, outcome=st.sampled_from((Status.READY, Status.ERROR, Status.CONTENT_MODERATED)))
         def complete(self, lease: Lease, outcome: Status) -> None:
@@ -79,9 +89,12 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             elif published:
                 assert self.published.get(lease.id) == lease.attempt
 
-        @rule(lease=consumes(leases), strike=st.booleans())
-        def release(self, lease: Lease, strike: bool) -> None:
-            self.do(self.store.release(LANE, lease.id, lease.attempt, strike=strike, alone=lease.isolated))
+        @rule(lease=consumes(leases), why=st.sampled_from(("strike", "interrupted", "given back")))
+        def release(self, lease: Lease, why: str) -> None:
+            strike, interrupted, alone = why == "strike", why == "interrupted", lease.isolated
+            held = (LANE, lease.id, lease.attempt)
+            taken = self.do(self.store.release(*held, strike=strike, alone=alone, interrupted=interrupted))
+            self.losses[lease.id] += strike and taken != 0
 
         @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
         def cancel(self, pick: int, project: str) -> None:
@@ -95,6 +108,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             key = f"{self.store.prefix}leased:{LANE}"
             for member in self.do(self.redis.zrange(key, 0, -1)):
                 self.do(self.redis.zadd(key, {member: 1}))
+                self.losses[member] += (member, self.leased[member]) in self.begun
             self.do(self.store.reap(LANE))
 
         @rule()
@@ -104,38 +118,50 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 self.do(self.redis.zadd(key, {member: 1}))
             self.do(self.store.end_overdue(LANE))
 
+        # What always holds, by the names in serve_app/tasks/store.py
+
         @invariant()
-        def every_change_was_legal(self) -> None:
+        def one_outcome(self) -> None:
             for task_id in self.ids:
                 task = self.do(self.store.get(task_id))
                 assert task is not None
                 before = self.seen.get(task_id)
                 if before is not None:
                     assert task.status is before.status or reachable(before.status, task.status)
-                    assert task.attempt >= before.attempt
                     assert (task.progress or 0) >= (before.progress or 0)
                     if before.status.terminal:
                         assert task == before
                 self.seen[task_id] = task
 
         @invariant()
-        def indexes_agree_with_statuses(self) -> None:
+        def fenced(self) -> None:
+            for task_id in self.ids:
+                assert self.do(self.store.get(task_id)).attempt == self.leased[task_id]
+
+        @invariant()
+        def strikes_are_losses(self) -> None:
+            for task_id in self.ids:
+                assert self.do(self.store.get(task_id)).strikes <= self.losses[task_id]
+
+        @invariant()
+        def one_place(self) -> None:
             members: dict[str, set[str]] = {
                 name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{LANE}", 0, -1)))
                 for name in ("queued", "suspects", "leased", "deadlines")
             }
             expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
             isolated = self.do(self.redis.smembers(f"{self.store.prefix}isolated:{LANE}"))
-            alive = {i for i, task in self.seen.items() if not task.status.terminal}
+            tasks = {task_id: self.do(self.store.get(task_id)) for task_id in self.ids}
+            alive = {i for i, task in tasks.items() if not task.status.terminal}
             assert members["deadlines"] == alive
-            assert expiring == set(self.seen) - alive
+            assert expiring == set(tasks) - alive
             assert isolated <= members["leased"]
             places = [members["queued"], members["suspects"], members["leased"]]
             assert set().union(*places) == alive
             assert sum(map(len, places)) == len(alive), "a task waits in two places"
             for project in "ab":
                 active = set(self.do(self.redis.zrange(f"{self.store.prefix}active:{project}", 0, -1)))
-                assert active == {i for i in alive if self.seen[i].project == project}
+                assert active == {i for i in alive if tasks[i].project == project}
 
     return TaskMachine
 

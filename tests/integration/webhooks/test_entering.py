@@ -36,7 +36,8 @@ async def past_its_deadline(store: TaskStore, task_id: str) -> None:
 
 
 async def lost_too_often(store: TaskStore, task_id: str) -> None:
-    for _ in range(LIMITS.max_losses):
+    for attempt in range(1, LIMITS.max_losses + 1):
+        await store.advance(LANE, task_id, attempt, Status.GENERATING)
         await store.redis.zadd(f"{store.prefix}leased:{LANE}", {task_id: 1})
         assert await store.reap(LANE) == 1
         await store.lease(LANE, 1, 100)

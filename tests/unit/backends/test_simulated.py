@@ -11,7 +11,7 @@ from support.jobs import make_job
 from support.virtual_backend import Listener
 from video_inspection import inspect
 
-from deployments.backends.simulated import SimulatedBackend, step_seconds
+from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Failed, Interrupted
 from deployments.contract.objects import ObjectStore
@@ -25,15 +25,36 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 def engine(store: ObjectStore) -> Engine:
-    return Engine(SimulatedBackend(0.0, store), max_running=8, max_batch=8)
+    return Engine(SimulatedBackend(Simulation(0.0), store), max_running=8, max_batch=8)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "seconds"),
-    [("simulated/25ms", 0.025), ("simulated/0ms", 0.0), ("simulated/25", None), ("bundled/flux3", None)],
+    ("checkpoint", "simulation"),
+    [
+        ("simulated/25ms", Simulation(0.025)),
+        ("simulated/0ms", Simulation(0.0)),
+        ("simulated/25ms?breaks=/tmp/now", Simulation(0.025, Path("/tmp/now"))),
+        ("simulated/25ms?breaks=", None),
+        ("simulated/25", None),
+        ("bundled/flux3", None),
+    ],
 )
-def test_the_checkpoint_says_how_long_a_step_takes(checkpoint: str, seconds: float | None) -> None:
-    assert step_seconds(checkpoint) == seconds
+def test_the_checkpoint_says_how_it_is_simulated(checkpoint: str, simulation: Simulation | None) -> None:
+    assert Simulation.of(checkpoint) == simulation
+
+
+def test_the_file_breaks_the_device_of_one_replica_for_good(tmp_path: Path, store: ObjectStore) -> None:
+    breaks = tmp_path / "breaks"
+    broken, healthy = (
+        Engine(SimulatedBackend(Simulation(0.0, breaks), store), max_running=8, max_batch=8) for _ in range(2)
+    )
+    breaks.touch()
+    for name, engine, outcome in (("a", broken, Interrupted), ("b", broken, Interrupted), ("c", healthy, Done)):
+        heard = Listener()
+        engine.submit(make_job(name), heard)
+        engine.run_until_idle()
+        assert isinstance(heard.events[-1], outcome), name
+    assert (broken.broken, healthy.broken) == (True, False)
 
 
 def test_pictures_have_one_colour_that_follows_from_the_seed(engine: Engine, store: ObjectStore) -> None:

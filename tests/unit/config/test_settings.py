@@ -52,6 +52,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("servise: {port: 1}", "servise"),
         ("service: {prot: 1}", "prot"),
         ("service: {port: 99999}", "port"),
+        ("service: {max_body_mb: 2000}", "max_inflight_mb"),
         ("tasks: {lease_s: 0}", "lease_s"),
         ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
         ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),

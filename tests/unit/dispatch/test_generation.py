@@ -84,7 +84,8 @@ def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
     job = _job("t2v", {"draft": True, "generate_audio": False, "aspect_ratio": "16:9", "duration": 7}, [])
     output = Output("unjudged/t/2/clip.mp4", "video/mp4", 640, 352, 1, draft="unjudged/t/2/draft.safetensors")
     result = result_of(job, output, 10.0)
-    assert (result["key"], result["prompt"], result["seed"], result["start_time"]) == (output.key, "a wave", 3, 10.0)
+    assert (result["key"], result["prompt"], result["seed"], result["duration"]) == (output.key, "a wave", 3, 10.0)
+    assert round(result["end_time"] - result["start_time"], 2) == 10.0
     kept = {"key": output.draft, "frames": 168, "width": 640, "height": 352, "sound": False}
     assert result["draft"] == kept
 

@@ -103,9 +103,8 @@ class Scene:
         gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
         lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**changes))
         dependencies = Dependencies(self.model, Timeouts(1, 1), gate=gate, objects=self.objects)
-        await run_attempt(
-            Attempt("lane", lease), dependencies, cast(TaskStore, self.store), lambda: None, lambda: leaving
-        )
+        store = cast(TaskStore, self.store)
+        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: leaving)
 
 
 async def test_what_passes_ends_where_links_lead() -> None:
@@ -176,10 +175,9 @@ async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
     gate_waits = Gate(scene._judge, scene._judge, THRESHOLDS, scene.objects, wait_s=60)
     lease = Lease("t", 1, isolated=False, created=0.0, job=_record())
     dependencies = Dependencies(scene.model, Timeouts(1, 1), gate=gate_waits)
+    store = cast(TaskStore, scene.store)
     with pytest.raises(Unavailable):
-        await run_attempt(
-            Attempt("lane", lease), dependencies, cast(TaskStore, scene.store), lambda: None, lambda: True
-        )
+        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: True)
     assert scene.store.status is None
 
 

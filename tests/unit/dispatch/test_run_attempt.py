@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import pytest
 from support.job_records import new_job
 
 from deployments.contract.events import Done, Event, Started
@@ -21,12 +23,14 @@ LARGEST_SEED = 2**64 - 1
 class _Store:
     def __init__(self) -> None:
         self.limits_s: list[float | None] = []
+        self.results: list[dict[str, Any]] = []
 
     async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
         self.limits_s.append(run_s)
         return True
 
-    async def complete(self, *_: Any, **__: Any) -> bool:
+    async def complete(self, *_: Any, result: dict[str, Any], **__: Any) -> bool:
+        self.results.append(result)
         return True
 
 
@@ -54,9 +58,7 @@ async def _job(**fields: Any) -> GenerationJob:
         return _Stream()
 
     lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**fields))
-    await run_attempt(
-        Attempt("lane", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()), lambda: None
-    )
+    await run_attempt(Attempt("lane", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()))
     return seen[0]
 
 
@@ -84,5 +86,24 @@ async def test_only_structured_prompts_have_a_layout() -> None:
 async def test_a_model_may_have_longer_than_others() -> None:
     store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
     dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
-    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store), lambda: None)
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
     assert set(store.limits_s) == {1800}
+
+
+async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_time = time.time
+
+    class SetBack(_Stream):
+        async def _events(self) -> AsyncIterator[Event]:
+            async for event in super()._events():
+                if isinstance(event, Done):
+                    monkeypatch.setattr(time, "time", lambda: true_time() - 300)
+                yield event
+
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    began = time.monotonic()
+    dependencies = Dependencies(lambda job: SetBack(), Timeouts(1, 1))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    (result,) = store.results
+    assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
+    assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01

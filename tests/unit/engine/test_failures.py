@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from engine_bench import Bench
@@ -8,8 +9,8 @@ from support.jobs import make_job
 from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.engine.backend import JobError, OutOfMemory, Unavailable
-from deployments.engine.failures import BROKEN, NO_MEMORY, STORAGE_UNREACHABLE, failure_event
+from deployments.engine.backend import JobError, NotFinite, OutOfMemory, Unavailable
+from deployments.engine.failures import BROKEN, NO_MEMORY, NOTHING_USABLE, STORAGE_UNREACHABLE, failure_event
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,7 +125,7 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     bench = Bench(VirtualBackend())
     monkeypatch.setattr(bench.backend, "encode", lambda jobs: [])
     bench.run(make_job("a"), make_job("b"))
-    assert (bench.last("a"), bench.last("b")) == (BROKEN, BROKEN)
+    assert (bench.last("a"), bench.last("b")) == (BROKEN, replace(BROKEN, blame=False))
     assert bench.engine.faults == 2
     monkeypatch.undo()
     bench.run(make_job("c"))
@@ -132,7 +133,8 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
 
 
 def test_failure_events_show_the_client_nothing_internal() -> None:
-    assert failure_event(JobError("the mask is empty")) == Failed("the mask is empty")
-    assert failure_event(OutOfMemory("tried to allocate")) is NO_MEMORY
-    assert failure_event(Unavailable("s3://bucket")) is STORAGE_UNREACHABLE
-    assert failure_event(RuntimeError("/srv/secret/path")) is BROKEN
+    assert failure_event(JobError("the mask is empty"), blame=True) == Failed("the mask is empty")
+    assert failure_event(OutOfMemory("tried to allocate"), blame=True) is NO_MEMORY
+    assert failure_event(Unavailable("s3://bucket"), blame=True) is STORAGE_UNREACHABLE
+    assert failure_event(NotFinite("layer 7"), blame=True) == NOTHING_USABLE
+    assert failure_event(RuntimeError("/srv/secret/path"), blame=True) == BROKEN

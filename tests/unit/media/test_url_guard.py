@@ -136,8 +136,8 @@ async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = UrlGuard(resolve=hang)
     with pytest.raises(UrlRefused, match="in time"):
         await guard.check("http://slow.test/")
-    async with guard.client(timeout=0.05) as client:
-        with pytest.raises(httpx2.ConnectTimeout):
+    async with guard.client(timeout=60) as client:
+        with pytest.raises(UrlRefused, match="in time"):
             await client.get("http://slow.test/")
 
 

@@ -10,7 +10,7 @@ from onnx_files import convolving, greying, saved, scaling
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import ModelSpec
-from deployments.engine.backend import JobError
+from deployments.engine.backend import JobError, NotFinite
 from deployments.pictures.pixels import Pixels
 from deployments.restorers.restorer import Restorer, load_restorer
 
@@ -149,3 +149,8 @@ def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="the model hub did not give it"):
         restorer("nobody/nothing/model.onnx")
+
+
+def test_a_picture_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFinite):
+        restorer(scaling(tmp_path / "nan.onnx", ANY, factor=float("nan"))).restore(picture(64, 64), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 from support.books import FUNDS, ORGANIZATION
+from support.executioner import Executioner
 
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.projects import ProjectStore
@@ -27,3 +28,8 @@ async def credits(redis: Redis, prefix: str) -> Credits:
 @pytest.fixture
 def projects(redis: Redis, prefix: str) -> ProjectStore:
     return ProjectStore(redis, prefix)
+
+
+@pytest.fixture
+def executioner(monkeypatch: pytest.MonkeyPatch) -> Executioner:
+    return Executioner(monkeypatch)

@@ -1,28 +1,26 @@
-"""The process dies between any two steps of a submission, or a settlement: the books balance, a repeat does the rest.
-
-A step is a call to Redis or to the object store. Dying is an exception that nothing catches, before the call or after
-it, when its answer is lost: no cleanup runs.
-"""
+"""The process dies between any two steps of a submission or a settlement: the books balance, a repeat does the rest."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from fastapi import FastAPI
-from redis.asyncio import Redis
+from support.executioner import Executioner, Killed
 from support.http_service import settings_of
 from support.pictures import encoded, picture
+from support.staller import STALE_AFTER_S, Staller
 
-from deployments.contract.objects import ObjectStore
 from serve_app.config import catalog
 from serve_app.http import services
+from serve_app.http.errors import OUT_OF_REACH, UNCERTAIN
 from serve_app.http.ingress import create_app
+from serve_app.tasks import admission
 from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
@@ -31,46 +29,10 @@ PRICE = 1000
 """Of a picture of a megapixel with one reference, milli-credits."""
 
 
-class Killed(BaseException):
-    """Nothing runs after it."""
-
-
-class Executioner:
-    """Lets `survives` steps happen, then kills before the next one, or right after it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._left: int | None = None
-        self._after = False
-        monkeypatch.setattr(Redis, "execute_command", self._wrapped(Redis.execute_command))
-        for name in ("put", "delete_prefix"):
-            monkeypatch.setattr(ObjectStore, name, self._wrapped(getattr(ObjectStore, name)))
-
-    @contextmanager
-    def awaits(self, survives: int, after: bool) -> Iterator[None]:
-        self._left, self._after = survives, after
-        try:
-            yield
-        finally:
-            self._left = None
-
-    def _wrapped(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        async def stepped(*args: Any, **options: Any) -> Any:
-            if self._left is None:
-                return await step(*args, **options)
-            if self._left == 0 and not self._after:
-                raise Killed
-            outcome = await step(*args, **options)
-            if self._left == 0:
-                raise Killed
-            self._left -= 1
-            return outcome
-
-        return stepped
-
-
 @pytest.fixture
-def executioner(monkeypatch: pytest.MonkeyPatch) -> Executioner:
-    return Executioner(monkeypatch)
+def staller(monkeypatch: pytest.MonkeyPatch) -> Staller:
+    monkeypatch.setattr(admission, "SUBMIT_S", STALE_AFTER_S)
+    return Staller(monkeypatch)
 
 
 @asynccontextmanager
@@ -129,6 +91,39 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
             assert [task.id for task in tasks] == [response.json()["id"]]
             await assert_books_balance(found)
     assert died >= 4, "reserve, store, submit, and what comes before"
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["when it goes on", "at once"])
+async def test_what_is_told_when_the_server_stalls_is_true(
+    staller: Staller, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
+) -> None:
+    told: Counter[str] = Counter()
+    for survived in itertools.count():
+        own = f"{prefix}{survived}:"
+        async with opened(redis_url, own, repository, tmp_path / str(survived)) as app:
+            found: services.Services = app.state.services
+            _, secret = await found.keys.create("test")
+            with staller.stalls(survived, at_once):
+                response = await submit(app, secret)
+            await staller.resume(found.redis)
+            if response.status_code == 200:
+                break
+            assert (response.status_code, "retry-after" in response.headers) == (503, True)
+            tasks, _ = await found.tasks.list_tasks("default", limit=10)
+            told[response.json()["detail"]] += 1
+            if response.json()["detail"] == OUT_OF_REACH:
+                assert tasks == []
+            else:
+                assert response.json()["detail"] == UNCERTAIN
+                assert len(tasks) == at_once
+            await assert_books_balance(found)
+            response = await submit(app, secret)
+            assert response.status_code == 200, response.text
+            [task], _ = await found.tasks.list_tasks("default", limit=10)
+            assert task.id == response.json()["id"]
+            await assert_books_balance(found)
+    assert told[OUT_OF_REACH] >= 3
+    assert told[UNCERTAIN] == 1, "the submission itself"
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

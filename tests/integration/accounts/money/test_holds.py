@@ -22,6 +22,7 @@ from serve_app.tasks.limits import (
     TooManyActive,
 )
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import NewTask
 
 
 async def test_a_submission_holds_its_price(store: TaskStore, credits: Credits) -> None:
@@ -106,6 +107,18 @@ async def test_parallel_submissions_with_one_idempotency_key_hold_once(store: Ta
     assert (await assert_books_balance(credits)).held == 900
 
 
+async def look(store: TaskStore, task: NewTask) -> str | None:
+    return await store.look(
+        lane=task.lane,
+        project=task.project,
+        organization=task.organization,
+        price=task.price,
+        key_id=task.key_id,
+        idempotency_key=task.idempotency_key,
+        body_hash=task.body_hash,
+    )
+
+
 PACE = Limits(requests_per_s=0.001, burst=2, max_active=1000)
 
 
@@ -137,9 +150,24 @@ async def test_a_refused_submission_writes_nothing(
     refusing = TaskStore(store.redis, store.prefix, limits)
     for idempotency_key in ("", "fresh"):
         task: dict[str, Any] = {"key_id": "k", "idempotency_key": idempotency_key, "body_hash": "b"} | changes
-        with pytest.raises(kind):
+        with pytest.raises(kind) as by_look:
+            await look(refusing, priced_task(**task))
+        with pytest.raises(kind) as refused:
             await refusing.submit(priced_task(**task))
+        if kind is not TooFast:  # what tells of a wait is another after each millisecond
+            assert by_look.value.args == refused.value.args
     assert await contents(store.redis, store.prefix) == before
+
+
+async def test_a_look_at_what_would_be_accepted_writes_nothing_and_knows_what_came_before(
+    store: TaskStore, credits: Credits
+) -> None:
+    task = priced_task(FUNDS, idempotency_key="once", body_hash="b")
+    before = await contents(store.redis, store.prefix)
+    assert await look(store, task) is None
+    assert await contents(store.redis, store.prefix) == before
+    await store.submit(task)
+    assert await look(store, priced_task(FUNDS, idempotency_key="once", body_hash="b")) == task.reply
 
 
 async def test_a_refused_request_can_be_repeated_once_there_are_credits(store: TaskStore, credits: Credits) -> None:
@@ -147,7 +175,8 @@ async def test_a_refused_request_can_be_repeated_once_there_are_credits(store: T
     with pytest.raises(InsufficientCredits) as refused:
         await store.submit(task)
     assert refused.value.balance == FUNDS
-    assert await store.submitted("p", "once", "b") is None
+    with pytest.raises(InsufficientCredits):
+        await store.submit(task)
     await credits.grant("acme", "second", 5, by="test")
     assert (await store.submit(task)).created
     assert await assert_books_balance(credits) == Balance(0, FUNDS + 5, 0, FUNDS + 5)

@@ -1,0 +1,129 @@
+"""`gen-serve backup` and `gen-serve restore`: the task store at one moment, and which objects there were."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from pydantic import BaseModel, ValidationError
+from redis.asyncio import Redis
+
+from deployments.contract.objects import ObjectStore
+from serve_app.cli.client import ServiceError
+from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.cli.store import connected
+from serve_app.cli.table import moment
+from serve_app.config import settings
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store import connection, snapshot
+
+_STORE: Final = "store.rdb"
+_OBJECTS: Final = "objects.txt"
+_ABOUT: Final = "backup.json"
+"""Written last: a folder without it holds no whole backup."""
+_NAMED: Final = 5
+"""Missing objects that are told by name."""
+
+
+class _About(BaseModel):
+    at: float
+    """Epoch seconds. No later write is in the snapshot."""
+    prefix: str
+    sha256: str
+    objects: int
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Where to; it is made.")], config: Config = DEFAULT_CONFIG
+) -> None:
+    """Take a snapshot of the task store, whether the service runs or not, with the list of all objects.
+
+    Objects are not copied: they never change, and object stores have means of their own.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = asyncio.run(_back_up(folder, config))
+    print(f"the task store as it was at {moment(about.at)}, and the names of {about.objects} objects: {folder}")
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="What `gen-serve backup` made.")], config: Config = DEFAULT_CONFIG
+) -> None:
+    """Put a snapshot into a task store that is empty, before a service runs on it. Safe to repeat."""
+    about = _read(folder)
+    keys, missing = asyncio.run(_restore(folder, about, config))
+    print(f"{keys} keys, as they were at {moment(about.at)}")
+    if missing:
+        print(f"{len(missing)} of {about.objects} objects are gone since: {', '.join(missing[:_NAMED])}")
+
+
+async def _back_up(folder: Path, config: Path) -> _About:
+    async with connected(config) as (redis, prefix):
+        at = time.time()
+        try:
+            await snapshot.take(redis, folder / _STORE)
+        except snapshot.SnapshotFailed as problem:
+            raise ServiceError(str(problem)) from None
+    # After the snapshot: what it names was there, or was deleted since.
+    keys = await _objects(config).keys("")
+    (folder / _OBJECTS).write_text("".join(f"{key}\n" for key in keys))
+    about = _About(at=at, prefix=prefix, sha256=_sha256(folder / _STORE), objects=len(keys))
+    (folder / _ABOUT).write_text(about.model_dump_json())
+    return about
+
+
+def _read(folder: Path) -> _About:
+    try:
+        about = _About.model_validate_json((folder / _ABOUT).read_text())
+    except (OSError, ValidationError):
+        raise ValueError(f"{folder} holds no whole backup: {_ABOUT} is missing or damaged") from None
+    if _sha256(folder / _STORE) != about.sha256:
+        raise ValueError(f"{folder} is damaged: {_STORE} is not the file that was backed up")
+    return about
+
+
+async def _restore(folder: Path, about: _About, config: Path) -> tuple[int, list[str]]:
+    """How many keys there are now, and which objects are missing."""
+    async with connected(config) as (target, prefix):
+        if prefix != about.prefix:
+            raise ValueError(f"the backup is of a service with redis.prefix {about.prefix!r}, not {prefix!r}")
+        await _claim(target, prefix)
+        with tempfile.TemporaryDirectory() as temporary:
+            shutil.copy(folder / _STORE, Path(temporary, "dump.rdb"))
+            server = EmbeddedRedis(Path(temporary), durable=False)
+            server.start()
+            source = connection.connect(server.url)
+            try:
+                keys = await snapshot.copy(source, target, prefix)
+            finally:
+                await source.aclose()
+                server.stop()
+        await target.delete(snapshot.marker(prefix))
+    kept = set(await _objects(config).keys(""))
+    return keys, [key for key in (folder / _OBJECTS).read_text().splitlines() if key not in kept]
+
+
+async def _claim(target: Redis, prefix: str) -> None:
+    """Notes that the store is being filled. One that has something else in it is left alone."""
+    if not await target.exists(snapshot.marker(prefix)):
+        async for key in target.scan_iter(f"{prefix}*", count=1000):
+            raise ServiceError(f"the task store is not empty: it has {key}, for one")
+    await target.set(snapshot.marker(prefix), json.dumps({"since": time.time()}))
+
+
+def _objects(config: Path) -> ObjectStore:
+    chosen = settings.load(config)
+    return ObjectStore(chosen.objects_url, chosen.objects.options)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as read:
+        return hashlib.file_digest(read, "sha256").hexdigest()

@@ -1,0 +1,102 @@
+"""A snapshot of the whole task store as it is at one moment, and its way back.
+
+It is taken as a replica takes it: the server forks and sends its data as an RDB file, while it serves on. So it is
+consistent over all keys, however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+
+_PIECE: Final = 1 << 20
+_BATCH: Final = 500
+
+
+class HalfRestored(RuntimeError):
+    """The store is being filled from a snapshot, or that broke off. The message says what to do."""
+
+
+class SnapshotFailed(Exception):
+    """The server does not send its data, or it can't be put back. The message says why."""
+
+
+async def take(redis: Redis, file: Path) -> int:
+    """Writes the server's data to `file`; returns how many bytes. Raises SnapshotFailed, RedisError."""
+    connection: Any = await redis.connection_pool.get_connection()
+    try:
+        await connection.send_command("SYNC")
+        # The client library reads replies; what follows here is a file.
+        reader = cast(asyncio.StreamReader, connection._reader)
+        size = await _announced(reader)
+        with file.open("wb") as written:
+            left = size
+            while left:
+                piece = await reader.read(min(_PIECE, left))
+                if not piece:
+                    raise SnapshotFailed("the server broke off")
+                await asyncio.to_thread(written.write, piece)
+                left -= len(piece)
+        return size
+    finally:
+        # What comes next on it is every write from now on.
+        await connection.disconnect(nowait=True)
+        await redis.connection_pool.release(connection)
+
+
+async def _announced(reader: asyncio.StreamReader) -> int:
+    """The size of the file that follows. Until it has been written, the server sends empty lines."""
+    while not (line := (await reader.readline()).strip()):
+        if reader.at_eof():
+            raise SnapshotFailed("the server broke off")
+    if not line.startswith(b"$"):
+        raise SnapshotFailed(f"the server does not send its data: {line.decode(errors='replace').lstrip('-')}")
+    return int(line[1:])
+
+
+def marker(prefix: str) -> str:
+    """The key that is there while a store is being filled."""
+    return f"{prefix}restoring"
+
+
+async def check_whole(redis: Redis, prefix: str) -> None:
+    """Raises HalfRestored."""
+    if await redis.exists(marker(prefix)):
+        raise HalfRestored("the task store is half restored: repeat gen-serve restore, or empty the store")
+
+
+async def copy(source: Redis, target: Redis, prefix: str) -> int:
+    """Writes every key below the prefix anew, with its remaining life; returns how many."""
+    copied = 0
+    async for keys in _batches(source, prefix):
+        asked = source.pipeline(transaction=False)
+        for key in keys:
+            asked.pttl(key)
+            asked.dump(key)
+        answers = await asked.execute()
+        written = target.pipeline(transaction=False)
+        for key, life_ms, value in zip(keys, answers[::2], answers[1::2], strict=True):
+            if value is not None:  # it has expired meanwhile
+                written.restore(key, max(0, life_ms), value, replace=True)
+                copied += 1
+        await written.execute()
+    return copied
+
+
+async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[str]]:
+    cursor = 0
+    while True:
+        cursor, keys = await redis.scan(cursor, match=f"{_literal(prefix)}*", count=_BATCH)
+        if keys:
+            yield cast(list[str], keys)
+        if not cursor:
+            return
+
+
+def _literal(prefix: str) -> str:
+    """As a pattern that matches itself alone."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in prefix)

@@ -1,0 +1,25 @@
+-- How a submission is answered that makes no task: in front of `look`, which only asks, and of `submit`, which decides.
+
+-- Returns nil, or what to answer where a request came before with this idempotency key, '' for none, and made another
+-- task than `id`: {2, reply}, or {3} for another body.
+local function repeated(idem, body_hash, id)
+  if idem == '' then return nil end
+  local seen = redis.call('HMGET', idem, 'body', 'reply', 'id')
+  if not seen[1] or seen[3] == id then return nil end
+  if seen[1] ~= body_hash then return { 3 } end
+  return { 2, seen[2] }
+end
+
+-- Returns nil, or {0, why, ...}: 'full', 0 | 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
+-- Then how many more requests the key may send after this one, and when its next is due.
+local function refused(project, organization, price, max_queued, max_active, key_id, every_ms, burst, max_memory, now)
+  if is_fuller_than(max_memory) then return { 0, 'full', 0 } end
+  local wait, left, due = pace(key_id, every_ms, burst, now)
+  if wait > 0 then return { 0, 'rate', wait } end
+  local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
+  if waiting >= max_queued then return { 0, 'queue', waiting } end
+  max_active = tonumber(redis.call('HGET', P .. 'project:' .. project, 'max_active') or max_active)
+  if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
+  local obstacle = unaffordable(organization, project, price, now)
+  return obstacle and { 0, unpack(obstacle) }, left, due
+end

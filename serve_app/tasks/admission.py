@@ -1,0 +1,147 @@
+"""How tasks come in: looked at first, then submitted, in one atomic step that decides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Sequence
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from serve_app.redis_store.clock import RedisClock
+from serve_app.redis_store.connection import NO_ANSWER
+from serve_app.redis_store.scripts import UNREPLICATED, Replication, Scripts, flat, milliseconds
+from serve_app.tasks.limits import IdempotencyMismatch, Limits, TooLate, Uncertain, refusal
+from serve_app.tasks.reader import TaskReader
+from serve_app.tasks.scripts import source
+from serve_app.tasks.task import Accepted, NewTask
+
+SUBMIT_S = 4.0
+"""How long after it was sent a submission may still be carried out; less than its client is made to wait."""
+
+RESERVATION_S = 3600
+"""How long inputs may wait in the object store for their submission before they are swept."""
+
+
+class Admission(TaskReader):
+    def __init__(
+        self,
+        redis: Redis,
+        prefix: str = "gen:",
+        limits: Limits | None = None,
+        replication: Replication = UNREPLICATED,
+    ) -> None:
+        """`redis` must decode responses."""
+        super().__init__(redis, prefix)
+        self.limits = limits or Limits()
+        self._clock = RedisClock(redis)
+        self._scripts = Scripts(redis, prefix, source, replication)
+
+    async def look(
+        self,
+        *,
+        lane: str,
+        project: str,
+        organization: str,
+        price: int,
+        key_id: str,
+        idempotency_key: str = "",
+        body_hash: str = "",
+    ) -> str | None:
+        """The reply to an earlier submission with this idempotency key, None when there was none.
+
+        Raises the kind of Refused that `submit` would meet now, whatever the task is; `price` is the least that it can
+        cost. Spares a request that comes to nothing its work. Changes nothing: `submit` decides all the same, so that
+        parallel repeats make one task.
+        """
+        args = [
+            self._idempotency_key(project, idempotency_key),
+            body_hash,
+            project,
+            organization,
+            price,
+            self.limits.max_queued,
+            self.limits.max_active,
+            key_id,
+            *self._rate,
+            self.limits.max_memory,
+        ]
+        code, *rest = _admitted(await self._run("look", lane, args))
+        return rest[0] if code == 2 else None
+
+    async def count_request(self, key_id: str) -> int:
+        """Counts a request that makes no task as one of those that the key may send; returns how many it has left.
+
+        Raises TooFast.
+        """
+        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate]))
+        return left
+
+    async def reserve(self, task_id: str) -> None:
+        """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
+        now = await self._clock.now()
+        await cast(Awaitable[int], self.redis.zadd(self._key("retention"), {task_id: (now + RESERVATION_S) * 1000}))
+
+    async def submit(self, task: NewTask) -> Accepted:
+        """Creates and queues the task, and holds its price.
+
+        Raises a kind of Refused, or RedisError; then nothing was written, and nothing will be. Raises Uncertain.
+        """
+        limits = self.limits
+        fields = {
+            "job": task.job,
+            "user": task.user,
+            **(task.webhook.as_fields() if task.webhook else {}),
+        }
+        args = [
+            task.id,
+            task.project,
+            task.work,
+            task.weight,
+            limits.max_queued,
+            limits.max_active,
+            milliseconds(limits.queue_s),
+            milliseconds(limits.idempotency_s),
+            self._idempotency_key(task.project, task.idempotency_key),
+            task.body_hash,
+            task.reply,
+            task.organization,
+            task.price,
+            task.endpoint,
+            task.key_id,
+            *self._rate,
+            milliseconds(await self._clock.now() + SUBMIT_S),
+            limits.max_memory,
+            *flat({name: value for name, value in fields.items() if value != ""}),
+        ]
+        try:
+            answer = await self._scripts.run_replicated("submit", [task.lane, *args])
+        except NO_ANSWER as problem:
+            raise Uncertain from problem
+        try:
+            code, *rest = _admitted(answer)
+        except TooLate:
+            self._clock.forget()
+            raise
+        return Accepted(rest[0], created=code == 1, requests_left=rest[1] if code == 1 else None)
+
+    @property
+    def _rate(self) -> tuple[float, int]:
+        """Milliseconds between the requests of a key, and how many it may send at once."""
+        return 1000 / self.limits.requests_per_s, self.limits.burst
+
+    def _idempotency_key(self, project: str, key: str) -> str:
+        """Empty for an empty one."""
+        return key and self._key(f"idempotency:{project}:{hashlib.sha256(key.encode()).hexdigest()}")
+
+    async def _run(self, name: str, lane: str, args: Sequence[Any]) -> Any:
+        return await self._scripts.run(name, [lane, *args])
+
+
+def _admitted(answer: list[Any]) -> list[Any]:
+    """What a script answered that may refuse. Raises what it refused with."""
+    if answer[0] == 0:
+        raise refusal(*answer[1:])
+    if answer[0] == 3:
+        raise IdempotencyMismatch
+    return answer

@@ -1,0 +1,116 @@
+"""The service under test, and what it stands on: all on its own, or on a replicated Redis and an object server."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from support.local_service import LocalService
+from support.replicated_redis import ReplicatedRedis
+
+from chaos.object_server import ObjectServer, serving
+
+MODEL_NAME: Final = "flux3-klein"
+_WRONG_CLOCK: Final = Path(__file__).with_name("wrong_clock")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Redis and the folder of objects are the service's own."""
+
+    service: LocalService
+    clocks: Path
+    """Files by pids: by how many seconds the clock of a process is off."""
+    breaks: Path
+    """A file that breaks the device of the model's next step."""
+
+    @property
+    def redis_url(self) -> str:
+        return (self.service.folder / "data" / "redis" / "url").read_text()
+
+    @property
+    def objects(self) -> Path:
+        """Where objects lie under their keys."""
+        return self.service.folder / "data" / "objects"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedStage(Stage):
+    servers: ReplicatedRedis
+    object_server: ObjectServer
+
+    @property
+    def redis_url(self) -> str:
+        return self.servers.url
+
+    @property
+    def objects(self) -> Path:
+        return self.object_server.folder
+
+
+@contextmanager
+def standalone(folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
+    """Not started. Whatever runs in the end is stopped."""
+    service, clocks, breaks = _service(folder, repository, _settings(folder, seconds))
+    try:
+        yield Stage(service, clocks, breaks)
+    finally:
+        service.close()
+
+
+@contextmanager
+def replicated(folder: Path, repository: Path, seconds: float) -> Iterator[ReplicatedStage]:
+    """The same on a primary, a replica and a sentinel, with an object server beside them. These run."""
+    (folder / "redis").mkdir()
+    servers = ReplicatedRedis(folder / "redis")
+    try:
+        servers.start()
+        with serving(folder / "bucket") as objects:
+            below = {"redis": {"url": servers.url, "replicas": 1}, "objects": objects.settings}
+            service, clocks, breaks = _service(folder, repository, _settings(folder, seconds) | below)
+            try:
+                yield ReplicatedStage(service, clocks, breaks, servers, objects)
+            finally:
+                service.close()
+    finally:
+        servers.stop()
+
+
+def _service(folder: Path, repository: Path, settings: dict[str, Any]) -> tuple[LocalService, Path, Path]:
+    home, clocks = folder / "service", folder / "clocks"
+    home.mkdir()
+    clocks.mkdir()
+    path = os.pathsep.join(filter(None, (str(_WRONG_CLOCK), os.environ.get("PYTHONPATH"))))
+    environment = {"PYTHONPATH": path, "CHAOS_CLOCKS": str(clocks)}
+    return LocalService(home, repository, environment, **settings), clocks, _breaks(folder)
+
+
+def _breaks(folder: Path) -> Path:
+    return folder / "breaks"
+
+
+def _settings(folder: Path, seconds: float) -> dict[str, Any]:
+    return {
+        "service": {"ingress_replicas": 2},
+        "tasks": {"lease_s": 3, "max_active": 5000, "requests_per_s": 1000, "burst": 1000},
+        "dispatcher": {"stall_s": 6, "start_s": 60},
+        "webhooks": {
+            "replicas": 1,
+            # For longer than the run: one receiver is dead for most of it.
+            "schedule_s": [0.5, 1, 2, 4, *[8] * math.ceil(max(seconds, 60) / 6)],
+            "timeout_s": 3,
+            "claim_s": 3,
+            "shut_s": 1,
+            "most_shut_s": 4,
+        },
+        "models": {
+            MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={_breaks(folder)}"},
+            # Real pictures: loaded from the start, since loading takes longer than a short run.
+            "flux2-pro": {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
+        },
+    }

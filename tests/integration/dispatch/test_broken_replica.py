@@ -1,0 +1,118 @@
+"""A broken replica beside a healthy one, real engines and a real lane: whatever fails there, no task is to blame."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from support.lanes import Scene
+from support.replicas import Replicas
+from support.virtual_backend import VirtualBackend
+
+from deployments.contract.events import Event, Started
+from deployments.engine.backend import DeviceBroken, NotFinite
+from deployments.engine.failures import DEVICE_BROKEN, STORAGE_UNREACHABLE
+from serve_app.dispatch import lane
+from serve_app.tasks.task import Status
+
+TASKS = 120
+
+
+def failing(call: str, error: Callable[[], Exception]) -> VirtualBackend:
+    """A backend whose `call` fails, whatever the job."""
+
+    def before(name: str, ids: list[str]) -> None:
+        if name == call:
+            raise error()
+
+    return VirtualBackend(before=before)
+
+
+BROKEN = {
+    "a device that broke": lambda: failing("step", lambda: DeviceBroken("CUDA error: an illegal memory access")),
+    "an error at every step": lambda: failing("step", lambda: RuntimeError("no such kernel")),
+    "no finite result": lambda: failing("finish", NotFinite),
+}
+
+
+@pytest.fixture
+async def replicas(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
+    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    replicas = Replicas(monkeypatch)
+    scene.call = replicas.generate
+    yield replicas
+    await scene.close()
+    replicas.close()
+
+
+@pytest.mark.parametrize("arriving", [True, False], ids=["one by one", "at once"])
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_broken_replica_is_replaced_and_ends_no_task(
+    scene: Scene, replicas: Replicas, broken: str, arriving: bool
+) -> None:
+    await replicas.add(BROKEN[broken]())
+    await replicas.add(VirtualBackend())
+    scene.dispatcher()
+    ids = [] if arriving else await scene.submit(TASKS)
+    for n in range(len(ids), TASKS):
+        ids += await scene.submit()
+        await scene.until(lambda n=n: replicas.called > n)
+    tasks = await scene.ended(ids)
+    assert {task.status for task in tasks} == {Status.READY}
+    assert replicas.replaced == 1
+    # What fails first on a model that was proven to run may be to blame; a device that breaks blames nobody.
+    assert sum(task.strikes for task in tasks) == (0 if broken == "a device that broke" else 1)
+
+
+class Ending:
+    """A stream of these events."""
+
+    def __init__(self, *events: Event) -> None:
+        self._told = events
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        for event in self._told:
+            yield event
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
+async def interruptions(scene: Scene, task_id: str) -> int:
+    return int(await scene.store.redis.hget(f"{scene.store.prefix}task:{task_id}", "interruptions") or 0)
+
+
+async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_strike(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit())
+    assert (task.status, task.attempt, task.strikes) == (Status.ERROR, scene.store.limits.max_interruptions, 0)
+    assert task.details == {"error": DEVICE_BROKEN.reason}
+
+
+async def test_storage_that_is_away_counts_for_nothing_however_often_it_is_needed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    attempts = 2 * scene.store.limits.max_interruptions
+    away = iter([Ending(Started(), STORAGE_UNREACHABLE) for _ in range(attempts)])
+    scene.call = lambda job: next(away, None) or scene.model.generate(job)
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit())
+    assert (task.status, task.attempt, task.strikes) == (Status.READY, attempts + 1, 0)
+    assert await interruptions(scene, task.id) == 0
+
+
+async def test_an_attempt_that_is_refused_before_it_began_counts_for_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    refusals = itertools.repeat(Ending(DEVICE_BROKEN), 2 * scene.store.limits.max_interruptions)
+    scene.call = lambda job: next(refusals, None) or scene.model.generate(job)
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit())
+    assert (task.status, task.strikes, await interruptions(scene, task.id)) == (Status.READY, 0, 0)

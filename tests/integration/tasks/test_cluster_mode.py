@@ -1,0 +1,98 @@
+"""A server in cluster mode takes every script and every transaction when the prefix has a hash tag."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from redis.asyncio import Redis
+from support.books import ORGANIZATION, PROJECT, assert_books_balance
+from support.deliveries import claimed, hooked_task, outbox_of
+from support.redis_process import RedisProcess, free_port, until
+from support.tasks import LANE, lease_one, make_due
+
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.callers import Callers
+from serve_app.accounts.credits import Credits
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.licences import LicenceStore
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import ProjectStore
+from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.redis_store import connection
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import DeliveryAttempt
+
+PREFIX = "{gen}:"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    server = RedisProcess(tmp_path_factory.mktemp("cluster"), free_port(), {"cluster-enabled": "yes"})
+    server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    until(lambda: "cluster_state:ok" in server.ask("CLUSTER", "INFO"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+async def redis(server: RedisProcess) -> AsyncIterator[Redis]:
+    client = connection.connect(f"redis://127.0.0.1:{server.port}", retries=0)
+    yield client
+    await client.flushall()
+    await client.aclose()
+
+
+async def test_a_task_lives_its_life(redis: Redis) -> None:
+    store, credits = TaskStore(redis, PREFIX), Credits(redis, PREFIX)
+    await credits.grant(ORGANIZATION, "first", 1000, by="test")
+    await ProjectStore(redis, PREFIX).change(PROJECT, {"limit_day": 500}, "test")
+    task = hooked_task(organization=ORGANIZATION, price=100, idempotency_key="once", body_hash="x")
+    assert (await store.submit(task)).created
+    assert await store.with_work(LANE) == [LANE]
+    lease = await lease_one(store)
+    assert await store.heartbeat(LANE, [(lease.id, lease.attempt)]) == []
+    assert await store.advance(LANE, task.id, lease.attempt, Status.GENERATING, progress=0.5)
+    assert await store.release(LANE, task.id, lease.attempt, strike=True) == 1
+    lease = await lease_one(store)
+    await make_due(store, f"leased:{LANE}")
+    assert await store.reap(LANE) == 1
+    lease = await lease_one(store)
+    assert await store.complete(LANE, task.id, lease.attempt, Status.READY, result={})
+    outbox = outbox_of(store)
+    claim = await claimed(outbox)
+    await outbox.prolong([claim])
+    assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
+    assert await outbox.replay(task.id)
+    assert await outbox.record(await claimed(outbox), DeliveryAttempt(1.0, 204), "delivered")
+    await make_due(store, "retention")
+    assert await store.sweep() == [task.id]
+    assert await store.sweep([task.id]) == []
+    assert await store.end_overdue(LANE) == 0
+    assert await store.migrate(LANE) == 0
+    assert await store.cancel(task.id, "p") == 0
+    assert (await assert_books_balance(credits)).spent == 100
+
+
+async def test_accounts_are_made_and_found(redis: Redis) -> None:
+    assert await OrganizationStore(redis, PREFIX).create("acme", "Acme", "test")
+    assert await ProjectStore(redis, PREFIX).create("site", "acme", "test")
+    _, secret = await KeyStore(redis, PREFIX).create("test", "site", organization="acme")
+    caller = await Callers(redis, PREFIX).authenticate(secret)
+    assert caller is not None
+    assert caller.organization == "acme"
+    entries, _ = await AuditLog(redis, PREFIX).read("acme", limit=10)
+    assert entries
+
+
+async def test_the_rest_is_kept_and_counted(redis: Redis) -> None:
+    licences = LicenceStore(redis, PREFIX)
+    await licences.license("acme", "model", "test")
+    await licences.report("acme", "model", 3)
+    today = datetime.now(UTC).date()
+    assert [row.count for row in await licences.reported("acme", today, today)] == [3]
+    registry = FinetuneRegistry(redis, PREFIX)
+    begun = await registry.begin("ink", "site", "gen-test", LANE)
+    assert (await registry.finish(begun, rank=4, layers=1, size=1)).id == begun.id

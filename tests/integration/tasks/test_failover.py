@@ -1,0 +1,113 @@
+"""The primary is killed under load and its replica takes over: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from support.books import ORGANIZATION, assert_books_balance, priced_task
+from support.replicated_redis import ReplicatedRedis
+from support.tasks import ALL, LANE, new_task
+
+from serve_app.accounts.credits import Credits
+from serve_app.redis_store import connection
+from serve_app.redis_store.scripts import Replication
+from serve_app.tasks.limits import Limits, Uncertain
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+T = TypeVar("T")
+
+PRODUCERS, CONSUMERS = 8, 4
+TASKS = 800
+LIMITS = Limits(max_active=TASKS, max_queued=TASKS, lease_s=2)
+PRICE = 10
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[ReplicatedRedis]:
+    servers = ReplicatedRedis(tmp_path)
+    servers.start()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+async def redis(servers: ReplicatedRedis) -> AsyncIterator[Redis]:
+    client = connection.connect(servers.url)
+    yield client
+    await client.aclose()
+
+
+async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
+    servers: ReplicatedRedis, redis: Redis
+) -> None:
+    store = TaskStore(redis, "gen:", LIMITS, Replication(replicas=1))
+    credits = Credits(redis, "gen:")
+    await credits.grant(ORGANIZATION, "first", TASKS * PRICE, by="test")
+    acknowledged: list[str] = []
+    ended: set[str] = set()
+
+    async def insisted(step: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await step()
+            except (RedisError, Uncertain):
+                await asyncio.sleep(0.05)
+
+    async def produce() -> None:
+        for _ in range(TASKS // PRODUCERS):
+            task = priced_task(PRICE)
+            await insisted(lambda task=task: store.submit(task))
+            acknowledged.append(task.id)
+
+    async def consume() -> None:
+        while len(ended) < TASKS:
+            await insisted(lambda: store.reap(LANE))
+            for lease in await insisted(lambda: store.lease(LANE, 4, ALL)):
+                outcome = (LANE, lease.id, lease.attempt, Status.READY)
+                if await insisted(lambda outcome=outcome: store.complete(*outcome, result={})):
+                    ended.add(lease.id)
+
+    async def fail_over() -> None:
+        while len(ended) < TASKS // 4:
+            await asyncio.sleep(0.01)
+        gone = await asyncio.to_thread(servers.kill_primary)
+        await asyncio.to_thread(servers.await_failover, gone)
+        await asyncio.to_thread(servers.return_as_replica, gone)
+
+    async with asyncio.timeout(240):
+        await asyncio.gather(
+            *(produce() for _ in range(PRODUCERS)), *(consume() for _ in range(CONSUMERS)), fail_over()
+        )
+    for task_id in acknowledged:
+        task = await store.get(task_id)
+        assert task is not None
+        assert task.status is Status.READY
+    assert len(set(acknowledged)) == TASKS
+    balance = await assert_books_balance(credits)
+    assert (balance.held, balance.spent) == (0, TASKS * PRICE)
+
+
+async def test_without_its_replica_nothing_is_acknowledged_but_done(servers: ReplicatedRedis, redis: Redis) -> None:
+    store = TaskStore(redis, "gen:", LIMITS, Replication(replicas=2, limit_s=0.05))
+    task = new_task()
+    with pytest.raises(Uncertain):
+        await store.submit(task)
+    assert await store.get(task.id) is not None
+    one = TaskStore(redis, "gen:", LIMITS, Replication(replicas=1))
+    assert (await one.submit(task)).created, "the repetition of what was made already"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis+sentinel://host", "redis+sentinel://host/", "redis+sentinel:///main", "redis+sentinel://host:port/main"],
+)
+def test_a_sentinel_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"redis\+sentinel://host:26379/name"):
+        connection.connect(url)

@@ -1,0 +1,143 @@
+"""A server whose memory is used up: nothing new begins, whatever has begun comes to its end, and room is made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import cast
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
+from support.deliveries import claimed, found, hooked_task, outbox_of
+from support.tasks import ALL, LANE, lease_one, make_due, new_task, stored
+
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store import connection
+from serve_app.tasks.limits import Limits, StoreFull
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import DeliveryAttempt, State
+
+LIMITS = Limits(max_memory=0.8)
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    server = EmbeddedRedis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def store(own_server: EmbeddedRedis, prefix: str) -> AsyncIterator[TaskStore]:
+    redis = connection.connect(own_server.url, retries=0)
+    yield TaskStore(redis, prefix, LIMITS)
+    await redis.config_set("maxmemory", 0)
+    await redis.aclose()
+
+
+async def use(store: TaskStore, share: float) -> None:
+    """From now on this share of what the server may use is used."""
+    used, _ = await store.memory()
+    await store.redis.config_set("maxmemory", int(used / share))
+
+
+async def assert_full(redis: Redis) -> None:
+    with pytest.raises(OutOfMemoryError):
+        await redis.set("one", "more")
+
+
+async def fall_due(store: TaskStore, index: str, task_id: str) -> None:
+    """In place of waiting; of a server that takes nothing else any more."""
+    script = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
+    await cast(Awaitable[int], store.redis.eval(script, 1, f"{store.prefix}{index}:{LANE}", task_id))
+
+
+async def submitted(store: TaskStore) -> str:
+    task = new_task()
+    await store.submit(task)
+    return task.id
+
+
+async def test_above_the_watermark_nothing_new_is_accepted_and_what_is_queued_goes_on(store: TaskStore) -> None:
+    task_id = await submitted(store)
+    await use(store, 0.85)
+    with pytest.raises(StoreFull):
+        await submitted(store)
+    lease = await lease_one(store)
+    assert await store.complete(LANE, task_id, lease.attempt, Status.READY, result={})
+
+
+async def test_near_the_end_nothing_is_leased_either(store: TaskStore) -> None:
+    task_id = await submitted(store)
+    await use(store, 0.95)
+    assert await store.lease(LANE, 1, ALL) == []
+    await use(store, 0.5)
+    assert [lease.id for lease in await store.lease(LANE, 1, ALL)] == [task_id]
+    assert (await stored(store, task_id)).strikes == 0
+
+
+async def test_below_the_watermark_it_goes_on_by_itself(store: TaskStore) -> None:
+    await use(store, 0.85)
+    with pytest.raises(StoreFull):
+        await submitted(store)
+    await use(store, 0.75)
+    await submitted(store)
+
+
+async def test_a_server_that_is_full_says_so(store: TaskStore) -> None:
+    await use(store, 1.5)
+    await assert_full(store.redis)
+    with pytest.raises(StoreFull):
+        await submitted(store)
+
+
+async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:
+    ready, given_back, lost, cancelled, overdue = [await submitted(store) for _ in range(5)]
+    leases = {lease.id: lease for lease in await store.lease(LANE, 5, ALL)}
+    await use(store, 1.5)
+    await assert_full(store.redis)
+    for task_id, lease in leases.items():
+        assert await store.heartbeat(LANE, [(task_id, lease.attempt)]) == []
+        assert await store.advance(LANE, task_id, lease.attempt, Status.REASONING, progress=0.5)
+    assert await store.complete(LANE, ready, 1, Status.READY, result={"key": "k" * 1000})
+    assert await store.release(LANE, given_back, 1, strike=False) == 1
+    assert await store.cancel(cancelled, "p") == 1
+    await fall_due(store, "deadlines", overdue)
+    assert await store.end_overdue(LANE) == 1
+    await fall_due(store, "leased", lost)
+    assert await store.reap(LANE) == 1
+    statuses = {task_id: (await stored(store, task_id)).status for task_id in leases}
+    assert statuses == {
+        ready: Status.READY,
+        given_back: Status.PENDING,
+        lost: Status.PENDING,
+        cancelled: Status.ERROR,
+        overdue: Status.ERROR,
+    }
+    assert {(await stored(store, task_id)).strikes for task_id in leases} == {0}
+
+
+async def test_room_is_made(store: TaskStore) -> None:
+    task_id = await submitted(store)
+    lease = await lease_one(store)
+    await store.complete(LANE, task_id, lease.attempt, Status.READY, result={})
+    await make_due(store, "retention")
+    await use(store, 1.5)
+    assert await store.sweep() == [task_id]
+    assert await store.sweep([task_id]) == []
+    assert await store.get(task_id) is None
+
+
+async def test_webhooks_are_delivered(store: TaskStore) -> None:
+    task = hooked_task()
+    await store.submit(task)
+    lease = await lease_one(store)
+    await use(store, 1.5)
+    assert await store.complete(LANE, task.id, lease.attempt, Status.READY, result={})
+    outbox = outbox_of(store)
+    claim = await claimed(outbox)
+    await outbox.prolong([claim])
+    assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
+    assert (await found(outbox, task.id)).state is State.DELIVERED

@@ -1,0 +1,141 @@
+"""Replicas of a model as a lane sees them: the real deployment and engine, each on a backend of its own, without Ray.
+
+What Ray Serve does is played: calls go to a replica with the fewest in work, and the controller checks their health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import NoReturn
+
+import pytest
+from ray.serve.exceptions import RequestCancelledError
+
+from deployments import media_model
+from deployments.contract.events import LAST, Event
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import ModelSpec
+from deployments.engine.loop import Engine
+from deployments.media_model import MediaModel
+from support.virtual_backend import VirtualBackend
+
+_CALLS_PER_CHECK = 20
+"""What comes in two seconds, at ten calls a second."""
+_LAST_WORDS_S = 5.0
+"""A call that a broken replica still holds on to then fails the test; none waits that long."""
+_CHECKS_TO_FAIL = 3
+"""In a row, before Serve replaces a replica whose process lives on."""
+
+
+class ProcessEnded(BaseException):
+    """In place of the end of a replica's process, which would be the end of the tests."""
+
+
+def in_this_process(patch: pytest.MonkeyPatch) -> None:
+    """Makes a deployment's end of its process an exception, raised at once."""
+
+    def end(status: int) -> NoReturn:
+        raise ProcessEnded(status)
+
+    patch.setattr(media_model.os, "_exit", end)
+    patch.setattr(media_model, "_LAST_WORDS_S", 0.0)
+
+
+async def deployed(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:
+    """The deployment on an engine of its own, which runs in threads."""
+    patch.setattr(media_model, "_engine", lambda spec: Engine(backend, max_running=8, max_batch=8))
+    made = MediaModel.__new__(MediaModel)
+    await MediaModel.__init__(made, ModelSpec("virtual", objects_url="memory:///"))  # the way Ray Serve calls it
+    return made
+
+
+class Replica:
+    def __init__(self, media: MediaModel) -> None:
+        self.media = media
+        self.calls: set[ReplicaStream] = set()
+        self.failed_checks = 0
+
+
+class ReplicaStream:
+    def __init__(self, replicas: Replicas, job: GenerationJob) -> None:
+        self.job = job
+        self._replicas = replicas
+        self._told: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._work: asyncio.Task[None] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        self._work = asyncio.create_task(self._follow())
+        while not isinstance(event := await self._told.get(), BaseException):
+            yield event
+            if isinstance(event, LAST):
+                return
+        raise event
+
+    def cancel(self) -> None:
+        self.end(RequestCancelledError(self.job.id))
+
+    def end(self, reason: BaseException) -> None:
+        if self._work is not None:
+            self._work.cancel()
+        self._told.put_nowait(reason)
+
+    async def _follow(self) -> None:
+        replica = await self._replicas.enter(self)
+        try:
+            async for event in replica.media.generate(self.job):
+                self._told.put_nowait(event)
+        finally:
+            replica.calls.discard(self)
+
+
+class Replicas:
+    """Those that are replaced get a backend without faults."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.replaced = 0
+        self._patch = patch
+        self._replicas: list[Replica] = []
+        self.called = 0
+        self._ties = random.Random(1)
+        in_this_process(patch)
+
+    async def add(self, backend: VirtualBackend) -> None:
+        self._replicas.append(Replica(await deployed(backend, self._patch)))
+
+    def generate(self, job: GenerationJob) -> ReplicaStream:
+        return ReplicaStream(self, job)
+
+    async def enter(self, stream: ReplicaStream) -> Replica:
+        self.called += 1
+        if self.called % _CALLS_PER_CHECK == 0:
+            await self._check()
+        replica = min(self._replicas, key=lambda one: (len(one.calls), self._ties.random()))
+        replica.calls.add(stream)
+        return replica
+
+    def close(self) -> None:
+        for replica in self._replicas:
+            replica.media._engine.stop()
+
+    async def _check(self) -> None:
+        for replica in list(self._replicas):
+            try:
+                await replica.media.check_health()
+                replica.failed_checks = 0
+            except RuntimeError:
+                replica.failed_checks += 1
+                if replica.failed_checks >= _CHECKS_TO_FAIL:
+                    await self._replace(replica)
+            except ProcessEnded:
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while replica.calls:  # all are told, and none is left to die with the process
+                        await asyncio.sleep(0)
+                await self._replace(replica)
+
+    async def _replace(self, replica: Replica) -> None:
+        """A replica that is still at work finishes that: Serve lets it drain."""
+        self._replicas.remove(replica)
+        self.replaced += 1
+        await self.add(VirtualBackend())

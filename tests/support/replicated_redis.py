@@ -1,0 +1,72 @@
+"""A primary, its replica and a sentinel, as real processes on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from support.redis_process import RedisProcess, free_port, until
+
+_NAME: Final = "main"
+_DURABLE: Final = {
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "1",
+}
+
+
+class ReplicatedRedis:
+    """`url` names the sentinel. The replica takes over about two seconds after the primary is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: dict[int, RedisProcess] = {}
+        self._sentinel: RedisProcess | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._sentinel is not None
+        return f"redis+sentinel://127.0.0.1:{self._sentinel.port}/{_NAME}"
+
+    def start(self) -> None:
+        """Returns once the replica has what the primary has, and the sentinel knows both."""
+        first, second = free_port(), free_port()
+        self._servers[first] = RedisProcess(self._folder / str(first), first, _DURABLE)
+        self._add_replica(second, of=first)
+        watched = {
+            "sentinel monitor": f"{_NAME} 127.0.0.1 {first} 1",
+            "sentinel down-after-milliseconds": f"{_NAME} 1000",
+            "sentinel failover-timeout": f"{_NAME} 5000",
+        }
+        sentinel = self._sentinel = RedisProcess(self._folder / "sentinel", free_port(), watched, "--sentinel")
+        until(lambda: len(sentinel.ask("SENTINEL", "replicas", _NAME)) == 1)
+
+    def stop(self) -> None:
+        for process in (*self._servers.values(), self._sentinel):
+            if process is not None:
+                process.kill()
+
+    @property
+    def primary(self) -> int:
+        """The port of the server that the sentinel sends clients to."""
+        assert self._sentinel is not None
+        return int(self._sentinel.ask("SENTINEL", "get-master-addr-by-name", _NAME)[1])
+
+    def kill_primary(self) -> int:
+        """As `kill -9`. Returns its port."""
+        port = self.primary
+        self._servers.pop(port).kill()
+        return port
+
+    def await_failover(self, gone: int) -> None:
+        until(lambda: self.primary != gone and self._servers[self.primary].info().get("role") == "master")
+
+    def return_as_replica(self, port: int) -> None:
+        """Starts the server that was killed again, as the replica of the new primary."""
+        self._add_replica(port, of=self.primary)
+
+    def _add_replica(self, port: int, of: int) -> None:
+        settings = {**_DURABLE, "replicaof": f"127.0.0.1 {of}"}
+        added = self._servers[port] = RedisProcess(self._folder / str(port), port, settings)
+        until(lambda: added.info().get("master_link_status") == "up")

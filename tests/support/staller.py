@@ -1,0 +1,60 @@
+"""A server that stalls: it takes a call and answers nobody; it carries it out at once, or when it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import TimeoutError
+
+STALE_AFTER_S = 0.05
+"""In place of `SUBMIT_S`."""
+
+
+class Staller:
+    """Lets `survives` calls of Redis be answered. The next one is not; it is carried out at once, or by `resume`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._left: int | None = None
+        self._at_once = False
+        self._stalled: Callable[[], Awaitable[Any]] | None = None
+        execute = Redis.execute_command
+
+        async def stepped(redis: Redis, *command: Any, **options: Any) -> Any:
+            if self._left is None:
+                return await execute(redis, *command, **options)
+            self._left -= 1
+            if self._left >= 0:
+                return await execute(redis, *command, **options)
+            if self._left == -1:
+                if self._at_once:
+                    await execute(redis, *command, **options)
+                else:
+                    self._stalled = lambda: execute(redis, *command, **options)
+            raise TimeoutError("no answer")
+
+        monkeypatch.setattr(Redis, "execute_command", stepped)
+
+    @contextmanager
+    def stalls(self, survives: int, at_once: bool) -> Iterator[None]:
+        self._left, self._at_once, self._stalled = survives, at_once, None
+        try:
+            yield
+        finally:
+            self._left = None
+
+    async def resume(self, redis: Redis) -> None:
+        """The server goes on, later than anyone waits."""
+        if self._stalled is not None:
+            due = await server_time(redis) + 2 * STALE_AFTER_S
+            while await server_time(redis) < due:
+                pass
+            await self._stalled()
+
+
+async def server_time(redis: Redis) -> float:
+    seconds, micros = await cast(Awaitable[tuple[int, int]], redis.time())
+    return int(seconds) + int(micros) / 1e6

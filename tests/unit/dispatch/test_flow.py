@@ -1,0 +1,137 @@
+"""How many tasks are prepared, and in which order the model is called, on a clock that the tests move."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.clock import Clock
+
+from serve_app.dispatch.flow import Flow
+
+
+def key(n: int) -> tuple[str, int]:
+    return str(n), 1
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Line:
+    """Attempts that enter, are prepared and begin when the test says so."""
+
+    def __init__(self, headroom: int, max_preparing: int = 256) -> None:
+        self.clock = Clock()
+        self.flow = Flow(headroom, max_preparing, self.clock.monotonic)
+        self.called: list[int] = []
+        self.turns: dict[int, asyncio.Task[None]] = {}
+
+    def enter(self, *numbers: int) -> None:
+        for n in numbers:
+            self.flow.enter(key(n))
+
+    async def prepared(self, *numbers: int) -> None:
+        for n in numbers:
+            self.turns[n] = asyncio.create_task(self._turn(n))
+        await settle()
+
+    async def _turn(self, n: int) -> None:
+        await self.flow.turn(key(n))
+        self.called.append(n)
+
+
+async def test_few_are_called_before_they_begin() -> None:
+    line = Line(headroom=2)
+    line.enter(*range(6))
+    await line.prepared(*range(6))
+    assert line.called == [0, 1]
+    line.flow.start(key(1))
+    await settle()
+    assert line.called == [0, 1, 2]
+
+
+async def test_what_is_prepared_first_is_called_first() -> None:
+    line = Line(headroom=1)
+    line.enter(0, 1, 2, 3)
+    await line.prepared(2, 3, 0)
+    line.flow.start(key(2))
+    await settle()
+    assert line.called == [2, 3]
+
+
+async def test_what_is_over_gives_its_turn_to_the_next_wherever_it_was() -> None:
+    line = Line(headroom=1)
+    line.enter(0, 1, 2, 3)
+    await line.prepared(0, 1, 2)
+    line.turns.pop(1).cancel()
+    for gone in (1, 3, 0, 0):
+        line.flow.leave(key(gone))
+    await settle()
+    assert line.called == [0, 2]
+    line.flow.leave(key(2))
+    assert line.flow.room() == 1
+
+
+async def test_nothing_more_is_leased_while_the_model_takes_nothing() -> None:
+    line = Line(headroom=3)
+    line.enter(0, 1, 2)
+    await line.prepared(0, 1, 2)
+    assert line.flow.room() <= 0
+    line.flow.start(key(0))
+    assert line.flow.room() == 1
+
+
+async def test_preparing_does_not_count_as_work_before_the_model() -> None:
+    line = Line(headroom=2)
+    for n in range(8):
+        assert line.flow.room() > 0, n
+        line.enter(n)
+    assert line.flow.room() == 0, "nothing is known of the pace yet"
+
+
+async def run(line: Line, per_s: int, prepare_s: float, seconds: int) -> None:
+    """Tasks are prepared in so many seconds each, and the model begins with so many a second, if it gets them."""
+    entered: dict[int, float] = {}
+    count = 0
+    for _ in range(seconds * per_s):
+        line.clock.sleep(1 / per_s)
+        while line.flow.room() > 0:
+            line.enter(count)
+            entered[count] = line.clock.now
+            count += 1
+        due = [n for n, since in entered.items() if line.clock.now - since >= prepare_s]
+        for n in due:
+            del entered[n]
+        await line.prepared(*due)
+        if line.called:
+            line.flow.start(key(line.called.pop(0)))
+            await settle()
+
+
+@pytest.mark.parametrize(("per_s", "prepare_s"), [(50, 0.15), (100, 1.0)])
+async def test_a_slow_judge_keeps_no_model_idle(per_s: int, prepare_s: float) -> None:
+    line = Line(headroom=4)
+    await run(line, per_s, prepare_s, seconds=12)
+    newest = [at for at in line.flow._starts if at > line.clock.now - 4]
+    assert len(newest) >= 0.95 * 4 * per_s
+
+
+async def test_a_judge_that_is_down_parks_a_bounded_number() -> None:
+    line = Line(headroom=4, max_preparing=40)
+    await run(line, per_s=100, prepare_s=0.3, seconds=6)
+    entered = 0
+    while line.flow.room() > 0 and entered < 1000:
+        line.flow.enter(("parked", entered))
+        entered += 1
+    assert entered <= 40
+
+
+async def test_closing_calls_all_so_that_they_see_it() -> None:
+    line = Line(headroom=1)
+    line.enter(0, 1, 2)
+    await line.prepared(0, 1, 2)
+    line.flow.close()
+    await settle()
+    assert line.called == [0, 1, 2]

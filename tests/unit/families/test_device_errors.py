@@ -1,0 +1,71 @@
+"""What torch raises, in the engine's words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from deployments.engine.backend import DeviceBroken, OutOfMemory
+from deployments.families.device_errors import translated_device_errors
+
+
+def translated(error: Exception) -> None:
+    with translated_device_errors():
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+        RuntimeError("CUDA error: device-side assert triggered"),
+        RuntimeError("HIP error: device-side assert triggered"),
+        torch.AcceleratorError("CUDA error: unspecified launch failure"),
+        torch.AcceleratorError("HIP error: an illegal memory access was encountered"),
+    ],
+    ids=str,
+)
+def test_a_failed_device_is_broken_for_good(error: Exception) -> None:
+    with pytest.raises(DeviceBroken) as caught:
+        translated(error)
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes"),
+    ],
+    ids=str,
+)
+def test_running_out_of_memory_breaks_no_device(error: Exception) -> None:
+    with pytest.raises(OutOfMemory):
+        translated(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)"),
+        RuntimeError("Expected all tensors to be on the same device, but got index is on cpu (CUDA error: none)"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
+        torch.AcceleratorError("CUDA error: invalid configuration argument"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx`"),
+        ValueError("CUDA error: so says the prompt"),
+    ],
+    ids=str,
+)
+def test_every_other_error_stays_what_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        translated(error)
+    assert caught.value is error
+
+
+def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
+    with pytest.raises(OutOfMemory), translated_device_errors():
+        torch.empty(2**52, dtype=torch.uint8)

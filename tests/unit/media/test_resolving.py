@@ -1,0 +1,123 @@
+"""Names that never resolve slow down nobody but those who ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from support.pictures import encoded, picture
+
+from serve_app.media.inputs import BadPicture, load_picture
+from serve_app.media.resolving import PER_DOMAIN, THREADS, SystemResolver
+from serve_app.media.url_guard import UrlGuard, UrlRefused
+
+PATIENCE_S = 30
+
+
+class DeadNameServer:
+    """Never answers for names below `.dead.test` while it is asked to hang; knows all others."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.most_at_a_time = 0
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def look_up(self, host: str, port: int) -> Sequence[str]:
+        if host.endswith("dead.test"):
+            with self._lock:
+                self.threads.add(threading.get_ident())
+                self._under_way += 1
+                self.most_at_a_time = max(self.most_at_a_time, self._under_way)
+            self._over.wait()
+            with self._lock:
+                self._under_way -= 1
+        return ["8.8.8.8"]
+
+    def end(self) -> None:
+        self._over.set()
+
+    async def hanging(self, lookups: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self._under_way < lookups:
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[DeadNameServer]:
+    server = DeadNameServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+async def hanging(server: DeadNameServer) -> AsyncIterator[UrlGuard]:
+    """A guard that is asked for many names of a dead domain, all of which hang."""
+    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    asking = [asyncio.create_task(guard.addresses(f"{n}.dead.test", 80)) for n in range(2 * THREADS)]
+    await server.hanging(PER_DOMAIN)
+    yield guard
+    server.end()
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_pictures_are_decoded_meanwhile(hanging: UrlGuard) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        many = [load_picture(encoded(picture(64, 48)), hanging) for _ in range(20)]
+        assert {each.width for each in await asyncio.gather(*many)} == {64}
+
+
+async def test_other_names_are_resolved_meanwhile(hanging: UrlGuard) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        for n in range(2 * THREADS):
+            assert await hanging.addresses(f"alive{n}.test", 443) == ["8.8.8.8"]
+
+
+async def test_the_names_of_one_domain_take_few_threads(hanging: UrlGuard, server: DeadNameServer) -> None:
+    await hanging.addresses("alive.test", 443)
+    assert server.most_at_a_time == PER_DOMAIN
+
+
+async def test_who_no_longer_waits_gives_no_thread_free(
+    server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    for _ in range(3):
+        names = [guard.check(f"http://{n}.dead.test/") for n in range(PER_DOMAIN)]
+        refusals = await asyncio.gather(*names, return_exceptions=True)
+        assert {str(each) for each in refusals} == {"the host name of the URL could not be resolved in time"}
+    assert 0 < len(server.threads) <= PER_DOMAIN
+
+
+async def test_a_domain_that_recovers_is_resolved_again(
+    server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = SystemResolver(server.look_up)
+    with monkeypatch.context() as patched:
+        patched.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+        guard = UrlGuard(resolve=resolver)
+        names = [guard.check(f"http://{n}.dead.test/") for n in range(2 * PER_DOMAIN)]
+        assert all(isinstance(each, UrlRefused) for each in await asyncio.gather(*names, return_exceptions=True))
+    server.end()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await guard.addresses("0.dead.test", 80) == ["8.8.8.8"]
+
+
+async def test_a_picture_whose_host_never_resolves_is_told_so(
+    server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+    with pytest.raises(BadPicture, match="could not be resolved in time; expected a JPEG, PNG or WebP"):
+        await load_picture("http://pictures.dead.test/cat.png", guard)
+
+
+async def test_the_systems_own_names() -> None:
+    resolver = SystemResolver()
+    assert "127.0.0.1" in await resolver("127.0.0.1", 80)
+    with pytest.raises(UnicodeError):
+        await resolver(f"{'a' * 64}.test", 80)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.jobs import make_job
+from support.replicas import ProcessEnded, deployed, in_this_process
+from support.virtual_backend import VirtualBackend
+
+from deployments import media_model
+from deployments.contract.events import Event, Interrupted, Started
+from deployments.engine.backend import DeviceBroken, NotFinite
+from deployments.media_model import MediaModel
+
+
+@pytest.fixture
+def backend() -> VirtualBackend:
+    return VirtualBackend()
+
+
+@pytest.fixture
+async def media(backend: VirtualBackend, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MediaModel]:
+    in_this_process(monkeypatch)
+    made = await deployed(backend, monkeypatch)
+    yield made
+    made._engine.stop()
+
+
+async def told(media: MediaModel, name: str) -> list[Event]:
+    return [event async for event in media.generate(make_job(name))]
+
+
+async def test_a_broken_device_ends_the_process_at_the_next_health_check(
+    media: MediaModel, backend: VirtualBackend
+) -> None:
+    await media.check_health()
+    backend.errors["step", "a"] = DeviceBroken("CUDA error: an illegal memory access was encountered")
+    *_, last = await told(media, "a")
+    assert isinstance(last, Interrupted)
+    assert not last.blame
+    with pytest.raises(ProcessEnded):
+        await media.check_health()
+
+
+async def test_a_call_that_comes_to_a_broken_device_is_refused_before_it_begins(
+    media: MediaModel, backend: VirtualBackend
+) -> None:
+    backend.errors["step", "a"] = DeviceBroken()
+    events = await told(media, "a")
+    assert events[0] == Started()
+    assert await told(media, "b") == events[-1:]
+
+
+async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
+    names = [str(n) for n in range(media_model._FAULTS)]
+    backend.errors = {("finish", name): NotFinite() for name in names}
+    for name in names[:-1]:
+        await told(media, name)
+        await media.check_health()
+    await told(media, names[-1])
+    with pytest.raises(RuntimeError, match=f"{media_model._FAULTS} jobs in a row"):
+        await media.check_health()
+    await told(media, "good")
+    await media.check_health()

@@ -1,0 +1,106 @@
+"""Deleting the objects of many tasks at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from deployments.contract.objects import ObjectStore
+
+PLACES = ("inputs", "results", "unjudged")
+AT_A_TIME = 64
+
+
+class Calls:
+    """Counts what the store is asked. Listings end once `until` of them are under way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int = 1) -> None:
+        self.listings = 0
+        self.most_at_a_time = 0
+        self.deleted: list[int] = []
+        self._under_way = 0
+        self._until = until
+        self._enough = asyncio.Event()
+        self._list, self._delete = obstore.list, obstore.delete_async
+        monkeypatch.setattr(obstore, "list", self.list)
+        monkeypatch.setattr(obstore, "delete_async", self.delete_async)
+
+    async def list(self, store: Any, prefix: str) -> AsyncIterator[Any]:
+        self.listings += 1
+        self._under_way += 1
+        self.most_at_a_time = max(self.most_at_a_time, self._under_way)
+        if self._under_way == self._until:
+            self._enough.set()
+        await self._enough.wait()
+        async for batch in self._list(store, prefix=prefix):
+            yield batch
+        self._under_way -= 1
+
+    async def delete_async(self, store: Any, paths: Sequence[str]) -> None:
+        self.deleted.append(len(paths))
+        await self._delete(store, paths)
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return ObjectStore("memory:///" if request.param == "memory" else (tmp_path / "objects").as_uri())
+
+
+async def fill(store: ObjectStore, tasks: int, objects: int) -> list[str]:
+    """Stores so many objects below each of the prefixes that it returns."""
+    prefixes = [f"{place}/{n}" for n in range(tasks) for place in PLACES]
+    for prefix in prefixes:
+        for n in range(objects):
+            await store.put(f"{prefix}/1/{n}.png", b"x", "image/png")
+    return prefixes
+
+
+async def test_many_folders_are_listed_side_by_side_and_deleted_a_thousand_keys_at_a_time(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefixes = await fill(store, tasks=200, objects=2)
+    await store.put("results/of another task/1/0.png", b"x", "image/png")
+    calls = Calls(monkeypatch, until=AT_A_TIME)
+    async with asyncio.timeout(60):
+        await store.delete_prefixes([*prefixes, "results/nothing here"])
+    assert calls.listings == len(prefixes) + 1
+    assert calls.most_at_a_time == AT_A_TIME
+    assert calls.deleted == [1000, 200]
+    assert await store.keys("") == ["results/of another task/1/0.png"]
+
+
+async def test_folders_without_objects_need_no_deletion(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch)
+    await store.delete_prefixes([f"{place}/gone" for place in PLACES])
+    assert (calls.listings, calls.deleted) == (3, [])
+
+
+def test_no_empty_folder_is_left_of_a_local_store(tmp_path: Path) -> None:
+    async def deleted() -> None:
+        store = ObjectStore(tmp_path.as_uri())
+        prefixes = await fill(store, tasks=2, objects=1)
+        await store.delete_prefixes(prefixes[: len(PLACES)])
+
+    asyncio.run(deleted())
+    left = [each.relative_to(tmp_path).as_posix() for each in tmp_path.glob("*/*")]
+    assert sorted(left) == [f"{place}/1" for place in PLACES]
+
+
+async def test_a_key_that_is_gone_already_keeps_no_other(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefixes = await fill(store, tasks=1, objects=3)
+    listed = store.keys
+
+    async def outrun(prefix: str) -> list[str]:
+        found = await listed(prefix)
+        await store.delete(found[:1])
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "keys", outrun)
+        await store.delete_prefixes(prefixes)
+    assert await store.keys("") == []
