@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import httpx2
 import pybase64
 
+from serve_app.media.bounded_answers import AnswerRefused
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -58,7 +59,7 @@ async def fetch(url: str, guard: UrlGuard, limits: FileLimits) -> bytes:
     try:
         async with asyncio.timeout(limits.timeout_s), guard.client(timeout=limits.timeout_s) as client:
             return await _follow(client, url, limits)
-    except UrlRefused as refusal:
+    except (UrlRefused, AnswerRefused) as refusal:
         raise limits.refuse(f"the URL was refused: {refusal}") from None
     except (TimeoutError, httpx2.TimeoutException):
         raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None
