@@ -15,9 +15,8 @@ from typing import Final
 
 from PIL import Image, ImageOps
 
-from serve_app.media.fetching import decode_base64, fetch, is_url
+from serve_app.media.fetching import Fetcher, decode_base64, is_url
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.url_guard import UrlGuard
 
 _TYPES: Final = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 """Pillow's formats to extensions. MPO is a JPEG that carries further frames, as phones write it."""
@@ -64,11 +63,14 @@ class InputPicture:
     has_alpha: bool
 
 
-async def load_picture(value: str, guard: UrlGuard, limits: InputLimits = DEFAULT_LIMITS) -> InputPicture:
-    """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadPicture."""
+async def load_picture(value: str, fetcher: Fetcher, limits: InputLimits = DEFAULT_LIMITS) -> InputPicture:
+    """The picture behind `value`, base64, `data:` URI or URL. Decoding runs in a thread.
+
+    Raises BadPicture, or TooManyFetches.
+    """
     value = value.strip()
     if is_url(value):
-        return await asyncio.to_thread(read_image, await fetch(value, guard, limits), limits)
+        return await asyncio.to_thread(read_image, await fetcher.fetch(value, limits), limits)
     return await asyncio.to_thread(decode_image, value, limits)
 
 

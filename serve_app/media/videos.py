@@ -15,8 +15,7 @@ from typing import Final
 
 from deployments.video.ffmpeg import VideoError
 from deployments.video.reader import probe
-from serve_app.media.fetching import decode_base64, fetch, is_url
-from serve_app.media.url_guard import UrlGuard
+from serve_app.media.fetching import Fetcher, decode_base64, is_url
 
 _READERS: Final = ThreadPoolExecutor(2, thread_name_prefix="videos")
 """Decoding takes seconds: apart from all other work, of which it would take the threads and the processors."""
@@ -64,11 +63,14 @@ class InputVideo:
     extension: str = "mp4"
 
 
-async def load_video(value: str, guard: UrlGuard, limits: VideoLimits = DEFAULT_LIMITS) -> InputVideo:
-    """The video behind `value`, base64, `data:` URI or URL. Decoding runs in a thread. Raises BadVideo."""
+async def load_video(value: str, fetcher: Fetcher, limits: VideoLimits = DEFAULT_LIMITS) -> InputVideo:
+    """The video behind `value`, base64, `data:` URI or URL. Decoding runs in a thread.
+
+    Raises BadVideo, or TooManyFetches.
+    """
     value = value.strip()
     if is_url(value):
-        data = await fetch(value, guard, limits)
+        data = await fetcher.fetch(value, limits)
     else:
         data = await asyncio.to_thread(decode_base64, value, limits)
     return await asyncio.get_running_loop().run_in_executor(_READERS, read_video, data, limits)

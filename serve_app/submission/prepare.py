@@ -9,8 +9,10 @@ from typing import TypeAlias
 from deployments.contract.job import Adapter
 from deployments.contract.thresholds import Tolerance, lowest
 from serve_app.accounts.callers import Caller
+from serve_app.media.fetching import Fetcher
 from serve_app.media.geometry import megapixels
 from serve_app.media.inputs import BadPicture, InputPicture, load_picture
+from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 from serve_app.media.videos import BadVideo, InputVideo, load_video
 from serve_app.requests import GenerationRequest
@@ -55,14 +57,16 @@ class Prepared:
 
 
 async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body: GenerationRequest) -> Prepared:
-    """Writes nothing. Raises Invalid naming the field, FinetuneUnusable or StorageOutOfReach."""
+    """Writes nothing. Raises Invalid naming the field, FinetuneUnusable, StorageOutOfReach or TooManyFetches."""
     guard, endpoint = dependencies.guard, offer.endpoint
+    fetcher = Fetcher(guard, dependencies.fetch_turns, caller.project.id)
+    asker.set(caller.project.id)
     recipe = offer.recipes[body.chosen_mode()]
     level = _approved_level(offer, caller, body)
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
     adapter = await _adapter(dependencies, caller, recipe.model, body)
-    inputs: list[Input] = [*await _load_pictures(guard, body), *await _load_video(guard, body)]
+    inputs: list[Input] = [*await _load_pictures(fetcher, body), *await _load_video(fetcher, body)]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
@@ -112,20 +116,20 @@ async def _draft(dependencies: Dependencies, caller: Caller, name: str, body: Dr
         raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
 
 
-async def _load_video(guard: UrlGuard, body: GenerationRequest) -> list[Input]:
+async def _load_video(fetcher: Fetcher, body: GenerationRequest) -> list[Input]:
     sent = body.video_input()
     if sent is None:
         return []
     try:
-        return [("start_video", await load_video(sent, guard))]
+        return [("start_video", await load_video(sent, fetcher))]
     except BadVideo as problem:
         raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
 
 
-async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Picture]:
+async def _load_pictures(fetcher: Fetcher, body: GenerationRequest) -> list[Picture]:
     """All input pictures. The first bad one is named."""
     sent = body.image_inputs()
-    loaded = await asyncio.gather(*(load_picture(each.value, guard) for each in sent), return_exceptions=True)
+    loaded = await asyncio.gather(*(load_picture(each.value, fetcher) for each in sent), return_exceptions=True)
     pictures: list[Picture] = []
     for each, image in zip(sent, loaded, strict=True):
         if isinstance(image, BadPicture):

@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx2
 
+from serve_app.media.bounded_answers import AnswerRefused
 from serve_app.media.url_guard import UrlRefused
 
 KEPT_BYTES: Final = 1024
@@ -55,7 +56,7 @@ async def post(
             answer = await _call(client, url, body, headers)
     except (TimeoutError, httpx2.TimeoutException):
         answer = Answer(None, f"no answer within {timeout_s:g} s")
-    except UrlRefused as refusal:
+    except (UrlRefused, AnswerRefused) as refusal:
         answer = Answer(None, str(refusal))
     except httpx2.ConnectError:
         answer = Answer(None, "could not connect")
@@ -65,10 +66,11 @@ async def post(
 
 
 async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    told = {"content-type": _CONTENT_TYPE, **headers}
+    # Not compressed: what is kept of the answer is read as it comes, and could unfold to any size.
+    told = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
     async with client.stream("POST", url, content=body, headers=told) as response:
         kept = b""
-        async for part in response.aiter_bytes(KEPT_BYTES):
+        async for part in response.aiter_raw(KEPT_BYTES):
             kept += part
             if len(kept) >= KEPT_BYTES:
                 break

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from support.fetching import fetcher
 from support.pictures import encoded, file_of
 from support.website import Website
 
 from serve_app.media.geometry import MEGAPIXEL
 from serve_app.media.inputs import BadPicture, InputLimits, InputPicture, decode_image, load_picture, read_image
-from serve_app.media.url_guard import UrlGuard
 
-GUARD = UrlGuard(["127.0.0.0/8"])
+FETCHER = fetcher("127.0.0.0/8")
 NOISE = Image.effect_noise((60, 40), 80)
 PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))
 
@@ -220,22 +220,22 @@ def test_animations_give_their_first_frame(kind: str) -> None:
 async def test_url_and_base64_load_alike(web: Website) -> None:
     data = file_of(PICTURE, "JPEG")
     web.put("/cat", data)
-    fetched = await load_picture(f" {web.url('/cat')} ", GUARD)
+    fetched = await load_picture(f" {web.url('/cat')} ", FETCHER)
     assert fetched.data == data
-    assert await load_picture(encoded(data), GUARD) == fetched
+    assert await load_picture(encoded(data), FETCHER) == fetched
 
 
 async def test_redirects_are_followed_up_to_the_limit(web: Website) -> None:
     for n, status in ((4, 301), (3, 302), (2, 307), (1, 308)):
         web.put(f"/{n}", status=status, location=f"/{n - 1}")
     web.put("/0", file_of(PICTURE, "PNG"))
-    assert (await load_picture(web.url("/3"), GUARD)).width == 60
+    assert (await load_picture(web.url("/3"), FETCHER)).width == 60
     with pytest.raises(BadPicture, match="redirects more than 3 times"):
-        await load_picture(web.url("/4"), GUARD)
+        await load_picture(web.url("/4"), FETCHER)
 
 
 async def test_a_redirect_to_an_inside_address_is_refused(web: Website) -> None:
-    open_port = UrlGuard(["public.test"], resolve=_one_name_public)
+    open_port = fetcher("public.test", resolve=_one_name_public)
     web.put("/", status=302, location=web.url("/secret"))
     with pytest.raises(BadPicture, match=r"refused.*public internet"):
         await load_picture(web.url(host="public.test"), open_port)
@@ -251,7 +251,7 @@ async def _one_name_public(host: str, port: int) -> list[str]:
 
 async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Website) -> None:
     with pytest.raises(BadPicture, match="public internet") as refused:
-        await load_picture(web.url(host="localhost"), UrlGuard())
+        await load_picture(web.url(host="localhost"), fetcher())
     assert "127" not in str(refused.value)
     assert not web.asked
 
@@ -260,31 +260,31 @@ async def test_inside_urls_are_refused_without_an_address_in_the_reason(web: Web
 async def test_other_statuses(status: int, web: Website) -> None:
     web.put("/", b"", status=status)
     with pytest.raises(BadPicture, match=f"HTTP status {status}"):
-        await load_picture(web.url(), GUARD)
+        await load_picture(web.url(), FETCHER)
 
 
 async def test_a_body_over_the_limit_is_cut_off(web: Website) -> None:
     web.put("/", b"x" * 3_000_000)
     with pytest.raises(BadPicture, match="file is too large"):
-        await load_picture(web.url(), GUARD, InputLimits(max_bytes=1_000_000))
+        await load_picture(web.url(), FETCHER, InputLimits(max_bytes=1_000_000))
 
 
 async def test_a_body_that_never_comes(web: Website) -> None:
     web.put("/", b"x", delay_s=1.0)
     with pytest.raises(BadPicture, match=r"within 0\.2 s"):
-        await load_picture(web.url(), GUARD, InputLimits(timeout_s=0.2))
+        await load_picture(web.url(), FETCHER, InputLimits(timeout_s=0.2))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://127.0.0.1:bad/", "HTTPS://127.0.0.1:1/"])
 async def test_urls_that_cannot_be_fetched(url: str) -> None:
     with pytest.raises(BadPicture, match="could not be fetched"):
-        await load_picture(url, GUARD)
+        await load_picture(url, FETCHER)
 
 
 async def test_a_broken_answer(web: Website) -> None:
     web.put("/", b"short", content_length="500")
     with pytest.raises(BadPicture, match="could not be fetched"):
-        await load_picture(web.url(), GUARD)
+        await load_picture(web.url(), FETCHER)
 
 
 @pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])

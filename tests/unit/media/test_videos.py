@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fetching import fetcher
 from support.pictures import encoded
 from support.website import Website
 from video_making import made, remade
 
-from serve_app.media.url_guard import UrlGuard
 from serve_app.media.videos import BadVideo, InputVideo, VideoLimits, load_video, read_video
 
-GUARD = UrlGuard(["127.0.0.0/8"])
+FETCHER = fetcher("127.0.0.0/8")
 VIDEO = made("testsrc=s=96x64:d=1:r=24", sound="sine=d=1")
 SMALL = VideoLimits(max_seconds=1.0, min_side=64, max_side=100)
 
@@ -32,7 +32,7 @@ async def test_every_way_to_send_a_video(web: Website) -> None:
     web.put("/clip", VIDEO)
     text = encoded(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
-        video = await load_video(value, GUARD)
+        video = await load_video(value, FETCHER)
         assert video == InputVideo(VIDEO, 96, 64)
     assert (video.content_type, video.extension) == ("video/mp4", "mp4")
     assert "data" not in repr(video)
@@ -132,21 +132,21 @@ def test_what_is_no_video(make: Callable[[], bytes]) -> None:
 )
 async def test_values_that_hold_no_file(value: str, problem: str) -> None:
     with pytest.raises(BadVideo, match=problem):
-        await load_video(value, GUARD)
+        await load_video(value, FETCHER)
 
 
 async def test_byte_limit_on_both_sides(web: Website) -> None:
     web.put("/", VIDEO)
     enough, little = VideoLimits(max_bytes=len(VIDEO)), VideoLimits(max_bytes=len(VIDEO) - 1)
     for value in (encoded(VIDEO), web.url()):
-        assert (await load_video(value, GUARD, enough)).data == VIDEO
+        assert (await load_video(value, FETCHER, enough)).data == VIDEO
         with pytest.raises(BadVideo, match="file is too large"):
-            await load_video(value, GUARD, little)
+            await load_video(value, FETCHER, little)
 
 
 async def test_urls_pass_the_guard(web: Website) -> None:
     with pytest.raises(BadVideo, match=r"refused.*public internet"):
-        await load_video(web.url(), UrlGuard())
+        await load_video(web.url(), fetcher())
     assert not web.asked
 
 
