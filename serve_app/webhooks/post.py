@@ -66,11 +66,10 @@ async def post(
 
 
 async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    # Not compressed: what is kept of the answer is read as it comes, and could unfold to any size.
-    told = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
+    told = {"content-type": _CONTENT_TYPE, **headers}
     async with client.stream("POST", url, content=body, headers=told) as response:
         kept = b""
-        async for part in response.aiter_raw(KEPT_BYTES):
+        async for part in response.aiter_bytes(KEPT_BYTES):
             kept += part
             if len(kept) >= KEPT_BYTES:
                 break
