@@ -68,7 +68,7 @@ async def _finetune_unusable(request: Request, problem: Exception) -> JSONRespon
 
 
 async def _too_many_fetches(request: Request, problem: Exception) -> JSONResponse:
-    detail = "Too many pictures and videos are being fetched for this project, or from this origin; try again shortly"
+    detail = "Too many pictures and videos are being fetched for this organization, or from one of the origins; try again shortly"
     return JSONResponse({"detail": detail}, status_code=429, headers=SHORTLY)
 
 

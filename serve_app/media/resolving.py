@@ -1,7 +1,7 @@
 """Host names to addresses, in threads of their own.
 
 The system's resolver blocks its thread, for half a minute where a name server is silent. So it shares no thread with
-other work, and those that one project asks for, and of these the names of one domain, get few threads at a time: names
+other work, and those that one organization asks for, and of these the names of one domain, get few threads at a time: names
 that never resolve leave the rest to others.
 """
 
@@ -21,10 +21,10 @@ LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
 asker: ContextVar[str] = ContextVar("asker", default="")
-"""The project on whose behalf names are looked up."""
+"""The organization on whose behalf names are looked up."""
 
 THREADS: Final = 512
-PER_ASKER: Final = 16
+PER_ASKER: Final = 64
 PER_DOMAIN: Final = 8
 """Of one asker. What can't be told apart by its last two labels (`co.uk`) would hold up others, too."""
 

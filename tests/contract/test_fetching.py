@@ -1,10 +1,11 @@
-"""Pictures by their address, where a project names more of them than are fetched at a time."""
+"""Pictures by their address, where an organization names more of them than are fetched at a time."""
 
 from __future__ import annotations
 
 import dataclasses
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from support.client import ENDPOINT, refusal
@@ -14,6 +15,7 @@ from support.website import Website
 
 from serve_app.config.settings import NetworkSettings
 from serve_app.media.fetching import FetchTurns
+from serve_app.media.inputs import Inputs
 
 
 @pytest.fixture
@@ -22,22 +24,27 @@ def slow(web: Website) -> Iterator[list[str]]:
     yield [web.put(f"/{uuid.uuid4().hex}", picture(), delay_s=0.2) for _ in range(2)]
 
 
-def with_turns(service: Service, turns: FetchTurns) -> None:
+@contextmanager
+def with_turns(service: Service, turns: FetchTurns) -> Iterator[None]:
     services = service.app.state.services
-    submission = dataclasses.replace(services.submission, fetch_turns=turns)
+    inputs = Inputs(services.submission.guard, decoders=1, turns=turns)
+    submission = dataclasses.replace(services.submission, inputs=inputs)
     service.app.state.services = dataclasses.replace(services, submission=submission)
+    try:
+        yield
+    finally:
+        inputs.close()
 
 
 def test_those_beyond_wait_their_turn(start_service: StartService, slow: list[str]) -> None:
-    service = start_service(network=NetworkSettings(fetches_per_project=1, fetches_per_origin=1))
+    service = start_service(network=NetworkSettings(fetches_per_organization=1, fetches_per_origin=1))
     with service.client() as client:
         client.accepted(images=slow)
 
 
 def test_those_whose_turn_does_not_come_are_refused_for_now(start_service: StartService, slow: list[str]) -> None:
     service = start_service()
-    with_turns(service, FetchTurns(per_project=1, patience_s=0.01))
-    with service.client() as client:
+    with with_turns(service, FetchTurns(per_owner=1, patience_s=0.01)), service.client() as client:
         requests = {ENDPOINT: {"prompt": "x", "images": slow}}
         requests["/v1/pricing"] = {"path": ENDPOINT, "body": requests[ENDPOINT]}
         for path, body in requests.items():

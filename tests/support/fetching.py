@@ -11,5 +11,5 @@ def fetcher(*allow: str, resolve: Resolver | None = None) -> Fetcher:
     return fetcher_of(UrlGuard(allow, resolve))
 
 
-def fetcher_of(guard: UrlGuard, turns: FetchTurns | None = None, project: str = "project") -> Fetcher:
-    return Fetcher(guard, turns or FetchTurns(), project)
+def fetcher_of(guard: UrlGuard, turns: FetchTurns | None = None) -> Fetcher:
+    return Fetcher(guard, turns or FetchTurns())

@@ -1,4 +1,4 @@
-"""Fetches beyond what there may be at a time wait for those before them, and nobody waits for another project's."""
+"""Fetches beyond what there may be at a time wait for those before them, and nobody waits for another organization's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.hostile_origin import hostile_origin
 from support.website import Website
 
 from serve_app.media.fetching import FetchTurns, TooManyFetches
-from serve_app.media.inputs import BadPicture, InputLimits
+from serve_app.media.limits import BadPicture, PictureLimits
 from serve_app.media.url_guard import UrlGuard
 
 PATIENCE_S = 30.0
@@ -28,13 +28,13 @@ async def soon(done: Awaitable[T]) -> T:
 class Fetch:
     """One that lasts until it is told to end."""
 
-    def __init__(self, turns: FetchTurns, project: str, origin: str) -> None:
+    def __init__(self, turns: FetchTurns, owner: str, origin: str) -> None:
         self.begun = asyncio.Event()
         self._end = asyncio.Event()
-        self._task = asyncio.create_task(self._run(turns, project, origin))
+        self._task = asyncio.create_task(self._run(turns, owner, origin))
 
-    async def _run(self, turns: FetchTurns, project: str, origin: str) -> None:
-        async with turns.taken(project, origin):
+    async def _run(self, turns: FetchTurns, owner: str, origin: str) -> None:
+        async with turns.taken(owner, origin):
             self.begun.set()
             await self._end.wait()
 
@@ -54,15 +54,15 @@ async def settled() -> None:
 
 @asynccontextmanager
 async def fetches(turns: FetchTurns, *of: tuple[str, str]) -> AsyncIterator[list[Fetch]]:
-    running = [Fetch(turns, project, origin) for project, origin in of]
+    running = [Fetch(turns, owner, origin) for owner, origin in of]
     await settled()
     yield running
     for each in running:
         each.break_off()
 
 
-async def test_a_project_waits_for_itself_in_the_order_of_coming() -> None:
-    turns = FetchTurns(per_project=2, per_origin=9)
+async def test_an_owner_waits_for_itself_in_the_order_of_coming() -> None:
+    turns = FetchTurns(per_owner=2, per_origin=9)
     async with fetches(turns, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")) as (first, _, third, fourth):
         assert not third.begun.is_set()
         await first.end()
@@ -71,15 +71,15 @@ async def test_a_project_waits_for_itself_in_the_order_of_coming() -> None:
         assert not fourth.begun.is_set()
 
 
-async def test_no_project_waits_for_another() -> None:
-    turns = FetchTurns(per_project=2, per_origin=9)
+async def test_no_owner_waits_for_another() -> None:
+    turns = FetchTurns(per_owner=2, per_origin=9)
     async with fetches(turns, *[("a", "slow")] * 50, ("b", "other"), ("b", "slow")) as (*_, other, slow):
         assert other.begun.is_set()
         assert slow.begun.is_set()
 
 
-async def test_at_an_origin_no_more_than_a_projects_turns_wait_before_another() -> None:
-    turns = FetchTurns(per_project=2, per_origin=3)
+async def test_at_an_origin_no_more_than_an_owners_turns_wait_before_another() -> None:
+    turns = FetchTurns(per_owner=2, per_origin=3)
     many = [("a", "1")] * 50 + [("b", "1")] * 2 + [("c", "1")]
     async with fetches(turns, *many) as running:
         first_of_a, first_of_b, second_of_b, of_c = running[0], *running[-3:]
@@ -92,7 +92,7 @@ async def test_at_an_origin_no_more_than_a_projects_turns_wait_before_another() 
 
 
 async def test_who_breaks_off_leaves_the_turn_to_others() -> None:
-    turns = FetchTurns(per_project=1, per_origin=1)
+    turns = FetchTurns(per_owner=1, per_origin=1)
     async with fetches(turns, ("a", "1"), ("a", "1"), ("a", "1")) as (running, waiting, last):
         waiting.break_off()
         running.break_off()
@@ -100,7 +100,7 @@ async def test_who_breaks_off_leaves_the_turn_to_others() -> None:
 
 
 async def test_who_waits_too_long_is_told_so() -> None:
-    turns = FetchTurns(per_project=1, patience_s=0.01)
+    turns = FetchTurns(per_owner=1, patience_s=0.01)
     async with fetches(turns, ("a", "1")):
         with pytest.raises(TooManyFetches):
             async with turns.taken("a", "2"):
@@ -108,14 +108,13 @@ async def test_who_waits_too_long_is_told_so() -> None:
 
 
 async def test_honest_pictures_come_beside_hostile_origins(web: Website) -> None:
-    turns, guard = FetchTurns(per_project=4), UrlGuard(["127.0.0.0/8"])
+    turns, guard = FetchTurns(per_owner=4), UrlGuard(["127.0.0.0/8"])
     web.put("/cat", b"cat")
     with hostile_origin("a trickled body") as hostile:
-        theirs = fetcher_of(guard, turns, "theirs")
-        slow = [asyncio.create_task(theirs.fetch(hostile.url, InputLimits(timeout_s=PATIENCE_S))) for _ in range(50)]
-        ours = fetcher_of(guard, turns, "ours")
+        fetcher, limits = fetcher_of(guard, turns), PictureLimits(timeout_s=PATIENCE_S)
+        slow = [asyncio.create_task(fetcher.fetch(hostile.url, "theirs", limits)) for _ in range(50)]
         for _ in range(20):
-            assert await soon(ours.fetch(web.url("/cat"), InputLimits())) == b"cat"
+            assert await soon(fetcher.fetch(web.url("/cat"), "ours", limits)) == b"cat"
         assert hostile.connections <= 4
         for each in slow:
             each.cancel()
@@ -123,13 +122,13 @@ async def test_honest_pictures_come_beside_hostile_origins(web: Website) -> None
 
 
 async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) -> None:
-    turns = FetchTurns(per_project=1)
-    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns, "a")
+    turns = FetchTurns(per_owner=1)
+    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns)
     web.put("/never", b"x", delay_s=PATIENCE_S)
     web.put("/cat", b"cat")
-    limits = InputLimits(timeout_s=0.5)
+    limits = PictureLimits(timeout_s=0.5)
     never, cat = await asyncio.gather(
-        fetcher.fetch(web.url("/never"), limits), fetcher.fetch(web.url("/cat"), limits), return_exceptions=True
+        fetcher.fetch(web.url("/never"), "a", limits), fetcher.fetch(web.url("/cat"), "a", limits), return_exceptions=True
     )
     assert isinstance(never, BadPicture)
     assert cat == b"cat"
@@ -137,8 +136,8 @@ async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) 
 
 async def test_a_redirects_target_has_a_turn_of_its_own(web: Website) -> None:
     """Also where there is one turn only: that of the page before is over."""
-    turns = FetchTurns(per_project=1, per_origin=1, patience_s=PATIENCE_S)
+    turns = FetchTurns(per_owner=1, per_origin=1, patience_s=PATIENCE_S)
     web.put("/old", status=302, location="/cat")
     web.put("/cat", b"cat")
-    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns, "a")
-    assert await soon(fetcher.fetch(web.url("/old"), InputLimits())) == b"cat"
+    fetcher = fetcher_of(UrlGuard(["127.0.0.0/8"]), turns)
+    assert await soon(fetcher.fetch(web.url("/old"), "a", PictureLimits())) == b"cat"

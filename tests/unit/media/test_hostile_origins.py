@@ -22,11 +22,11 @@ from serve_app.media.bounded_answers import (
     BoundedStream,
     LoopShare,
 )
-from serve_app.media.inputs import BadPicture, InputLimits
+from serve_app.media.limits import BadPicture, PictureLimits
 
 FETCHER = fetcher("127.0.0.0/8")
 PATIENCE_S = 30.0
-LONG = InputLimits(timeout_s=PATIENCE_S)
+LONG = PictureLimits(timeout_s=PATIENCE_S)
 TOO_LARGE_A_HEAD = "more than 16 KiB of headers"
 TOO_MANY_PIECES = "too many tiny pieces"
 REASONS = {
@@ -40,7 +40,7 @@ REASONS = {
 async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
     with hostile_origin(kind) as origin:
         with pytest.raises(BadPicture, match=f"refused: .*{REASONS.get(kind, TOO_LARGE_A_HEAD)}"):
-            await FETCHER.fetch(origin.url, LONG)
+            await FETCHER.fetch(origin.url, "us", LONG)
         assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
         assert origin.connections == 1
 
@@ -49,7 +49,7 @@ async def test_a_trickled_body_is_dropped_after_a_while(monkeypatch: pytest.Monk
     monkeypatch.setattr(fetching, "GRACE_S", 0.2)
     with hostile_origin("a trickled body") as origin:
         with pytest.raises(BadPicture, match="sends less than 8 KiB a second"):
-            await FETCHER.fetch(origin.url, LONG)
+            await FETCHER.fetch(origin.url, "us", LONG)
         assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
 
 
@@ -58,7 +58,7 @@ async def test_the_time_counts_over_all_redirects(web: Website) -> None:
         web.put(f"/{n}", status=302, location=f"/{n - 1}", content_length="5", delay_s=PATIENCE_S)
     web.put("/0", b"x", delay_s=PATIENCE_S)
     with pytest.raises(BadPicture, match=r"within 0\.3 s"):
-        await FETCHER.fetch(web.url("/3"), InputLimits(timeout_s=0.3))
+        await FETCHER.fetch(web.url("/3"), "us", PictureLimits(timeout_s=0.3))
 
 
 class Wire(httpcore2.AsyncNetworkStream):

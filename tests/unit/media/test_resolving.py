@@ -7,10 +7,10 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.fetching import fetcher_of
 from support.pictures import encoded, picture
 
-from serve_app.media.inputs import BadPicture, load_picture
+from serve_app.media.inputs import Inputs
+from serve_app.media.limits import BadPicture
 from serve_app.media.resolving import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
@@ -18,7 +18,7 @@ PATIENCE_S = 30
 
 
 class DeadNameServer:
-    """Never answers for names with `dead` before a dot; knows all others."""
+    """Never answers for names with `dead` before a dot while it is asked to hang; knows all others."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -67,8 +67,10 @@ async def hanging(server: DeadNameServer) -> AsyncIterator[UrlGuard]:
 
 async def test_pictures_are_decoded_meanwhile(hanging: UrlGuard) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        many = [load_picture(encoded(picture(64, 48)), fetcher_of(hanging)) for _ in range(20)]
+        inputs = Inputs(hanging, decoders=1)
+        many = [inputs.picture(encoded(picture(64, 48)), "us") for _ in range(20)]
         assert {each.width for each in await asyncio.gather(*many)} == {64}
+        inputs.close()
 
 
 async def test_other_names_are_resolved_meanwhile(hanging: UrlGuard) -> None:
@@ -94,11 +96,11 @@ async def test_who_no_longer_waits_gives_no_thread_free(
     assert 0 < len(server.threads) <= PER_DOMAIN
 
 
-async def test_the_dead_names_of_one_project_hold_up_no_others(server: DeadNameServer) -> None:
+async def test_the_dead_names_of_one_organization_hold_up_no_others(server: DeadNameServer) -> None:
     guard = UrlGuard(resolve=SystemResolver(server.look_up))
 
-    async def ask(project: str, host: str) -> Sequence[str]:
-        asker.set(project)
+    async def ask(organization: str, host: str) -> Sequence[str]:
+        asker.set(organization)
         return await guard.addresses(host, 80)
 
     domains = THREADS // PER_DOMAIN
@@ -138,7 +140,7 @@ async def test_a_picture_whose_host_never_resolves_is_told_so(
     monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
     guard = UrlGuard(resolve=SystemResolver(server.look_up))
     with pytest.raises(BadPicture, match="could not be resolved in time; expected a JPEG, PNG or WebP"):
-        await load_picture("http://pictures.dead.test/cat.png", fetcher_of(guard))
+        await Inputs(guard, decoders=1).picture("http://pictures.dead.test/cat.png", "us")
 
 
 async def test_the_systems_own_names() -> None:
