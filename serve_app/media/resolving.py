@@ -21,7 +21,7 @@ LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
 asker: ContextVar[str] = ContextVar("asker", default="")
-"""The organization on whose behalf names are looked up."""
+"""On whose behalf names are looked up: an organization, or the project where only that is known."""
 
 THREADS: Final = 512
 PER_ASKER: Final = 64

@@ -117,7 +117,7 @@ class Sender:
         if task is None or task.webhook is None:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
             return
-        asker.set(task.project)  # a task does not know its organization
+        asker.set(task.project)
         at = datetime.now(UTC)
         try:
             answer = await self._call(task, at)
