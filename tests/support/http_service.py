@@ -131,15 +131,15 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
             assert server.started, "the service did not start"
             guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
             services: Services = app.state.services
-            inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
+            inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
             submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
             app.state.services = dataclasses.replace(services, submission=submission)
             worker = Worker(settings)
             try:
                 yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)
             finally:
-                inputs.close()
                 worker.close()
+                inputs.close()
         finally:
             server.should_exit = True
             thread.join()

@@ -17,6 +17,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
+from serve_app.http.json_route import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.schemas import Submission, errors
@@ -40,7 +41,7 @@ def offers(catalog: Catalog, settings: Settings) -> dict[str, Offer]:
 
 def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> APIRouter:
     """One route per endpoint of the catalog."""
-    routes = APIRouter(tags=["generate"])
+    routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, endpoint in catalog.served.items():
         path = f"/v1/{name}"
         if message := elsewhere(name, endpoint, settings.service):
