@@ -20,6 +20,7 @@ from serve_app.config.settings import Settings
 from serve_app.http import errors, services
 from serve_app.http.body_limit import BodyLimit
 from serve_app.http.deprecation import DeprecationNotices, notices
+from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
@@ -84,6 +85,7 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
     """What a Ray Serve replica calls to make its own app."""
 
     def build() -> FastAPI:
+        give_back_large_blocks()
         return create_app(settings, catalog)
 
     return build
