@@ -79,7 +79,8 @@ async def _finetune_unusable(request: Request, problem: Exception) -> JSONRespon
 
 
 async def _too_many_fetches(request: Request, problem: Exception) -> JSONResponse:
-    detail = "Too many pictures and videos are being fetched for this organization, or from one of the origins; try again shortly"
+    what = "Too many pictures and videos are being fetched for this organization, or from one of the origins"
+    detail = f"{what}; nothing was charged; try again shortly"
     return JSONResponse({"detail": detail}, status_code=429, headers=SHORTLY)
 
 

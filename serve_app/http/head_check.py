@@ -1,4 +1,4 @@
-"""What the head of a request tells, before any of a large body is read: may it be sent, and would a task be taken now?"""
+"""What a request's head tells before any of a large body is read: may it be sent, and would a task be taken now?"""
 
 from __future__ import annotations
 

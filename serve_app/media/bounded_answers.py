@@ -39,7 +39,7 @@ class LoopShare:
     async def wait(self) -> None:
         """Returns at once while the slice lasts, else in a later turn of the loop."""
         loop = asyncio.get_running_loop()
-        while self._loop is loop and loop.time() - self._began > _SLICE_S:
+        while self._loop is loop and loop.time() - self._began > _SLICE_S:  # noqa: ASYNC110 - for a turn
             await asyncio.sleep(0)
         if self._loop is not loop:
             self._loop, self._began = loop, loop.time()

@@ -1,8 +1,8 @@
 """Host names to addresses, in threads of their own.
 
 The system's resolver blocks its thread, for half a minute where a name server is silent. So it shares no thread with
-other work, and those that one organization asks for, and of these the names of one domain, get few threads at a time: names
-that never resolve leave the rest to others.
+other work, and the names that one organization asks for get few threads at a time, those of one domain fewer: what
+never resolves leaves the rest to others.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from serve_app.media.inputs import Inputs
 
 
 @pytest.fixture
-def slow(web: Website) -> Iterator[list[str]]:
+def slow(web: Website) -> list[str]:
     """Where two pictures are that take a while to come."""
-    yield [web.put(f"/{uuid.uuid4().hex}", picture(), delay_s=0.2) for _ in range(2)]
+    return [web.put(f"/{uuid.uuid4().hex}", picture(), delay_s=0.2) for _ in range(2)]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""An origin that is asked for a picture and does its worst instead: it sends for ever, in ways that are dear to read."""
+"""An origin that is asked for a picture and does its worst: it sends for ever, in ways that are dear to read."""
 
 from __future__ import annotations
 

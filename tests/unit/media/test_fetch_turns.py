@@ -1,4 +1,4 @@
-"""Fetches beyond what there may be at a time wait for those before them, and nobody waits for another organization's."""
+"""Fetches beyond what there may be at a time wait for those before them, and not for another organization's."""
 
 from __future__ import annotations
 
@@ -127,9 +127,8 @@ async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) 
     web.put("/never", b"x", delay_s=PATIENCE_S)
     web.put("/cat", b"cat")
     limits = PictureLimits(timeout_s=0.5)
-    never, cat = await asyncio.gather(
-        fetcher.fetch(web.url("/never"), "a", limits), fetcher.fetch(web.url("/cat"), "a", limits), return_exceptions=True
-    )
+    both = [fetcher.fetch(web.url(path), "a", limits) for path in ("/never", "/cat")]
+    never, cat = await asyncio.gather(*both, return_exceptions=True)
     assert isinstance(never, BadPicture)
     assert cat == b"cat"
 

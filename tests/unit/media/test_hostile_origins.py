@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpcore2
 import httpx2
@@ -93,6 +93,12 @@ def stream(*pieces: bytes) -> BoundedStream:
     return BoundedStream(Wire(*pieces), LoopShare())
 
 
+async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambda: None) -> None:
+    while True:
+        await bounded.read(65536)
+        after_each()
+
+
 async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
     chunks = Chunks(*[b"x"] * 10 * FREE_PIECES)
     with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
@@ -111,9 +117,7 @@ async def test_tiny_segments_are_read_up_to_their_bound() -> None:
     wire = Wire(*[b"x"] * 10 * FREE_PIECES)
     bounded = BoundedStream(wire, LoopShare())
     with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
-        while True:
-            await bounded.read(65536)
-            bounded.body_came()
+        await read_on(bounded, bounded.body_came)
     assert FREE_PIECES < wire.read_pieces <= FREE_PIECES + 2
 
 
@@ -121,8 +125,7 @@ async def test_no_more_than_a_row_of_headers_is_read() -> None:
     wire = Wire(*[bytes(4096)] * 10)
     bounded = BoundedStream(wire, LoopShare())
     with pytest.raises(AnswerRefused, match=TOO_LARGE_A_HEAD):
-        while True:
-            await bounded.read(65536)
+        await read_on(bounded)
     assert wire.read_pieces == ROW_BYTES // 4096 + 1
     assert wire.asked_bytes == 4096, "what is dear to read is read in small parts"
 
