@@ -5,6 +5,8 @@
 | `gen:finetune:{id}` | hash | `id name project endpoint lane key status rank layers size created` |
 | `gen:finetunes:{project}` | zset | the project's ids by upload |
 
+`name` is sealed where the settings seal what clients wrote.
+
 A tuned model is `Pending` from before its file is stored until it has been checked; only then it is `Ready`. What a
 crashed upload leaves behind is therefore always listed, and can be deleted.
 """
@@ -12,6 +14,7 @@ crashed upload leaves behind is therefore always listed, and can be deleted.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 import time
 from collections.abc import Awaitable
@@ -19,6 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
+
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest
+from serve_app.sealing.sealer import Unreadable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,10 @@ class Finetune:
 
 
 class FinetuneRegistry:
-    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+    def __init__(self, redis: Redis, prefix: str = "gen:", at_rest: AtRest = IN_CLEAR) -> None:
         self._redis = redis
         self._prefix = prefix
+        self._at_rest = at_rest
 
     async def begin(self, name: str, project: str, endpoint: str, lane: str) -> Finetune:
         """A new entry, `Pending`, that says where its file is to be stored."""
@@ -62,7 +71,7 @@ class FinetuneRegistry:
     async def get(self, finetune_id: str, project: str) -> Finetune | None:
         """None when the project has no such tuned model."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
-        return _finetune(raw) if raw and raw["project"] == project else None
+        return self._finetune(raw) if raw and raw["project"] == project else None
 
     async def weights(self, finetune_id: str, project: str, lane: str) -> str | None:
         """The object with the weights of a finetune that is ready, and for this model; None where there is none."""
@@ -76,7 +85,7 @@ class FinetuneRegistry:
         pipe = self._redis.pipeline(transaction=False)
         for finetune_id in ids:
             pipe.hgetall(self._key(finetune_id))
-        return [_finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
+        return [self._finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
 
     async def count(self, project: str) -> int:
         return await cast(Awaitable[int], self._redis.zcard(self._index(project)))
@@ -88,7 +97,7 @@ class FinetuneRegistry:
         await pipe.execute()
 
     async def _put(self, finetune: Finetune) -> None:
-        mapping: dict[Any, Any] = dataclasses.asdict(finetune)
+        mapping: dict[Any, Any] = dataclasses.asdict(finetune) | {"name": self._at_rest.seal(finetune.name)}
         pipe = self._redis.pipeline(transaction=True)
         pipe.hset(self._key(finetune.id), mapping=mapping)
         pipe.zadd(self._index(finetune.project), {finetune.id: finetune.created})
@@ -100,18 +109,25 @@ class FinetuneRegistry:
     def _index(self, project: str) -> str:
         return f"{self._prefix}finetunes:{project}"
 
+    def _finetune(self, raw: dict[str, str]) -> Finetune:
+        return Finetune(
+            id=raw["id"],
+            name=self._name(raw),
+            project=raw["project"],
+            endpoint=raw["endpoint"],
+            lane=raw["lane"],
+            key=raw["key"],
+            created=float(raw["created"]),
+            status="Ready" if raw["status"] == "Ready" else "Pending",
+            rank=int(raw["rank"]),
+            layers=int(raw["layers"]),
+            size=int(raw["size"]),
+        )
 
-def _finetune(raw: dict[str, str]) -> Finetune:
-    return Finetune(
-        id=raw["id"],
-        name=raw["name"],
-        project=raw["project"],
-        endpoint=raw["endpoint"],
-        lane=raw["lane"],
-        key=raw["key"],
-        created=float(raw["created"]),
-        status="Ready" if raw["status"] == "Ready" else "Pending",
-        rank=int(raw["rank"]),
-        layers=int(raw["layers"]),
-        size=int(raw["size"]),
-    )
+    def _name(self, raw: dict[str, str]) -> str:
+        """Its id where the key of its name is gone: it is as usable as before."""
+        try:
+            return self._at_rest.open(raw["name"])
+        except Unreadable:
+            logger.error("finetune %s was sealed with a key that is no longer among sealing.keys", raw["id"])
+            return raw["id"]

@@ -21,6 +21,7 @@ from serve_app.tasks.limits import (
     Limits,
     QueueFull,
     Refused,
+    ReplyUnreadable,
     SpendingLimitReached,
     StoreFull,
     TooFast,
@@ -40,6 +41,9 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+        case ReplyUnreadable():
+            message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
+            return HTTPException(409, message)
         case InsufficientCredits():
             return HTTPException(402, "Insufficient credits")
         case SpendingLimitReached():

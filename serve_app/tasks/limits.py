@@ -25,6 +25,10 @@ class IdempotencyMismatch(Refused):
     """The idempotency key was used before, with another body."""
 
 
+class ReplyUnreadable(Refused):
+    """The idempotency key was used before, and the key that its reply was sealed with is gone."""
+
+
 class TooFast(Refused):
     """The key sends requests faster than it may."""
 

@@ -23,7 +23,7 @@ from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.services import Services
 from serve_app.media.url_guard import UrlGuard
-from serve_app.webhooks.sealing import new_key
+from serve_app.sealing.sealer import new_key
 from support.client import HOOK_HOST, Client
 from support.redis_writes import written
 from support.website import PUBLIC_HOST
@@ -111,7 +111,7 @@ def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **c
     """Those of a service with the shipped catalog, unless `changes` name another."""
     usual: dict[str, Any] = {"catalog": repository / "configs/catalog.yaml"}
     redis = RedisSettings(url=redis_url, prefix=prefix)
-    return Settings(data_dir=folder, redis=redis, **usual | changes).with_webhook_key(new_key())
+    return Settings(data_dir=folder, redis=redis, **usual | changes).with_sealing_key(new_key())
 
 
 @contextmanager
