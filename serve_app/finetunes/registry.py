@@ -19,14 +19,26 @@ import secrets
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
 from redis.asyncio import Redis
 
+from serve_app.redis_store.scripts import flat
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest
 from serve_app.sealing.sealer import Unreadable
 
 logger = logging.getLogger(__name__)
+
+_HERE: Final = Path(__file__).parent
+
+
+class ProjectClosed(Exception):
+    """The project takes no more tuned models until it is opened again."""
+
+
+class Removed(Exception):
+    """The entry was removed while its file was being stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +65,24 @@ class FinetuneRegistry:
         self._redis = redis
         self._prefix = prefix
         self._at_rest = at_rest
+        self._keep, self._drop = (
+            redis.register_script((_HERE / f"{name}.lua").read_text()) for name in ("keep", "drop")
+        )
 
     async def begin(self, name: str, project: str, endpoint: str, lane: str) -> Finetune:
-        """A new entry, `Pending`, that says where its file is to be stored."""
+        """A new entry, `Pending`, that says where its file is to be stored. Raises ProjectClosed."""
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
         finetune = Finetune(finetune_id, name, project, endpoint, lane, key, round(time.time(), 3))
-        await self._put(finetune)
+        if not await self._put(finetune, new=True):
+            raise ProjectClosed
         return finetune
 
     async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:
-        """Makes the entry `Ready`."""
+        """Makes the entry `Ready`. Raises Removed."""
         ready = dataclasses.replace(finetune, status="Ready", rank=rank, layers=layers, size=size)
-        await self._put(ready)
+        if not await self._put(ready, new=False):
+            raise Removed
         return ready
 
     async def get(self, finetune_id: str, project: str) -> Finetune | None:
@@ -90,18 +107,18 @@ class FinetuneRegistry:
     async def count(self, project: str) -> int:
         return await cast(Awaitable[int], self._redis.zcard(self._index(project)))
 
-    async def remove(self, finetune: Finetune) -> None:
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.delete(self._key(finetune.id))
-        pipe.zrem(self._index(finetune.project), finetune.id)
-        await pipe.execute()
+    async def remove(self, finetune: Finetune, erasure: str | None = None) -> None:
+        """`erasure` is the key of the erasure that counts it, if one does."""
+        told = [] if erasure is None else [erasure]
+        record, index = self._key(finetune.id), self._index(finetune.project)
+        await self._drop(keys=[self._prefix], args=[record, index, finetune.id, *told])
 
-    async def _put(self, finetune: Finetune) -> None:
+    async def _put(self, finetune: Finetune, *, new: bool) -> bool:
         mapping: dict[Any, Any] = dataclasses.asdict(finetune) | {"name": self._at_rest.seal(finetune.name)}
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hset(self._key(finetune.id), mapping=mapping)
-        pipe.zadd(self._index(finetune.project), {finetune.id: finetune.created})
-        await pipe.execute()
+        record, index = self._key(finetune.id), self._index(finetune.project)
+        project = f"{self._prefix}project:{finetune.project}"
+        args = [record, index, finetune.id, finetune.created, project, int(new), *flat(mapping)]
+        return await self._keep(keys=[self._prefix], args=args) == 1
 
     def _key(self, finetune_id: str) -> str:
         return f"{self._prefix}finetune:{finetune_id}"

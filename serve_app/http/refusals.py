@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from fastapi import HTTPException
 
@@ -19,6 +20,7 @@ from serve_app.tasks.limits import (
     IdempotencyMismatch,
     InsufficientCredits,
     Limits,
+    ProjectClosed,
     QueueFull,
     Refused,
     ReplyUnreadable,
@@ -28,6 +30,8 @@ from serve_app.tasks.limits import (
     TooLate,
     TooManyActive,
 )
+
+PROJECT_CLOSED: Final = "Not allowed: this project is closed"
 
 _MEMORY_FREED_S = 30
 """Tasks are swept every few seconds, once their retention is over."""
@@ -44,6 +48,8 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
         case ReplyUnreadable():
             message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
             return HTTPException(409, message)
+        case ProjectClosed():
+            return HTTPException(403, PROJECT_CLOSED)
         case InsufficientCredits():
             return HTTPException(402, "Insufficient credits")
         case SpendingLimitReached():

@@ -16,12 +16,14 @@ from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.erasures import ErasureStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
+from serve_app.erasure import Eraser
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
 from serve_app.media.links import LinkSigner, shared_secret
@@ -61,6 +63,8 @@ class Services:
     submission: Dependencies
     finetunes: FinetuneRegistry
     uploads: Uploads
+    eraser: Eraser
+    erasures: ErasureStore
 
 
 @asynccontextmanager
@@ -95,6 +99,8 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         submission=Dependencies(tasks, objects, guard, finetunes.weights, sealer.seal),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
+        eraser=Eraser(redis, prefix, objects),
+        erasures=ErasureStore(redis, prefix),
     )
     try:
         await snapshot.check_whole(redis, prefix)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -81,10 +81,16 @@ class Admission(TaskReader):
         _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate]))
         return left
 
-    async def reserve(self, task_id: str) -> None:
+    async def reserve(self, task_id: str, project: str) -> None:
         """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
-        now = await self._clock.now()
-        await cast(Awaitable[int], self.redis.zadd(self._key("retention"), {task_id: (now + RESERVATION_S) * 1000}))
+        now, own = await self._clock.now(), self._key(f"reserved:{project}")
+        due = milliseconds(now + RESERVATION_S)
+        pipe = self.redis.pipeline(transaction=True)
+        pipe.zadd(self._key("retention"), {task_id: due})
+        pipe.zremrangebyscore(own, "-inf", milliseconds(now))
+        pipe.zadd(own, {task_id: due})
+        pipe.pexpireat(own, due)
+        await pipe.execute()
 
     async def submit(self, task: NewTask) -> Accepted:
         """Creates and queues the task, and holds its price.

@@ -96,7 +96,7 @@ class Service:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
-        passing = ("keys:used", "rate:", "report:", "retention")
+        passing = ("keys:used", "rate:", "report:", "retention", "reserved:")
         changed = {key for key in keys if not key.startswith(passing)}
         assert not changed, f"written in Redis: {sorted(changed)}"
         kept = self._kept()
