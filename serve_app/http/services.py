@@ -26,6 +26,7 @@ from serve_app.config.settings import Settings
 from serve_app.erasure import Eraser
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
+from serve_app.media.inputs import Inputs
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
@@ -77,6 +78,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     links = LinkSigner(await shared_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     guard = UrlGuard(settings.network.allow)
+    inputs = Inputs(guard, settings.service.decoders)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
         settings=settings,
@@ -96,7 +98,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, Policy.of(settings.webhooks), at_rest),
-        submission=Dependencies(tasks, objects, guard, finetunes.weights, sealer.seal),
+        submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
@@ -108,6 +110,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         await _give_first_credits(services)
         yield services
     finally:
+        inputs.close()
         await completions.close()
         await redis.aclose()
 

@@ -43,10 +43,10 @@ def live(service: Service, client: Client) -> None:
         told = {"webhook_url": url, "user": user}
         once = {"Idempotency-Key": f"{MARK}key"}
         body = {"prompt": PROMPT, "webhook_secret": f"{MARK}secret", **told}
-        for _ in range(2):
-            reply = client.post("/v1/gen-3-image-klein", json=body, headers=once)
-            assert (reply.status_code, reply.json()["webhook_url"]) == (200, url)
-        ready = reply.json()["id"]
+        first, again = (client.post("/v1/gen-3-image-klein", json=body, headers=once) for _ in range(2))
+        assert (first.status_code, first.json()["webhook_url"]) == (200, url)
+        assert again.json() == first.json()
+        ready = first.json()["id"]
         worker.take(ready)
         worker.advance(ready, Status.REASONING)
         worker.deliver(ready, b"a picture")
