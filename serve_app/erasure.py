@@ -11,6 +11,7 @@ What a worker that has not heard of it yet writes late is swept within an hour (
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from typing import Final, cast
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from deployments.contract.objects import ObjectStore
+from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.erasures import Erasure, ErasureStore
 from serve_app.accounts.names import KeyNames
@@ -28,7 +29,10 @@ from serve_app.accounts.projects import Project
 from serve_app.dispatch.generation import CHECKPOINTS, checkpoint_of
 from serve_app.dispatch.maintenance import PLACES
 from serve_app.finetunes.registry import Finetune, FinetuneRegistry
+from serve_app.submission.errors import StorageOutOfReach
 from serve_app.tasks.erasing import TaskEraser
+
+logger = logging.getLogger(__name__)
 
 _BATCH: Final = 100
 _PAGE: Final = 1000
@@ -49,9 +53,15 @@ class Eraser:
     async def erase(self, project: Project, actor: str, within_s: float = float("inf")) -> Erasure:
         """Erases until it is done, or `within_s` is over: then more is left, and this is to be called again.
 
-        Raises ArchiveOutOfReach, or what the object store raises; then, too, it goes on where it was when called again.
+        Raises StorageOutOfReach or ArchiveOutOfReach; then, too, it goes on where it was when called again.
         """
-        give_up = time.monotonic() + within_s
+        try:
+            return await self._erase(project, actor, time.monotonic() + within_s)
+        except UNREACHABLE as problem:
+            logger.warning("an erasure stopped on its way: the object store: %s", type(problem).__name__)
+            raise StorageOutOfReach from None
+
+    async def _erase(self, project: Project, actor: str, give_up: float) -> Erasure:
         erasure = await self._erasures.begin(project, actor)
         if erasure.done is not None:
             return erasure

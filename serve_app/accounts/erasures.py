@@ -25,8 +25,7 @@ DELETED: Final = ("tasks", "deliveries", "replies", "finetunes", "names", "objec
 """`replies`: to requests with an idempotency key, and to calls of dispatchers. `names`: of keys, there and in the audit
 log."""
 
-_BEGIN = (Path(__file__).parent / "begin_erasure.lua").read_text()
-_END = (Path(__file__).parent / "end_erasure.lua").read_text()
+_HERE: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,10 @@ class ErasureStore:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._begin = redis.register_script(_BEGIN)
-        self._end = redis.register_script(_END)
+        self._begin, self._note_listed, self._end = (
+            redis.register_script((_HERE / f"{name}.lua").read_text())
+            for name in ("begin_erasure", "note_listed", "end_erasure")
+        )
 
     async def get(self, project: str) -> Erasure | None:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self.key(project)))
@@ -92,10 +93,8 @@ class ErasureStore:
 
     async def note_listed(self, project: str, objects: Mapping[str, int]) -> None:
         """Notes how many objects there are of each id, before they are deleted; what was noted before stays."""
-        pipe = self._redis.pipeline(transaction=False)
-        for owner, n in objects.items():
-            pipe.hsetnx(self.key(project), f"listed {owner}", str(n))
-        await pipe.execute()
+        flat = [part for pair in objects.items() for part in pair]
+        await self._note_listed(keys=[self._prefix], args=[self.key(project), *flat])
 
     async def end(self, project: Project, ledger: int, looked_at: int) -> Erasure:
         audit = self._audit.stream(project.organization)

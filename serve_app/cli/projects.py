@@ -11,10 +11,12 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending, 
 from serve_app.accounts.erasures import Erasure, ErasureStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.cli.accounts import check_organization, found_project, millicredits, name
+from serve_app.cli.client import ServiceError
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
 from serve_app.cli.store import connected, object_store
 from serve_app.cli.table import moment, show
 from serve_app.erasure import Eraser
+from serve_app.submission.errors import StorageOutOfReach
 
 app = typer.Typer(help="Projects.", no_args_is_help=True)
 
@@ -131,7 +133,10 @@ def erase(
             found = await found_project(redis, prefix, project)
             if found.organization != organization:
                 raise ValueError(f"there is no project {project} in {organization}")
-            return await Eraser(redis, prefix, object_store(config)).erase(found, ACTOR)
+            try:
+                return await Eraser(redis, prefix, object_store(config)).erase(found, ACTOR)
+            except StorageOutOfReach:
+                raise ServiceError("the object store is out of reach: repeat it later, it goes on from here") from None
 
     erasure = asyncio.run(run())
     print(f"{project}: asked for at {moment(erasure.began)} by {erasure.by}, done at {moment(erasure.done)}")

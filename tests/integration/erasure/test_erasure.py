@@ -13,6 +13,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from support.books import FUNDS, ORGANIZATION, assert_books_balance
 from support.executioner import Executioner, Killed
+from support.lost_answers import LosingAnswers
 from support.redis_contents import values
 from support.redis_process import until
 from support.tasks import LANE, make_due, new_task
@@ -33,6 +34,7 @@ from serve_app.finetunes.registry import FinetuneRegistry, Removed
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.media.url_guard import receiver_of
 from serve_app.redis_store import connection
+from serve_app.submission.errors import StorageOutOfReach
 from serve_app.tasks.limits import ProjectClosed
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status, Webhook
@@ -225,11 +227,12 @@ async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: Ho
     await make_due(house.tasks, "retention")
     sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [LANE]).sweep())
     async with asyncio.timeout(20):
-        while await house.found(MARK):
+        while await house.redis.zscore(f"{house.prefix}retention", task_id) is not None:
             await asyncio.sleep(0.01)
-    sweep.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await sweep
+    while not sweep.done():
+        sweep.cancel()
+        await asyncio.wait([sweep], timeout=0.5)
+    assert await house.found(MARK) == []
 
 
 async def test_a_tuned_model_that_is_being_uploaded_meanwhile_is_gone(house: House) -> None:
@@ -244,6 +247,33 @@ async def test_what_no_index_knows_is_found_too(house: House) -> None:
     for index in ("tasks", "active", "finetunes"):
         await house.redis.delete(f"{house.prefix}{index}:{PROJECT.id}")
     await house.erase()
+    assert await house.found(MARK) == []
+
+
+async def test_while_the_object_store_is_away_nothing_is_forgotten(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise OSError("no route")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ObjectStore, "delete_prefixes", away)
+        with pytest.raises(StorageOutOfReach):
+            await house.erase()
+    assert house.leased[PROJECT.id].id in repr(await house.tasks.list_tasks(PROJECT.id, limit=10))
+    assert dict((await house.erase()).deleted) == ERASED
+    assert await house.found(MARK) == []
+
+
+async def test_a_call_that_is_repeated_since_its_answer_was_lost_counts_once(house: House, redis_url: str) -> None:
+    client = connection.connect(redis_url)
+    losing = LosingAnswers(client)
+    try:
+        erasure = await Eraser(client, house.prefix, house.objects).erase(PROJECT, "test")
+    finally:
+        await client.aclose()
+    assert losing.lost > 10
+    assert (dict(erasure.deleted), erasure.ledger) == (ERASED, 8)
     assert await house.found(MARK) == []
 
 
