@@ -9,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.accounts.erasures import Erasure as StoredErasure
 from serve_app.http.auth import ProjectMaker
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.projects import ProjectPath
 from serve_app.http.routes.admin.scope import project_within
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 
-router = APIRouter(prefix="/projects/{project}/erasure")
+router = APIRouter(prefix="/projects/{project}/erasure", route_class=JsonRoute)
 
 _WITHIN_S: Final = 20.0
 """Of one request: less than clients and proxies wait for an answer."""
