@@ -47,7 +47,7 @@ async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
 async def test_one_byte_segments_are_dropped() -> None:
     """For what, depends on how many of them the network makes one of."""
     with hostile_origin("one-byte segments") as origin:
-        with pytest.raises(BadPicture, match="tiny pieces|KiB a second|did not answer in full"):
+        with pytest.raises(BadPicture, match=r"tiny pieces|KiB a second|did not answer in full"):
             await FETCHER.fetch(origin.url, "us", PictureLimits(timeout_s=4.0))
         assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
 
