@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import psutil
@@ -31,9 +31,19 @@ def decoders() -> Iterator[Decoders]:
     made.close()
 
 
-def running() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [each for each in children if "serve_app.media.decoder" in " ".join(each.cmdline())]
+Running = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def running() -> Running:
+    """The processes that decode for the test."""
+    before = set(psutil.Process().children())
+
+    def now() -> list[psutil.Process]:
+        begun = set(psutil.Process().children()) - before
+        return [each for each in begun if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    return now
 
 
 async def test_a_process_answers_as_a_function_would(decoders: Decoders) -> None:
@@ -43,7 +53,7 @@ async def test_a_process_answers_as_a_function_would(decoders: Decoders) -> None
     assert await decoders.base64(encoded(b"a film"), "us", 10) == b"a film"
 
 
-async def test_refusals_leave_the_process_as_it_is(decoders: Decoders) -> None:
+async def test_refusals_leave_the_process_as_it_is(running: Running, decoders: Decoders) -> None:
     await decoders.picture(picture(), "us", PICTURES)
     [process] = running()
     for sent in (b"", b"no picture", "***", "caf\u00e9", picture()[:60], repeated_scan(64, 100)):
@@ -57,7 +67,9 @@ async def test_refusals_leave_the_process_as_it_is(decoders: Decoders) -> None:
     assert running() == [process]
 
 
-async def test_a_picture_that_takes_too_long_is_refused_and_its_process_replaced(decoders: Decoders) -> None:
+async def test_a_picture_that_takes_too_long_is_refused_and_its_process_replaced(
+    running: Running, decoders: Decoders
+) -> None:
     await decoders.picture(picture(), "us", PICTURES)
     before = running()
     with pytest.raises(Unreadable, match="too much work"):
@@ -75,7 +87,7 @@ async def test_a_picture_that_takes_too_much_memory_is_refused(
     assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
 
 
-async def test_a_process_that_is_killed_costs_no_one_a_picture(decoders: Decoders) -> None:
+async def test_a_process_that_is_killed_costs_no_one_a_picture(running: Running, decoders: Decoders) -> None:
     asked = asyncio.create_task(decoders.picture(LARGE, "us", PICTURES))
     while not running():
         await asyncio.sleep(0)
@@ -84,14 +96,14 @@ async def test_a_process_that_is_killed_costs_no_one_a_picture(decoders: Decoder
     assert (await asked).width == 4400
 
 
-async def test_one_that_is_idle_and_gone_is_replaced(decoders: Decoders) -> None:
+async def test_one_that_is_idle_and_gone_is_replaced(running: Running, decoders: Decoders) -> None:
     await decoders.picture(picture(), "us", PICTURES)
     [process] = running()
     os.kill(process.pid, signal.SIGKILL)
     assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
 
 
-async def test_a_hostile_owner_keeps_no_other_waiting(decoders: Decoders) -> None:
+async def test_a_hostile_owner_keeps_no_other_waiting(running: Running, decoders: Decoders) -> None:
     hostile = [asyncio.create_task(decoders.picture(LARGE, "hostile", PICTURES)) for _ in range(6)]
     for _ in range(3):
         assert (await decoders.picture(picture(), "honest", PICTURES)).width == 96
