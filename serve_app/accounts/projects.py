@@ -6,8 +6,9 @@
 | `gen:projects:{organization}` | set | ids of its projects |
 
 `organization`; `weight`: share of the queue against other projects, 0.01 to 100; `statuses`: `full` or `basic`;
-`max_active`: tasks that have not ended; `limit_day limit_week limit_month`: what may be spent. What is not there has a
-default. Submissions read limits in their own atomic step, so a change of them holds for the next one.
+`max_active`: tasks that have not ended; `limit_day limit_week limit_month`: what may be spent; `closed`: there while it
+takes neither tasks nor tuned models. What is not there has a default. Submissions read limits, and whether it is
+closed, in their own atomic step, so a change of them holds for the next one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Project:
     limit_day: int | None = None
     limit_week: int | None = None
     limit_month: int | None = None
+    closed: bool = False
+    """Takes neither tasks nor tuned models."""
 
 
 class ProjectStore:
@@ -124,6 +127,7 @@ _SOUND: Mapping[str, _Bound] = {
     "max_active": _Bound(
         f"a whole number from 1 to {MOST_ACTIVE}", lambda most: isinstance(most, int) and 1 <= most <= MOST_ACTIVE
     ),
+    "closed": _Bound("true, or nothing", lambda closed: closed is True),
     **dict.fromkeys(("limit_day", "limit_week", "limit_month"), _LIMIT),
 }
 
@@ -144,4 +148,5 @@ def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
         limit_day=number("limit_day"),
         limit_week=number("limit_week"),
         limit_month=number("limit_month"),
+        closed="closed" in raw,
     )

@@ -16,7 +16,7 @@ from serve_app.finetunes.check import checked
 from serve_app.finetunes.places import Places
 from serve_app.finetunes.receiving import Bounds, save
 from serve_app.finetunes.refusals import TooMany
-from serve_app.finetunes.registry import Finetune, FinetuneRegistry
+from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
 
 _CHECKS: Final = 2
 """At a time in one process: each is a processor's work, and several times its file in memory."""
@@ -32,7 +32,10 @@ class Uploads:
         self._checks = asyncio.Semaphore(_CHECKS)
 
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: Project, endpoint: str) -> Finetune:
-        """Takes the file's bytes as they come. Raises a kind of what is in refusals.py; then nothing is kept."""
+        """Takes the file's bytes as they come.
+
+        Raises ProjectClosed, Removed, or a kind of what is in refusals.py; then nothing is kept.
+        """
         most = self._settings.finetunes.max_per_project
         if await self._registry.count(project.id) >= most:
             raise TooMany(f"This project may have {most} tuned models; delete one first")
@@ -50,7 +53,11 @@ class Uploads:
                 found = await checked(file, size, *self._checkpoint(base.model), chosen.check_s)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
             await self._objects.put_file(finetune.key, file, "application/octet-stream")
-        return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
+        try:
+            return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
+        except Removed:
+            await self._objects.delete_prefix(f"finetunes/{finetune.id}")
+            raise
 
     async def remove(self, finetune: Finetune) -> None:
         """Tasks that use it and have not begun will end as `Error`."""

@@ -18,7 +18,7 @@ _CALLED: Final = MappingProxyType(
         "lease": ("fair",),
         "sweep": ("outbox",),
         "advance": ("timings",),
-        **dict.fromkeys(("complete", "cancel", "end_overdue", "reap", "release"), _ENDING),
+        **dict.fromkeys(("complete", "cancel", "end_overdue", "erase", "reap", "release"), _ENDING),
     }
 )
 

@@ -35,12 +35,13 @@ changes = st.fixed_dictionaries(
         "weight": extremes,
         "max_active": st.sampled_from([0, 1, 24, MANY, None]),
         "statuses": st.sampled_from(["full", "basic", None]),
+        "closed": st.booleans(),
         "limit_day": st.sampled_from([0, 5, 1e12, None]),
     },
 )
 acts: st.SearchStrategy[Act] = st.one_of(
     st.tuples(st.just("change"), changes),
-    st.tuples(st.sampled_from(["new project", "new key", "member", "submit", "cancel"]), st.integers(0, 7)),
+    st.tuples(st.sampled_from(["new project", "new key", "member", "submit", "cancel", "erase"]), st.integers(0, 7)),
 )
 rounds = st.tuples(st.lists(acts, max_size=4), st.integers(1, MOST_STEPS), st.integers(1, MOST_STEPS))
 """What the first organization does, then the steps of a task of each of the others; then one task is leased."""
@@ -72,6 +73,9 @@ class Administrator:
             case "member":
                 role = MEMBER_ROLES[given % len(MEMBER_ROLES)]
                 responses = [client.put(f"/v1/admin/members/person-{given}", json={"role": role})]
+            case "erase":
+                project = self.projects[given % len(self.projects)]
+                responses = [client.post(f"{PROJECTS}/{project}/erasure", json={"project": project})]
             case "submit":
                 submitter = self.submitters[given % len(self.submitters)]
                 responses = [submitter.submit(width=1024, height=1024, steps=given + 1) for _ in range(2)]
