@@ -7,7 +7,9 @@ as a whole: an adapter that applies in part would look like one that does not wo
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from diffusers import loaders
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from deployments.adapters.header import AdapterError, read_header, shown
+
 _FORMATS = {
     "FluxTransformer2DModel": "FluxLoraLoaderMixin",
     "Flux2Transformer2DModel": "Flux2LoraLoaderMixin",
@@ -26,10 +30,6 @@ _FORMATS = {
 """Which of diffusers' converters reads adapters of a transformer class."""
 
 _DOWN, _UP, _ALPHA = ".lora_A.weight", ".lora_B.weight", ".alpha"
-
-
-class AdapterError(ValueError):
-    """A file is no adapter of this base. Its text says why, fit for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _read(data: bytes, transformer: nn.Module) -> AdapterWeights:
     names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
     strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
     if strange or not names:
-        raise AdapterError(f"not a LoRA of a transformer: {strange[0] if strange else 'it holds no matrices'}")
+        raise AdapterError(f"not a LoRA of a transformer: {shown(strange[0]) if strange else 'it holds no matrices'}")
     linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
     return AdapterWeights({name: _layer(name, tensors, alphas, linears) for name in sorted(names)})
 
@@ -80,6 +80,7 @@ def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, flo
     """Matrices and alphas by layer, names as in the transformer, whatever convention the file follows."""
     if base not in _FORMATS:
         raise AdapterError(f"{base} takes no tuned models")
+    header = read_header(io.BytesIO(data))
     try:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError) as error:
@@ -96,13 +97,11 @@ def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, flo
             alphas[name.removesuffix(_ALPHA)] = float(tensor)
         else:
             matrices[name] = tensor
-    return matrices, _declared_alphas(data) | alphas
+    return matrices, _declared_alphas(header) | alphas
 
 
-def _declared_alphas(data: bytes) -> dict[str, float]:
+def _declared_alphas(header: dict[str, Any]) -> dict[str, float]:
     """What the file's header says of alpha, where diffusers wrote it; under "" the one for all layers."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + length])
     metadata = header.get("__metadata__", {}).get("lora_adapter_metadata")
     if metadata is None:
         return {}
@@ -114,12 +113,16 @@ def _declared_alphas(data: bytes) -> dict[str, float]:
 def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear]) -> LowRank:
     linear = linears.get(name)
     if linear is None:
-        raise AdapterError(f"the base has no linear layer {name}")
+        raise AdapterError(f"the base has no linear layer {shown(name)}")
     if name + _DOWN not in tensors or name + _UP not in tensors:
         raise AdapterError(f"half of {name} is missing")
     down, up = tensors[name + _DOWN], tensors[name + _UP]
     rank = down.shape[0]
-    if rank == 0 or not (torch.isfinite(down).all() and torch.isfinite(up).all()):
+    if rank > max(linear.in_features, linear.out_features):
+        raise AdapterError(f"{name} is of rank {rank}, more than the base's layer has rows and columns")
+    alpha = alphas.get(name, alphas.get("", float(rank)))
+    numbers = down.is_floating_point() and up.is_floating_point() and math.isfinite(alpha)
+    if rank == 0 or not (numbers and torch.isfinite(down).all() and torch.isfinite(up).all()):
         raise AdapterError(f"{name} is empty, or not all numbers")
     if down.shape != (rank, linear.in_features) or up.shape != (linear.out_features, rank):
         shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
@@ -127,4 +130,4 @@ def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], line
     weight = linear.weight
     if not weight.is_meta:
         down, up = (matrix.to(weight.device, weight.dtype) for matrix in (down, up))
-    return LowRank(down, up, alphas.get(name, alphas.get("", float(rank))) / rank)
+    return LowRank(down, up, alpha / rank)

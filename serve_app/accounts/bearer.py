@@ -20,12 +20,12 @@ from serve_app.accounts.callers import Caller
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
+from serve_app.accounts.verification_keys import VerificationKey, verification_keys
 
 logger = logging.getLogger(__name__)
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
-"""Asymmetric ones alone: with a shared secret, who checks a token could make one."""
-_KEY_TYPES: Final = ("RSA", "EC", "OKP")
+_LONGEST_TOKEN: Final = 16 * 1024
+"""Characters."""
 KEYS_LIVE_S: Final = 3600.0
 KEYS_REFRESH_S: Final = 60.0
 """How soon after a fetch an unknown key id may cause the next one."""
@@ -68,12 +68,12 @@ class PublishedKeys:
     def __init__(self, url: str, fetch: FetchKeys) -> None:
         self._url = url
         self._fetch = fetch
-        self._keys: dict[str, jwt.PyJWK] = {}
+        self._keys: dict[str, VerificationKey] = {}
         self._fresh_until = self._next_fetch = float("-inf")
         self._away = False
         self._lock = asyncio.Lock()
 
-    async def get(self, key_id: str) -> jwt.PyJWK:
+    async def get(self, key_id: str) -> VerificationKey:
         """Raises TokenRefused for a key that is not published, IssuerOutOfReach when that can't be known."""
         if self._wanting(key_id):
             async with self._lock:
@@ -91,12 +91,15 @@ class PublishedKeys:
 
     async def _refresh(self) -> None:
         try:
-            self._keys = _parsed(await self._fetch(self._url))
+            keys = verification_keys(await self._fetch(self._url))
+            if not keys:
+                raise IssuerOutOfReach
         except IssuerOutOfReach:
             logger.warning("keys could not be fetched from %s", self._url)
             self._away, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
         else:
             now = time.monotonic()
+            self._keys = keys
             self._away, self._next_fetch = False, now + KEYS_REFRESH_S
             self._fresh_until = now + KEYS_LIVE_S
 
@@ -116,8 +119,13 @@ class BearerTokens:
 
     async def authenticate(self, token: str) -> Caller:
         """Raises TokenRefused, or IssuerOutOfReach."""
+        if len(token) > _LONGEST_TOKEN:
+            raise TokenRefused(f"not a JWT of at most {_LONGEST_TOKEN} characters")
         issuer, claims = await self._verified(token)
-        return await self._caller(issuer, claims)
+        try:
+            return await self._caller(issuer, claims)
+        except UnicodeEncodeError:  # halves of surrogate pairs are JSON, too
+            raise TokenRefused("its claims are not text") from None
 
     async def _verified(self, token: str) -> tuple[Issuer, dict[str, Any]]:
         try:
@@ -132,8 +140,8 @@ class BearerTokens:
         try:
             claims = jwt.decode(
                 token,
-                key.key,  # itself: a published key need not say which algorithm it is for
-                algorithms=ALGORITHMS,
+                key.key,
+                algorithms=key.algorithms,
                 audience=issuer.audience,
                 issuer=issuer.issuer,
                 leeway=issuer.skew_s,
@@ -174,12 +182,3 @@ class BearerTokens:
         if named not in MEMBER_ROLES:
             raise TokenRefused(f"its claim {issuer.role_claim} must be one of {', '.join(MEMBER_ROLES)}")
         return Role(named)
-
-
-def _parsed(document: dict[str, Any]) -> dict[str, jwt.PyJWK]:
-    """By key id; keys of kinds that are not known here are left out."""
-    try:
-        found = jwt.PyJWKSet.from_dict(document)
-    except jwt.PyJWTError:
-        raise IssuerOutOfReach from None
-    return {key.key_id or "": key for key in found.keys if key.key_type in _KEY_TYPES}

@@ -5,19 +5,18 @@
 | `gen:project:{id}` | hash | field by field below; limits in milli-credits |
 | `gen:projects:{organization}` | set | ids of its projects |
 
-`organization`; `weight`: share of the queue against other projects; `statuses`: `full` or `basic`; `max_active`: tasks
-that have not ended; `limit_day limit_week limit_month`: what may be spent; `closed`: there while it takes neither tasks
-nor tuned models. What is not there has a default. Submissions read limits, and whether it is closed, in their own
-atomic step, so a change of them holds for the next one.
+`organization`; `weight`: share of the queue against other projects, 0.01 to 100; `statuses`: `full` or `basic`;
+`max_active`: tasks that have not ended; `limit_day limit_week limit_month`: what may be spent; `closed`: there while it
+takes neither tasks nor tuned models. What is not there has a default. Submissions read limits, and whether it is
+closed, in their own atomic step, so a change of them holds for the next one.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from cachetools import TTLCache
 from redis.asyncio import Redis
@@ -27,6 +26,10 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.records import creation
 
 DEFAULT_PROJECT = "default"
+LEAST_WEIGHT: Final = 0.01
+MOST_WEIGHT: Final = 100.0
+"""`tasks/fair.lua` holds every share of the queue to these bounds."""
+MOST_ACTIVE: Final = 1_000_000
 _CACHE_S = 10.0
 _CACHE_SIZE = 10_000
 
@@ -92,8 +95,8 @@ class ProjectStore:
         if unknown := set(changes) - set(_SOUND):
             raise ValueError(f"{sorted(unknown)} can't be changed")
         for name, value in changes.items():
-            if value is not None and not _SOUND[name](value):
-                raise ValueError(f"{name} can't be {value!r}")
+            if value is not None and not _SOUND[name].holds(value):
+                raise ValueError(f"{name} can't be {value!r}: it must be {_SOUND[name].said}")
         transaction = self._redis.pipeline(transaction=True)
         key = self._key(project.id)
         # In the record and its index, too, if it is there by default.
@@ -112,12 +115,20 @@ class ProjectStore:
         return f"{self._prefix}project:{project_id}"
 
 
-_SOUND: Mapping[str, Callable[[Any], bool]] = {
-    "weight": lambda weight: 0 < weight < math.inf,
-    "statuses": lambda statuses: statuses in ("full", "basic"),
-    "max_active": lambda most: isinstance(most, int) and most >= 1,
-    "closed": lambda closed: closed is True,
-    **dict.fromkeys(("limit_day", "limit_week", "limit_month"), lambda limit: isinstance(limit, int) and limit >= 0),
+class _Bound(NamedTuple):
+    said: str
+    holds: Callable[[Any], bool]
+
+
+_LIMIT = _Bound("a whole number, 0 or more", lambda limit: isinstance(limit, int) and limit >= 0)
+_SOUND: Mapping[str, _Bound] = {
+    "weight": _Bound(f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}", lambda weight: LEAST_WEIGHT <= weight <= MOST_WEIGHT),
+    "statuses": _Bound("full or basic", lambda statuses: statuses in ("full", "basic")),
+    "max_active": _Bound(
+        f"a whole number from 1 to {MOST_ACTIVE}", lambda most: isinstance(most, int) and 1 <= most <= MOST_ACTIVE
+    ),
+    "closed": _Bound("true, or nothing", lambda closed: closed is True),
+    **dict.fromkeys(("limit_day", "limit_week", "limit_month"), _LIMIT),
 }
 
 
@@ -130,7 +141,8 @@ def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
     return Project(
         project_id,
         organization=raw.get("organization", DEFAULT_ORGANIZATION),
-        weight=float(raw.get("weight", 1.0)),
+        # Earlier releases let organizations choose it, and hardly bounded it.
+        weight=min(MOST_WEIGHT, max(LEAST_WEIGHT, float(raw.get("weight", 1.0)))),
         statuses="basic" if raw.get("statuses") == "basic" else "full",
         max_active=number("max_active"),
         limit_day=number("limit_day"),

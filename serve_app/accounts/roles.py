@@ -30,14 +30,14 @@ class Permission(StrEnum):
     READ_MONEY = "read money"
     """The ledger, usage and spending."""
     SET_LIMITS = "set limits"
-    """Spending limits and the number of active tasks."""
+    """Spending limits."""
     MANAGE_OWN_KEYS = "manage keys of the own project"
     MANAGE_KEYS = "manage keys of every project"
     MANAGE_PROJECTS = "manage projects"
     MANAGE_MEMBERS = "manage members"
     READ_AUDIT = "read the audit log"
     OPERATE = "operate"
-    """Organizations, grants of credits, licences and safety levels."""
+    """Organizations, grants of credits, licences, safety levels; weights and numbers of active tasks of projects."""
 
 
 _READING: Final = frozenset({Permission.READ_TASKS, Permission.READ_CREDITS, Permission.READ_ACCOUNTS})

@@ -57,6 +57,10 @@ class ServiceSettings(Section):
 class FinetuneSettings(Section):
     max_mb: int = Field(default=1024, ge=1)
     max_per_project: int = Field(default=100, ge=1)
+    max_parallel: int = Field(default=8, ge=2)
+    receive_s: float = Field(default=3600.0, gt=0)
+    min_kb_per_s: float = Field(default=64.0, gt=0)
+    check_s: int = Field(default=60, ge=1)
 
 
 class WebhookSettings(Section):

@@ -1,5 +1,7 @@
 -- How a submission is answered that makes no task: in front of `look`, which only asks, and of `submit`, which decides.
 
+local MOST_ACTIVE = 1000000  -- of any project: accounts/projects.py
+
 -- Returns nil, or what to answer where a request came before with this idempotency key, '' for none, and made another
 -- task than `id`: {2, reply}, or {3} for another body.
 local function repeated(idem, body_hash, id)
@@ -20,7 +22,8 @@ local function refused(project, organization, price, max_queued, max_active, key
   if wait > 0 then return { 0, 'rate', wait } end
   local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
   if waiting >= max_queued then return { 0, 'queue', waiting } end
-  max_active = tonumber(own[1] or max_active)
+  local most = tonumber(own[1] or '')
+  max_active = most and math.max(1, math.min(most, MOST_ACTIVE)) or max_active
   if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
   local obstacle = unaffordable(organization, project, price, now)
   return obstacle and { 0, unpack(obstacle) }, left, due

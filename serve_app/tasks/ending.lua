@@ -64,7 +64,9 @@ local function put_back(id, how, max)
   redis.call('SREM', ISOLATED, id)
   redis.call('HSET', key, 'status', 'Pending')
   local suspect = strikes >= max.strikes - 1 or 2 * interruptions >= max.interruptions
-  redis.call('ZADD', suspect and SUSPECTS or QUEUED, h[4], id)
+  -- It had its turn, so it is not behind the clock's.
+  local vt = within(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
+  redis.call('ZADD', suspect and SUSPECTS or QUEUED, score(vt), id)
   redis.call('HINCRBY', STATS, 'put_back', 1)
   redis.call('PUBLISH', WAKE, '1')
   return 1

@@ -6,7 +6,7 @@ if handed_out then return handed_out end
 if is_fuller_than(tonumber(ARGV[8])) then return {} end
 local lease_ms, max_isolated = tonumber(ARGV[6]), tonumber(ARGV[7])
 local n = math.min(tonumber(ARGV[4]), tonumber(ARGV[5]) - redis.call('ZCARD', LEASED))
-local now, out = now_ms(), {}
+local now, clock, out = now_ms(), virtual_now(), {}
 
 local function take(id, isolated)
   local key = task_key(id)
@@ -28,7 +28,8 @@ while #out < n do
   if #popped == 0 then break end
   for i = 1, #popped, 2 do take(popped[i], 0) end
   local latest = tonumber(popped[#popped])
-  if latest > tonumber(redis.call('GET', CLOCK) or 0) then
+  if latest > clock then
+    clock = latest
     redis.call('SET', CLOCK, score(latest))
     -- A project whose last task starts in the past has no claim left to remember.
     redis.call('ZREMRANGEBYSCORE', FAIR, '-inf', score(latest))

@@ -10,11 +10,12 @@ from typing import Final
 from serve_app.redis_store.scripts import PRELUDE, joined
 
 _HERE: Final = Path(__file__).parent
-_ENDING: Final = ("money", "outbox", "timings", "ending")
+_ENDING: Final = ("money", "outbox", "timings", "fair", "ending")
 _CALLED: Final = MappingProxyType(
     {
-        "submit": ("money", "admission"),
+        "submit": ("money", "admission", "fair"),
         "look": ("money", "admission"),
+        "lease": ("fair",),
         "sweep": ("outbox",),
         "advance": ("timings",),
         **dict.fromkeys(("complete", "cancel", "end_overdue", "erase", "reap", "release"), _ENDING),

@@ -10,7 +10,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:isolated:{lane}` | set | suspects that are leased now |
 | `gen:leased:{lane}` | zset | leased tasks by the end of their lease, ms |
 | `gen:deadlines:{lane}` | zset | every task that has not ended, by its present deadline, ms |
-| `gen:clock:{lane}` | string | virtual time: the largest start time leased so far |
+| `gen:clock:{lane}` | string | virtual time: the largest start time leased since it began (`fair.lua`) |
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |

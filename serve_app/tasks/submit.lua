@@ -3,7 +3,7 @@
 -- organization price endpoint key_id every_ms burst not_after_ms max_memory, then field value ...
 -- Returns {1, reply, requests left} created, {2, reply} the same request came before, {3} same key but another body,
 -- {0, 'late', 0} its time was over, {0, why, ...} refused; the latter three as admission.lua says.
-local id, project, work, weight = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, project, share = ARGV[3], ARGV[4], share_of(tonumber(ARGV[5]), tonumber(ARGV[6]))
 local reply, key, idem = ARGV[13], task_key(ARGV[3]), ARGV[11]
 local organization, price, endpoint, key_id = ARGV[14], tonumber(ARGV[15]), ARGV[16], ARGV[17]
 local now = now_ms()
@@ -21,12 +21,11 @@ if refusal then return refusal end
 hold(organization, project, id, endpoint, price, now)
 note_pace(key_id, due, now)
 
--- Start-time fair queueing: a task starts where its project's last one ends, but never in the past.
-local vt = math.max(tonumber(redis.call('GET', CLOCK) or 0), tonumber(redis.call('ZSCORE', FAIR, project) or 0))
-redis.call('ZADD', FAIR, score(vt + work / weight), project)
+local vt = math.max(virtual_now(), tonumber(redis.call('ZSCORE', FAIR, project) or 0))
+redis.call('ZADD', FAIR, score(math.min(vt + share, FAR)), project)
 
 redis.call('HSET', key, 'id', id, 'lane', LANE, 'project', project, 'status', 'Pending', 'attempt', 0, 'strikes', 0,
-  'vt', score(vt), 'share', score(work / weight), 'created', now, 'organization', organization,
+  'vt', score(vt), 'share', score(share), 'created', now, 'organization', organization,
   'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 22))
 redis.call('ZADD', QUEUED, score(vt), id)
 redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -78,6 +79,11 @@ class NewTask:
     idempotency_key: str = ""
     body_hash: str = ""
     weight: float = 1.0
+    """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.work < math.inf:
+            raise ValueError(f"work must be finite and positive, not {self.work}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,15 +64,29 @@ def test_what_no_project_can_be_called(administrator: Client, service: Service, 
 
 
 @pytest.mark.parametrize(
-    "change", [{"weight": 2.5}, {"statuses": "basic"}, {"max_active": 3}], ids=lambda change: "".join(change)
+    "change",
+    [{"weight": 2.5}, {"weight": 0.01}, {"weight": 100}, {"statuses": "basic"}, {"max_active": 3}],
+    ids=lambda change: " ".join(f"{name} {value}" for name, value in change.items()),
 )
-def test_a_change_is_seen_at_once_and_null_takes_it_back(administrator: Client, change: dict[str, Any]) -> None:
+def test_a_change_is_seen_at_once_and_null_takes_it_back(
+    administrator: Client, operator: Client, change: dict[str, Any]
+) -> None:
     path = f"{PATH}/{administrator.project}"
     before = administrator.get(path).json()
-    response = administrator.patch(path, json=change)
+    response = operator.patch(path, json=change)
     assert response.status_code == 200
     assert response.json() == administrator.get(path).json() == before | change, "nothing else changed"
-    assert administrator.patch(path, json=dict.fromkeys(change)).json() == before
+    assert operator.patch(path, json=dict.fromkeys(change)).json() == before
+
+
+@pytest.mark.parametrize("change", [{"weight": 2}, {"max_active": 2}, {"weight": 2, "limit_day": 5}])
+def test_what_a_project_takes_from_others_is_for_operators_to_set(
+    administrator: Client, service: Service, change: dict[str, Any]
+) -> None:
+    name = next(iter(change))
+    with service.unchanged():
+        response = administrator.patch(f"{PATH}/{administrator.project}", json=change)
+        assert refusal(response, 403) == f"Not allowed: {name} takes the permission to operate"
 
 
 @promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
@@ -92,7 +106,9 @@ def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: s
     [
         ({"weight": 0}, "weight"),
         ({"weight": -1}, "weight"),
-        ({"weight": 1001}, "weight"),
+        ({"weight": 5e-324}, "weight"),
+        ({"weight": 0.0099}, "weight"),
+        ({"weight": 100.1}, "weight"),
         ({"weight": "much"}, "weight"),
         ({"statuses": "some"}, "statuses"),
         ({"max_active": 0}, "max_active"),
@@ -105,9 +121,9 @@ def test_limits_are_shown_beside_what_was_spent(administrator: Client, window: s
         ({"id": "other"}, "id"),
     ],
 )
-def test_changes_that_are_refused(administrator: Client, service: Service, change: dict[str, Any], field: str) -> None:
+def test_changes_that_are_refused(operator: Client, service: Service, change: dict[str, Any], field: str) -> None:
     with service.unchanged():
-        response = administrator.patch(f"{PATH}/{administrator.project}", json={"weight": 1, **change})
+        response = operator.patch(f"{PATH}/{operator.project}", json={"weight": 1, **change})
         assert [loc for loc, _ in problems(response)] == [["body", field]]
 
 
@@ -120,7 +136,7 @@ def test_a_change_of_nothing_is_refused(administrator: Client, service: Service)
 def test_an_unknown_project(administrator: Client) -> None:
     for response in (
         administrator.get(f"{PATH}/none"),
-        administrator.patch(f"{PATH}/none", json={"weight": 1}),
+        administrator.patch(f"{PATH}/none", json={"limit_day": 1}),
         administrator.get("/v1/admin/tasks", params={"project": "none"}),
     ):
         assert refusal(response, 404) == "There is no such project"
@@ -142,7 +158,8 @@ def test_a_key_that_came_before_its_project_was_made_sees_it(service: Service) -
     with service.client(role=Role.ADMINISTRATOR) as client:
         shown = client.get(f"{PATH}/{client.project}")
         assert (shown.status_code, shown.json()["organization"]) == (200, "default")
-        assert client.patch(f"{PATH}/{client.project}", json={"weight": 2}).json()["weight"] == 2
+        changed = client.patch(f"{PATH}/{client.project}", json={"statuses": "basic"})
+        assert changed.json()["statuses"] == "basic"
         assert client.project in [project["id"] for project in client.get(PATH).json()["projects"]]
 
 
@@ -173,9 +190,9 @@ def test_queries_for_tasks_that_are_refused(operator: Client, query: dict[str, A
 
 def test_what_is_done_to_projects_is_in_the_audit_log(administrator: Client, name: str) -> None:
     administrator.post(PATH, json={"id": name})
-    administrator.patch(f"{PATH}/{name}", json={"limit_day": 2.5, "max_active": None})
+    administrator.patch(f"{PATH}/{name}", json={"limit_day": 2.5, "statuses": None})
     newest, before, *_ = administrator.get("/v1/admin/audit").json()["changes"]
     assert (newest["action"], newest["subject"]) == ("change project", name)
-    assert newest["details"] == {"limit_day": "2500", "max_active": ""}
+    assert newest["details"] == {"limit_day": "2500", "statuses": ""}
     assert (before["action"], before["subject"]) == ("create project", name)
     assert newest["actor"] == before["actor"]

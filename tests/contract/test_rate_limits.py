@@ -122,11 +122,11 @@ def test_a_fast_key_may_come_back_in_a_second_at_the_earliest(start_service: Sta
 )
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_projects_own_number_of_active_tasks(
-    service: Service, administrator: Client, organization: str, most: int
+    service: Service, administrator: Client, operator: Client, organization: str, most: int
 ) -> None:
     with service.client(organization=organization) as client:
         path = f"/v1/admin/projects/{client.project}"
-        administrator.patch(path, json={"max_active": most})
+        operator.patch(path, json={"max_active": most})
         first, *_ = [client.accepted() for _ in range(most)]
         for body in ({}, {"images": [encoded(picture())]}):
             with service.unchanged():
@@ -136,8 +136,8 @@ def test_a_projects_own_number_of_active_tasks(
         administrator.accepted()
         client.delete(f"/v1/tasks/{first}")
         client.accepted()
-        administrator.patch(path, json={"max_active": most + 1})
+        operator.patch(path, json={"max_active": most + 1})
         client.accepted()
         assert client.submit().status_code == 429
-        administrator.patch(path, json={"max_active": None})
+        operator.patch(path, json={"max_active": None})
         client.accepted()

@@ -39,7 +39,7 @@ NAMING_ANOTHER: list[tuple[Request, str]] = [
     (("GET", "/v1/admin/licences", OF_ORGANIZATION, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/licences/usage", OF_ORGANIZATION, None), NO_ORGANIZATION),
     (("GET", "/v1/admin/projects/{project}", {}, None), NO_PROJECT),
-    (("PATCH", "/v1/admin/projects/{project}", {}, {"weight": 9, "limit_day": 0}), NO_PROJECT),
+    (("PATCH", "/v1/admin/projects/{project}", {}, {"statuses": "full", "limit_day": 0}), NO_PROJECT),
     (("GET", "/v1/admin/tasks", OF_PROJECT, None), NO_PROJECT),
     (("GET", "/v1/admin/keys", OF_PROJECT, None), NO_PROJECT),
     (("POST", "/v1/admin/keys", {}, {"name": "x", "project": "{project}"}), NO_PROJECT),

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BaseModel
 
 from serve_app.accounts.callers import Caller
+from serve_app.finetunes.refusals import CheckFailed, Refused, TooMany, TooSlow
 from serve_app.finetunes.registry import Finetune, ProjectClosed, Removed
-from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
 from serve_app.http.auth import Generator, TaskReader
 from serve_app.http.json_route import JsonRoute
 from serve_app.http.refusals import PROJECT_CLOSED
@@ -55,7 +55,7 @@ class Deleted(BaseModel):
     timestamp: float
 
 
-@router.post("/finetunes", responses=errors(403, 409, 413, 429, 503), openapi_extra=_FILE)
+@router.post("/finetunes", responses=errors(403, 408, 409, 413, 429, 503), openapi_extra=_FILE)
 async def upload(
     request: Request,
     services: Deps,
@@ -69,9 +69,12 @@ async def upload(
         known = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
         raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(known)}")
     try:
-        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project.id, endpoint=base)
+        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
+    except TooSlow as reason:
+        # The rest of the body stays unread, so the connection can't be used again.
+        raise HTTPException(408, str(reason), {"Connection": "close"}) from None
     except TooMany as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
     except ProjectClosed:

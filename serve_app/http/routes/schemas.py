@@ -29,6 +29,7 @@ _MEANINGS = {
     402: "Not enough credits, or a spending limit reached",
     403: "Key missing, wrong, expired or revoked, or of a role that may not do this",
     404: "Not found",
+    408: "The file came too slowly",
     409: "Not possible in the present state",
     413: "Request body too large",
     429: "Too many requests or active tasks, or the queue is full; see `Retry-After`",

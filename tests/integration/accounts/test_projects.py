@@ -123,6 +123,12 @@ async def test_the_default_project_can_be_changed(projects: ProjectStore, audit:
         {"weight": 0},
         {"weight": -1.0},
         {"weight": float("nan")},
+        {"weight": float("inf")},
+        {"weight": 5e-324},
+        {"weight": 0.0099},
+        {"weight": 100.1},
+        {"max_active": 0},
+        {"max_active": 1_000_001},
         {"id": "q"},
         {"organization": "other"},
         {"colour": "red"},
@@ -135,9 +141,18 @@ async def test_a_change_that_cannot_be_changes_nothing(
 ) -> None:
     await projects.create("p", "acme", "op")
     before = await contents(redis, prefix)
-    with pytest.raises(ValueError, match=r"weight|can't be changed"):
+    with pytest.raises(ValueError, match=r"(weight|max_active) can't be .*: it must be .* to 1|can't be changed"):
         await projects.change(Project("p", "acme"), changes, "op")
     assert await contents(redis, prefix) == before
+
+
+@pytest.mark.parametrize(("kept", "read"), [("5e-324", 0.01), ("1000.0", 100.0), ("inf", 100.0), ("nan", 0.01)])
+async def test_a_weight_of_an_earlier_release_is_read_within_its_bounds(
+    projects: ProjectStore, redis: Redis, prefix: str, kept: str, read: float
+) -> None:
+    await projects.create("p", "acme", "op")
+    await redis.hset(f"{prefix}project:p", "weight", kept)
+    assert (await projects.get("p")).weight == read
 
 
 async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(

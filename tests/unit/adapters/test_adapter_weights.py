@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import struct
+from typing import Any
 
 import pytest
 import torch
@@ -65,6 +67,13 @@ def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
         ({".lora_A.weight": torch.full((2, 128), torch.nan)}, None),
         ({}, {"lora_adapter_metadata": "no JSON"}),
         ({}, {"lora_adapter_metadata": "[1]"}),
+        ({}, {"lora_adapter_metadata": "[" * 100_000}),
+        ({}, {"lora_adapter_metadata": '{"lora_alpha": NaN}'}),
+        ({}, {"lora_adapter_metadata": '{"lora_alpha": 1e999}'}),
+        ({".alpha": torch.tensor(torch.inf)}, None),
+        ({".lora_A.weight": torch.ones(2, 128, dtype=torch.int8)}, None),
+        ({".lora_A.weight": torch.ones(2, 128, dtype=torch.complex64)}, None),
+        ({".lora_A.weight": torch.ones(2**12, 128), ".lora_B.weight": torch.ones(128, 2**12)}, None),
     ],
 )
 def test_damaged_files_are_refused_and_nothing_worse(
@@ -74,3 +83,43 @@ def test_damaged_files_are_refused_and_nothing_worse(
     damaged = random_matrices(transformer) | {first + suffix: tensor for suffix, tensor in change.items()}
     with pytest.raises(AdapterError):
         read_weights(adapter_file(damaged, metadata), transformer)
+
+
+NAME = "transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"
+
+
+def as_told(entries: dict[str, Any], data: bytes = b"") -> bytes:
+    """A file whose header says so of its tensors."""
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def told(shape: list[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        as_told({NAME: told([4, 128], 0, 2048), NAME.replace("_A", "_B"): told([128, 4], 0, 2048)}, bytes(2048)),
+        as_told({NAME: told([4, 128], 1024, 3072)}, bytes(3072)),
+        as_told({NAME: told([4, 128], 2048, 0)}, bytes(2048)),
+        as_told({NAME: told([4, 128], 2**40, 2**40 + 2048)}),
+        as_told({NAME: told([4, 128], 2**64 - 2048, 2**64)}),
+        as_told({NAME: told([2**32, 2**32], 0, 0)}),
+        as_told({NAME: told([2**63, 0], 0, 0)}),
+        as_told({NAME: told([2**62, 0], 0, 0), NAME.replace("_A", "_B"): told([0, 2**62], 0, 0)}),
+        as_told({NAME: told([-1, 128], 0, 2048)}, bytes(2048)),
+        as_told({NAME: told([1] * 100_000, 0, 4)}, bytes(4)),
+        as_told({"transformer." + "x" * 1_000_000 + ".lora_A.weight": told([0], 0, 0)}),
+        as_told({"x" * 1_000_000: told([0], 0, 0)}),
+    ],
+    ids=[
+        *("overlapping", "with-a-gap", "backwards", "beyond-its-end", "past-all-numbers", "overflowing"),
+        *("overflowing-but-empty", "vast-but-empty", "negative", "many-dimensions", "long-layer", "long-name"),
+    ],
+)
+def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:
+    with pytest.raises(AdapterError) as refused:
+        read_weights(data, transformer)
+    assert len(str(refused.value)) < 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.accounts.organizations import Name
+from serve_app.accounts.projects import LEAST_WEIGHT, MOST_ACTIVE, MOST_WEIGHT
 from serve_app.accounts.projects import Project as StoredProject
 from serve_app.accounts.roles import Permission
 from serve_app.accounts.windows import Window, midnight
@@ -25,7 +27,12 @@ ProjectPath = Annotated[str, Path(max_length=64)]
 Credits = Annotated[float, Field(ge=0, le=1e12)]
 
 _LIMITS = ("limit_day", "limit_week", "limit_month")
-_FOR_LIMITS = {"max_active", *_LIMITS}
+_PERMISSIONS: Mapping[str, Permission] = {
+    **dict.fromkeys(_LIMITS, Permission.SET_LIMITS),
+    # What a project takes from others.
+    **dict.fromkeys(("weight", "max_active"), Permission.OPERATE),
+    **dict.fromkeys(("statuses", "closed"), Permission.MANAGE_PROJECTS),
+}
 
 
 class NewProject(BaseModel):
@@ -37,14 +44,14 @@ class ProjectChanges(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    weight: Annotated[float, Field(gt=0, le=1000)] | None = Field(
-        default=None, description="Share of the queue against other projects; 1 by default"
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)] | None = Field(
+        default=None, description="Share of the queue against other projects; 1 by default. An operator's to set"
     )
     statuses: Literal["full", "basic"] | None = Field(
         default=None, description="basic shows Reasoning and Generating as Pending"
     )
-    max_active: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="Tasks that have not ended, at a time"
+    max_active: Annotated[int, Field(ge=1, le=MOST_ACTIVE)] | None = Field(
+        default=None, description="Tasks that have not ended, at a time. An operator's to set"
     )
     closed: bool | None = Field(default=None, description="Whether it takes neither tasks nor tuned models")
     limit_day: Credits | None = Field(default=None, description="Credits, UTC days; null for no limit")
@@ -102,12 +109,10 @@ async def change_project(
     wanted = changes.model_dump(exclude_unset=True)
     if not wanted:
         raise Invalid(["body"], f"name at least one of: {', '.join(ProjectChanges.model_fields)}")
-    for named, permission in (
-        (_FOR_LIMITS & set(wanted), Permission.SET_LIMITS),
-        (set(wanted) - _FOR_LIMITS, Permission.MANAGE_PROJECTS),
-    ):
-        if named and not caller.may(permission):
-            raise HTTPException(403, f"Not allowed: {', '.join(sorted(named))} takes the permission to {permission}")
+    for permission in dict.fromkeys(map(_PERMISSIONS.__getitem__, sorted(wanted))):
+        if not caller.may(permission):
+            named = ", ".join(sorted(name for name in wanted if _PERMISSIONS[name] is permission))
+            raise HTTPException(403, f"Not allowed: {named} takes the permission to {permission}")
     stored = await project_within(services, caller, project)
     if "closed" in wanted:
         wanted["closed"] = wanted["closed"] or None

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serve_app.finetunes import receiving
+from serve_app.finetunes.receiving import GRACE_S, Bounds, save
+from serve_app.finetunes.refusals import Refused, TooSlow
+
+BOUNDS = Bounds(max_mb=1, receive_s=100, min_kb_per_s=64)
+PATIENCE_S = 20
+
+
+async def pieces(*sent: bytes) -> AsyncIterator[bytes]:
+    for each in sent:
+        yield each
+
+
+async def trickle(pause_s: float) -> AsyncIterator[bytes]:
+    """Never ends."""
+    while True:
+        yield b"x"
+        await asyncio.sleep(pause_s)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file"
+
+
+def test_there_is_time_for_what_has_come_and_a_little_more() -> None:
+    assert BOUNDS.time_for(0) == GRACE_S
+    assert BOUNDS.time_for(64 * 1024 * 5) == GRACE_S + 5
+    assert BOUNDS.time_for(64 * 1024 * 1000) == 100
+
+
+def test_what_comes_is_written(file: Path) -> None:
+    assert asyncio.run(save(pieces(b"ab", b"", b"c"), file, BOUNDS)) == 3
+    assert file.read_bytes() == b"abc"
+
+
+async def test_a_file_that_is_too_large_is_refused_at_once(file: Path) -> None:
+    with pytest.raises(Refused, match="at most 1 MiB"):
+        await save(trickle_of(b"x" * 2**20), file, BOUNDS)
+
+
+async def trickle_of(piece: bytes) -> AsyncIterator[bytes]:
+    while True:
+        yield piece
+
+
+async def test_nothing_is_refused(file: Path) -> None:
+    with pytest.raises(Refused, match="empty"):
+        await save(pieces(), file, BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "grace_s"),
+    [(Bounds(1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S), (Bounds(1, receive_s=100, min_kb_per_s=64), 0.2)],
+    ids=["in-all", "at-any-moment"],
+)
+@pytest.mark.parametrize("pause_s", [0.01, 1000], ids=["trickle", "silence"])
+async def test_an_upload_that_comes_too_slowly_is_ended(
+    file: Path, monkeypatch: pytest.MonkeyPatch, bounds: Bounds, grace_s: float, pause_s: float
+) -> None:
+    monkeypatch.setattr(receiving, "GRACE_S", grace_s)
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(TooSlow, match=f"whole within {bounds.receive_s:g} s, and come at .* KiB/s"):
+            await save(trickle(pause_s), file, bounds)
