@@ -1,4 +1,6 @@
-"""Becomes HAProxy, in place of the binary that Ray would start: `python proxy_start.py [--bind HOST] BINARY ARGUMENT...`.
+"""Becomes HAProxy, in place of the binary that Ray would start.
+
+    python proxy_start.py [--bind HOST] BINARY ARGUMENT...
 
 It dies with the process that started it, also when that one is killed; by itself it would serve on. And its
 configuration is changed where Ray's serves clients worse, or strangers better, than it should:
@@ -68,7 +70,7 @@ _ERRORS = {
     # The file of 502 says 503, too.
     502: _OUT_OF_REACH,
     503: _OUT_OF_REACH,
-    504: "No answer came in time; what was asked may have been done all the same. GET /v1/tasks lists a project's tasks",
+    504: "No answer came in time; what was asked may have been done all the same: GET /v1/tasks lists the tasks",
 }
 
 
