@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import secrets
 import signal
 import socket
 import tempfile
@@ -19,6 +20,7 @@ from types import FrameType
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
+from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
 from serve_app.local import ray_flags
 from serve_app.local.embedded_redis import EmbeddedRedis
@@ -43,7 +45,7 @@ class Launcher:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.base_url = f"http://{settings.service.host}:{settings.service.port}"
+        self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
         self._server: EmbeddedRedis | None = None
         self._started = ExitStack()
 
@@ -91,18 +93,21 @@ class Launcher:
         self._start_ray()
 
     def _start_ray(self) -> None:
-        # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
-        folder = tempfile.TemporaryDirectory(prefix="gen-serve-")
-        self._started.enter_context(folder)
-        ray_flags.apply(Path(folder.name))
+        settings = self.settings
+        own = settings.ray.address is None
+        if own:
+            # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
+            folder = self._started.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
+            token = _ray_token(settings.data_dir / "ray-token")
+            ray_flags.apply_to_own(Path(folder), settings.service.host, token)
+        else:
+            ray_flags.apply()
 
         import ray  # after the switches are set: Ray reads them when it is imported
         from ray import serve
         from ray.serve.config import HTTPOptions
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        settings = self.settings
-        own = settings.ray.address is None
         ray.init(
             address=settings.ray.address or "local",
             num_cpus=settings.ray.num_cpus if own else None,
@@ -114,7 +119,9 @@ class Launcher:
         self._started.callback(ray.shutdown)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)  # Ray installs its own
-        serve.start(http_options=HTTPOptions(host=settings.service.host, port=settings.service.port))
+        # On a cluster of its own, replicas and all else are for the proxy alone, which serves on the service's host.
+        host = "127.0.0.1" if own else settings.service.host
+        serve.start(http_options=HTTPOptions(host=host, port=settings.service.port))
         self._started.callback(serve.shutdown)
 
         from serve_app import application
@@ -143,6 +150,13 @@ def _webhook_key(path: Path) -> str:
     if not path.exists():
         _write_secret(path, new_key())
     return path.read_text().strip()
+
+
+def _ray_token(path: Path) -> Path:
+    """What the processes of the service's own cluster ask of each other, made at first start."""
+    if not path.exists():
+        _write_secret(path, secrets.token_hex(32))
+    return path
 
 
 def _write_secret(path: Path, secret: str) -> None:
