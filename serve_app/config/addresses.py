@@ -15,6 +15,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_unspecified(host: str) -> bool:
+    """Whether it means all interfaces."""
+    return host in ("0.0.0.0", "::")
+
+
 def reachable(host: str) -> str:
-    """Where this machine reaches what listens on `host`: loopback, if that means all interfaces."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    """The host of a URL by which this machine reaches what listens on `host`."""
+    if is_unspecified(host):
+        return "[::1]" if ":" in host else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -53,8 +53,8 @@ class ServiceSettings(Section):
     def _strangers_have_an_address(self) -> ServiceSettings:
         if not is_loopback(self.host) and self.public_url is None:
             raise ValueError(
-                f"public_url must be set where host is not loopback, but {self.host}: the address that clients use, like "
-                "https://media.example.com or http://192.168.1.5:8000"
+                f"public_url must be set where host is not loopback, but {self.host}: the address that clients use, "
+                "like https://media.example.com or http://192.168.1.5:8000"
             )
         return self
 

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.accounts.segments import ArchiveOutOfReach
+from serve_app.http.methods import allowed
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
 from serve_app.tasks.limits import Uncertain
@@ -71,7 +72,16 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
         # FastAPI's answer to a body it can't parse: not UTF-8, not JSON, or nested too deep.
         entry = {"type": "json_invalid", "loc": ["body"], "msg": "The body is not valid JSON, or is nested too deeply"}
         return unprocessable([entry])
+    if problem.status_code == 405:
+        return _not_allowed(request, problem)
     return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
+
+
+def _not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
+    """Names the methods of all routes of the path; the framework knows of the first alone, and of files."""
+    methods = ", ".join(allowed(request.app.routes, request.scope)) or (problem.headers or {}).get("Allow", "GET, HEAD")
+    detail = f"Method Not Allowed: this path takes {methods}"
+    return JSONResponse({"detail": detail}, status_code=405, headers={"Allow": methods})
 
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:

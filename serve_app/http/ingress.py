@@ -23,6 +23,8 @@ from serve_app.http import errors, services
 from serve_app.http.auth import authenticated
 from serve_app.http.body_limit import BodyLimit
 from serve_app.http.deprecation import DeprecationNotices, notices
+from serve_app.http.methods import HeadAsGet
+from serve_app.http.origin import KnownHosts
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
@@ -36,6 +38,7 @@ from serve_app.http.routes import (
     results,
     tasks,
 )
+from serve_app.http.slow_bodies import SlowBodies
 from serve_app.redis_store.connection import UNREACHABLE
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -68,17 +71,20 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         check=_caller_check(app),
         uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
     )
+    app.add_middleware(SlowBodies, min_rate=settings.service.min_body_rate, max_s=settings.service.max_body_s)
     deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
     app.add_middleware(
         DeprecationNotices, headers_of={path: notices(told.since, told.sunset) for path, told in deprecated.items()}
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)
     for router in (generate.router(catalog, settings), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)
+    app.add_middleware(HeadAsGet, routes=app.routes)
     return app
 
 

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACE_S: Final = 10.0
 """What every body has, however little of it comes."""
+_CLOSE: Final = {"Connection": "close"}
 
 
 class SlowBodies:
@@ -37,7 +38,8 @@ class SlowBodies:
             allowed_s = min(self.grace_s + seen / self.min_rate, self.max_s)
             began = time.monotonic()
             try:
-                message = await asyncio.wait_for(receive(), allowed_s - waited_s)
+                async with asyncio.timeout(allowed_s - waited_s):
+                    message = await receive()
             except TimeoutError:
                 # What is left of the body stays unread, so the connection can't be used again.
                 raise HTTPException(408, self._too_slow(waited_s + time.monotonic() - began), _CLOSE) from None
@@ -51,7 +53,4 @@ class SlowBodies:
     def _too_slow(self, waited_s: float) -> str:
         if waited_s >= self.max_s:
             return f"The body came too slowly: it has to be complete within {self.max_s:g} seconds"
-        return f"The body came too slowly: at least {self.min_rate} bytes a second, after the first {self.grace_s:g} seconds"
-
-
-_CLOSE: Final = {"Connection": "close"}
+        return f"The body came too slowly: at least {self.min_rate} bytes a second, after {self.grace_s:g} seconds"

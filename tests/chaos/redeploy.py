@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-
-import ray
-from ray import serve
 
 from serve_app import application
 from serve_app.config import settings
@@ -20,6 +18,15 @@ def main() -> None:
     if url is None:
         raise RuntimeError("no Redis server runs")
     chosen = chosen.with_redis(url).with_webhook_key((chosen.data_dir / "webhook-key").read_text().strip())
+    # As the launcher's processes have it: the cluster is on loopback, and asks for its token.
+    os.environ |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(chosen.data_dir / "ray-token"),
+    }
+    import ray
+    from ray import serve
+
     ray.init(address=address, namespace="serve", log_to_driver=False)
     serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
 
