@@ -28,7 +28,7 @@ def test_rays_processes_ask_for_a_token() -> None:
 @pytest.mark.parametrize("mode", ["disabled", ""])
 def test_nobody_turns_that_off_by_the_way(mode: str) -> None:
     os.environ["RAY_AUTH_MODE"] = mode
-    with pytest.raises(ValueError, match="RAY_AUTH_MODE is .* Unset it"):
+    with pytest.raises(ValueError, match=r"RAY_AUTH_MODE is .* Unset it"):
         ray_flags.apply()
 
 
