@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises check proof chaos bench openapi clean
+.PHONY: help run test test-fast promises check proof chaos bench lock audit openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -46,6 +46,13 @@ chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check 
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
 	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.dev  ## Write requirements.lock anew: every dependency with the hashes of its files
+	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header -o requirements.lock
+
+audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities (asks the internet)
+	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
 
 openapi: $(VENV)/.dev  ## Write openapi.json anew
 	$(BIN)/gen-serve openapi > openapi.json

@@ -36,6 +36,7 @@ class ServiceSettings(Section):
     max_inflight_mb: int = Field(default=1024, ge=1)
     min_body_rate: int = Field(default=16 * 1024, ge=1)
     max_body_s: float = Field(default=900.0, gt=0)
+    decoders: int = Field(default=4, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)

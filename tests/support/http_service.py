@@ -24,6 +24,7 @@ from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.metrics import create_metrics_app
 from serve_app.http.services import Services
+from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.webhooks.sealing import new_key
 from support.client import HOOK_HOST, Client
@@ -131,13 +132,15 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
     with serving(app) as base_url:
         guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
         services: Services = app.state.services
-        submission = dataclasses.replace(services.submission, guard=guard)
+        inputs = Inputs(guard, decoders=2)
+        submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
         app.state.services = dataclasses.replace(services, submission=submission)
         worker = Worker(settings)
         try:
             yield Service(base_url, settings, app, worker)
         finally:
             worker.close()
+            inputs.close()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from serve_app.media.inputs import InputPicture, read_image
+from serve_app.media.decoding import InputPicture, read_image
 from serve_app.requests.pictures import Picture
 from support.pictures import file_of
 
@@ -19,6 +19,11 @@ def picture(size: tuple[int, int] = (96, 64), mode: str = "RGB", colour: Any = 0
 
 def as_input(image: Image.Image, kind: str = "PNG") -> InputPicture:
     return read_image(file_of(image, kind))
+
+
+def stored_as(data: bytes) -> bytes:
+    """What the service keeps of a file that was sent."""
+    return read_image(data).data
 
 
 def pixels(image: InputPicture) -> np.ndarray:
