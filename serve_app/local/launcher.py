@@ -116,6 +116,7 @@ class Launcher:
 
         import ray  # after the switches are set: Ray reads them when it is imported
         from ray import serve
+        from ray.exceptions import AuthenticationError
         from ray.serve.config import HTTPOptions
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -128,7 +129,7 @@ class Launcher:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
-        except ray.exceptions.AuthenticationError:
+        except AuthenticationError:
             raise ValueError(
                 "the Ray cluster at ray.address has another token than this process, or there is none here: set "
                 "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/operations.md)"
