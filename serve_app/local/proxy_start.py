@@ -12,6 +12,7 @@ configuration is changed where Ray's serves clients worse, or strangers better, 
   is never repeated: that would be two tasks.
 - Slow connections end (`Limits`), and there is room for thousands of them. They never reach a replica: headers and the
   beginning of a body are waited for here. The app bounds the rest of a large body (`http/slow_bodies.py`).
+- One key can't fill all places of a replica with bodies that come slowly.
 - What names no path, a method that no route has, or too much in its URL or headers, is answered here. (What is no HTTP
   at all, or has not sent its headers in time, gets a page that is built into HAProxy.)
 - With `--bind` clients are served on that address, whatever Ray and its replicas listen on. Statistics and metrics of
@@ -46,7 +47,7 @@ _BUFFER_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds, each."""
+    """Times are in seconds."""
 
     request: int = 10
     """For a request's headers, and again for the beginning of its body: 32 KiB, or all if it is smaller."""
@@ -56,6 +57,8 @@ class Limits:
     """Until the answer begins, and between its parts: more than the longest poll, and a slow submission."""
     keep_alive: int = 60
     """Between two requests of a connection."""
+    posts: int = 512
+    """That one key, or token, has on its way: a quarter of what one ingress replica works on at a time."""
 
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -111,7 +114,15 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         "option http-ignore-probes",  # browsers open connections in advance: no 408 for these
         *(f"errorfile {status} {errors / f'{status}.http'}" for status in _ERRORS),
     )
-    rules = (*_RULES, f"http-request wait-for-body time {limits.request}s")
+    many = f"Too many requests of this key at a time: at most {limits.posts}; try again shortly"
+    rules = (
+        *_RULES,
+        "stick-table type binary len 20 size 100k expire 1m store conn_cur",
+        "http-request track-sc0 req.hdr(x-key),sha1 if METH_POST { req.hdr(x-key) -m found }",
+        "http-request track-sc0 req.hdr(authorization),sha1 if METH_POST { req.hdr(authorization) -m found }",
+        _returned(429, many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
+        f"http-request wait-for-body time {limits.request}s",
+    )
     changes = (
         (
             r"http-request return status 404 .*for available routes.*",

@@ -27,7 +27,7 @@ from serve_app.local import proxy_start
 from serve_app.local.proxy_start import Limits
 
 PATIENCE_S = 30
-LIMITS = Limits(request=1, idle=1, answer=10, keep_alive=1)
+LIMITS = Limits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
 SLOWER_S = 2.5
 """More than any limit but that of an answer."""
 ADDRESS = "127.0.0.9"
@@ -41,9 +41,12 @@ class Replica(BaseHTTPRequestHandler):
     seen: list[str]
 
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        if not self.path.startswith("/-/"):
-            self.seen.append(f"{self.command} {self.path}")
+        self.seen.append(f"{self.command} {self.path}")
+        try:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        except ConnectionError:
+            self.close_connection = True
+            return
         if self.path == "/later":
             time.sleep(SLOWER_S)
         told = f"{self.command} {self.path} {len(body)}".encode()
@@ -271,6 +274,26 @@ def test_slow_connections_leave_room(proxy: Proxy, many_files: None) -> None:
         for _ in range(4500):
             stack.enter_context(proxy.connect()).sendall(b"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n")
         assert proxy.ask(b"GET /beside HTTP/1.1\r\nHost: x\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize("header", [b"x-key", b"Authorization"])
+def test_one_key_leaves_places_to_others(proxy: Proxy, header: bytes) -> None:
+    def post(path: bytes, key: bytes, length: int) -> bytes:
+        return b"POST /%s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n" % (path, header, key, length)
+
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(proxy.connect()).sendall(post(header, b"a", 2**20) + bytes(2**16))
+        give_up = time.monotonic() + PATIENCE_S
+        while proxy.seen.count(f"POST /{header.decode()}") < 3:
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        answer = proxy.ask(post(b"more", b"a", 0))
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert "at most 3" in answer.detail
+        assert proxy.ask(post(b"more", b"b", 0)).status == 200
+        get = b"GET /more HTTP/1.1\r\nHost: x\r\n%s: a\r\n\r\n" % header
+        assert proxy.ask(get).status == 200
 
 
 def test_clients_are_served_where_the_profile_says_and_all_else_is_on_loopback(proxy: Proxy) -> None:
