@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from serve_app import application
 from serve_app.config import settings
 from serve_app.local.embedded_redis import running_url
 
@@ -18,7 +17,7 @@ def main() -> None:
     if url is None:
         raise RuntimeError("no Redis server runs")
     chosen = chosen.with_redis(url).with_webhook_key((chosen.data_dir / "webhook-key").read_text().strip())
-    # As the launcher's processes have it: the cluster is on loopback, and asks for its token.
+    # The cluster is on loopback, and asks for its token. Ray reads these when it is imported.
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
@@ -26,6 +25,8 @@ def main() -> None:
     }
     import ray
     from ray import serve
+
+    from serve_app import application
 
     ray.init(address=address, namespace="serve", log_to_driver=False)
     serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
