@@ -7,7 +7,6 @@ import contextlib
 import errno
 import io
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -25,11 +24,11 @@ from serve_app.config import catalog
 from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
 from serve_app.http.metrics import create_metrics_app
-from serve_app.local import ray_flags
+from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.local.metrics_server import MetricsServer
+from serve_app.local.secret_file import write_secret
 from serve_app.redis_store import connection
-from serve_app.webhooks.sealing import new_key
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +89,7 @@ class Launcher:
             self._started.callback(self._server.stop)
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
-        if not settings.webhooks.keys:
-            self.settings = settings = settings.with_webhook_key(_webhook_key(settings.data_dir / "webhook-key"))
+        self.settings = settings = sealing_key.with_key(settings)
         _ensure_key(settings, self.key_file, Role.DEVELOPER)
         _ensure_key(settings, self.operator_key_file, Role.OPERATOR)
         self._start_metrics()
@@ -162,14 +160,7 @@ def _ensure_key(settings: Settings, path: Path, role: Role) -> None:
     secret = path.read_text().strip() if path.exists() else None
     made = asyncio.run(_valid_key(settings, secret, role))
     if made != secret:
-        _write_secret(path, made)
-
-
-def _webhook_key(path: Path) -> str:
-    """Made at first start. Without it, secrets of receivers that were stored before can't be read."""
-    if not path.exists():
-        _write_secret(path, new_key())
-    return path.read_text().strip()
+        write_secret(path, made)
 
 
 def _warn_of_open_nodes() -> None:
@@ -186,14 +177,8 @@ def _warn_of_open_nodes() -> None:
 def _ray_token(path: Path) -> Path:
     """What the processes of the service's own cluster ask of each other, made at first start."""
     if not path.exists():
-        _write_secret(path, secrets.token_hex(32))
+        write_secret(path, secrets.token_hex(32))
     return path
-
-
-def _write_secret(path: Path, secret: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")
 
 
 async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
