@@ -18,6 +18,7 @@ from random import Random
 import httpx2
 from redis.exceptions import RedisError
 
+from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard
 from serve_app.sealing.sealer import Sealer, Unreadable
 from serve_app.tasks.presentation import Presenter, encoded
@@ -116,6 +117,7 @@ class Sender:
         if task is None or task.webhook is None:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
             return
+        asker.set(task.project)
         at = datetime.now(UTC)
         try:
             answer = await self._call(task, at)

@@ -24,6 +24,7 @@ from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.metrics import create_metrics_app
 from serve_app.http.services import Services
+from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.sealing.sealer import new_key
@@ -132,7 +133,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
     with serving(app) as base_url:
         guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
         services: Services = app.state.services
-        inputs = Inputs(guard, decoders=2)
+        inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
         submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
         app.state.services = dataclasses.replace(services, submission=submission)
         worker = Worker(settings)
