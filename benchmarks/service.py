@@ -39,7 +39,7 @@ class Service:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self.port = free_port()
+        self.port, self.metrics_port = free_port(), free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.ready_s = 0.0
         """From the start of the process until it answered that it can take work, its model loaded."""
@@ -66,6 +66,7 @@ class Service:
         """That of the service's process. Another process that gets it shares the service's settings and data."""
         return without_settings(os.environ) | {
             "GEN_SERVICE__PORT": str(self.port),
+            "GEN_METRICS__PORT": str(self.metrics_port),
             "GEN_DATA_DIR": str(self._folder / "data"),
             **self._overrides,
         }

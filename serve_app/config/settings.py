@@ -16,6 +16,7 @@ from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_val
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from serve_app.accounts.settings import AccountSettings
+from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
@@ -29,10 +30,13 @@ from serve_app.tasks.settings import TaskSettings
 class ServiceSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
-    public_url: str | None = None
+    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+/?$")] | None = None
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^([a-z0-9._-]+|\[[0-9a-f:.]+\])$")]] = []
     trusted_proxies: list[IPvAnyNetwork] = []
     max_body_mb: int = Field(default=288, ge=1)
     max_inflight_mb: int = Field(default=1024, ge=1)
+    min_body_rate: int = Field(default=16 * 1024, ge=1)
+    max_body_s: float = Field(default=900.0, gt=0)
     decoders: int = Field(default=4, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)
@@ -48,9 +52,30 @@ class ServiceSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _strangers_have_an_address(self) -> ServiceSettings:
+        if not is_loopback(self.host) and self.public_url is None:
+            raise ValueError(
+                f"public_url must be set where host is not loopback, but {self.host}: the address that clients use, "
+                "like https://media.example.com or http://192.168.1.5:8000"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _region_has_an_address(self) -> ServiceSettings:
         if self.region is not None and self.region not in self.regions:
             raise ValueError(f"region {self.region!r} must be one of regions")
+        return self
+
+
+class MetricsSettings(Section):
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=9464, ge=1, le=65535)
+    token: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _not_for_everyone(self) -> MetricsSettings:
+        if not is_loopback(self.host) and not (self.token and self.token.get_secret_value()):
+            raise ValueError(f"token must be set where host is not loopback, but {self.host}")
         return self
 
 
@@ -104,6 +129,7 @@ class Settings(BaseSettings):
     data_dir: Path = Path(".gen")
     catalog: Path = Path("configs/catalog.yaml")
     service: ServiceSettings = ServiceSettings()
+    metrics: MetricsSettings = MetricsSettings()
     redis: RedisSettings = RedisSettings()
     objects: ObjectSettings = ObjectSettings()
     links: LinkSettings = LinkSettings()

@@ -61,10 +61,19 @@ async def _bearer(services: Services, token: str, request: HTTPConnection) -> Ca
     except TokenRefused as reason:
         # RFC 6750 section 3, RFC 9728 section 5.1.
         metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
-        challenge = f'Bearer error="invalid_token", error_description="{reason}", resource_metadata="{metadata}"'
+        challenge = (
+            f'Bearer error="invalid_token", error_description={quoted_string(str(reason))}, '
+            f"resource_metadata={quoted_string(metadata)}"
+        )
         raise HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge}) from None
     except IssuerOutOfReach:
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
+
+
+def quoted_string(text: str) -> str:
+    """As a parameter of a header (RFC 9110 section 5.6.4); what has no place in one becomes a question mark."""
+    plain = "".join(character if " " <= character <= "~" else "?" for character in text)
+    return '"' + plain.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
 def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.accounts.segments import ArchiveOutOfReach
+from serve_app.http.methods import allowed
 from serve_app.media.fetching import TooManyFetches
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
@@ -89,7 +90,16 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
     if isinstance(problem.__cause__, Invalid):
         # FastAPI takes whatever goes wrong while a body is read for an error of its own.
         return unprocessable([problem.__cause__.entry])
+    if problem.status_code == 405:
+        return _not_allowed(request, problem)
     return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
+
+
+def _not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
+    """Names the methods of all routes of the path; the framework knows of the first alone, and of files."""
+    methods = ", ".join(allowed(request.app.routes, request.scope)) or (problem.headers or {}).get("Allow", "GET, HEAD")
+    detail = f"Method Not Allowed: this path takes {methods}"
+    return JSONResponse({"detail": detail}, status_code=405, headers={"Allow": methods})
 
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:

@@ -22,6 +22,8 @@ from serve_app.http.body_limit import BodyLimit
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
+from serve_app.http.methods import HeadAsGet
+from serve_app.http.origin import KnownHosts
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
@@ -35,6 +37,7 @@ from serve_app.http.routes import (
     results,
     tasks,
 )
+from serve_app.http.slow_bodies import SlowBodies
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
 once, fetch the result with `GET /v1/get_result`."""
@@ -60,12 +63,16 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     errors.install(app)
     offers = generate.offers(catalog, settings)
+    uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.service.max_body_mb * 2**20,
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
         check=HeadCheck(app, offers),
-        uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
+        uploads=uploads,
+    )
+    app.add_middleware(
+        SlowBodies, min_rate=settings.service.min_body_rate, max_s=settings.service.max_body_s, uploads=tuple(uploads)
     )
     deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
     app.add_middleware(
@@ -73,11 +80,13 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)
     for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)
+    app.add_middleware(HeadAsGet, routes=app.routes)
     return app
 
 

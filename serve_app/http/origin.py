@@ -1,14 +1,25 @@
-"""The address clients reach the service by."""
+"""The address clients reach the service by, and which addresses are its own."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from pydantic import IPvAnyNetwork
 from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serve_app.config.addresses import is_loopback, is_unspecified
 from serve_app.config.settings import ServiceSettings
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
+_NOT_HERE = (
+    "No service of this name here: use the address that its operator gave you. The operator names it in "
+    "service.public_url, further ones in service.allowed_hosts"
+)
 
 
 def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
@@ -18,11 +29,56 @@ def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
     """
     if settings.public_url:
         return settings.public_url.rstrip("/")
-    scheme, host = request.url.scheme, request.headers.get("host") or request.url.netloc
-    if request.client and _trusted(request.client.host, settings.trusted_proxies):
-        scheme = _first(request.headers.get("x-forwarded-proto")) or scheme
-        host = _first(request.headers.get("x-forwarded-host")) or host
+    scheme, host = _asked(request, settings)
     return f"{scheme}://{host}"
+
+
+class KnownHosts:
+    """ASGI middleware: 421 for requests to hosts that the settings don't name, and that are not loopback.
+
+    Links would lead there, and a page that makes its own name point at this machine would reach the service through
+    its visitors' browsers. `open_paths` are for probes, who know addresses alone.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, open_paths: frozenset[str]) -> None:
+        self.app = app
+        self.settings = settings
+        self.open_paths = open_paths
+        self.names = _own_names(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in self.open_paths:
+            _, host = _asked(HTTPConnection(scope), self.settings)
+            if not self._is_known(host):
+                await JSONResponse({"detail": _NOT_HERE}, status_code=421)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _is_known(self, host: str) -> bool:
+        written = _HOST.fullmatch(host)
+        if written is None:
+            return False
+        name = written["name"].lower().strip("[]")
+        return name in self.names or is_loopback(name)
+
+
+def _own_names(settings: ServiceSettings) -> frozenset[str]:
+    urls = [settings.public_url, settings.regions.get(settings.region or "")]
+    names = {urlsplit(url).hostname for url in urls if url}
+    names |= {name.strip("[]") for name in settings.allowed_hosts}
+    if not is_unspecified(settings.host):
+        names.add(settings.host.lower())
+    return frozenset(name for name in names if name)
+
+
+def _asked(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str]:
+    """Scheme and host that the client asked for; an empty host if it named none."""
+    scheme, host = request.url.scheme, request.headers.get("host", "")
+    if request.client and _trusted(request.client.host, settings.trusted_proxies):
+        forwarded = _first(request.headers.get("x-forwarded-proto"))
+        scheme = forwarded if forwarded in ("http", "https") else scheme
+        host = _first(request.headers.get("x-forwarded-host")) or host
+    return scheme, host
 
 
 def _trusted(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import io
 import logging
+import secrets
 import signal
 import socket
 import tempfile
@@ -18,9 +20,13 @@ from types import FrameType
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
+from serve_app.config import catalog
+from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
+from serve_app.http.metrics import create_metrics_app
 from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.local.metrics_server import MetricsServer
 from serve_app.local.secret_file import write_secret
 from serve_app.redis_store import connection
 
@@ -42,7 +48,7 @@ class Launcher:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.base_url = f"http://{settings.service.host}:{settings.service.port}"
+        self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
         self._server: EmbeddedRedis | None = None
         self._started = ExitStack()
 
@@ -76,7 +82,7 @@ class Launcher:
 
     def _start(self) -> None:
         settings = self.settings
-        _check_port(settings.service.host, settings.service.port)
+        _listener(settings.service.host, settings.service.port, "service.port").close()
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.redis.url is None:
             self._server = EmbeddedRedis(settings.data_dir / "redis")
@@ -86,33 +92,54 @@ class Launcher:
         self.settings = settings = sealing_key.with_key(settings)
         _ensure_key(settings, self.key_file, Role.DEVELOPER)
         _ensure_key(settings, self.operator_key_file, Role.OPERATOR)
+        self._start_metrics()
         self._start_ray()
 
+    def _start_metrics(self) -> None:
+        host, port = self.settings.metrics.host, self.settings.metrics.port
+        if port is not None:
+            app = create_metrics_app(self.settings, catalog.load(self.settings))
+            self._started.enter_context(MetricsServer(app, _listener(host, port, "metrics.port")))
+
     def _start_ray(self) -> None:
-        # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
-        folder = tempfile.TemporaryDirectory(prefix="gen-serve-")
-        self._started.enter_context(folder)
-        ray_flags.apply(Path(folder.name))
+        settings = self.settings
+        own = settings.ray.address is None
+        if own:
+            # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
+            folder = self._started.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
+            token = _ray_token(settings.data_dir / "ray-token")
+            ray_flags.apply_to_own(Path(folder), settings.service.host, token)
+        else:
+            ray_flags.apply()
 
         import ray  # after the switches are set: Ray reads them when it is imported
         from ray import serve
+        from ray.exceptions import AuthenticationError
         from ray.serve.config import HTTPOptions
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
-        settings = self.settings
-        own = settings.ray.address is None
-        ray.init(
-            address=settings.ray.address or "local",
-            num_cpus=settings.ray.num_cpus if own else None,
-            object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
-            include_dashboard=False if own else None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        try:
+            ray.init(
+                address=settings.ray.address or "local",
+                num_cpus=settings.ray.num_cpus if own else None,
+                object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
+                include_dashboard=False if own else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except AuthenticationError:
+            raise ValueError(
+                "the Ray cluster at ray.address has another token than this process, or there is none here: set "
+                "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/operations.md)"
+            ) from None
         self._started.callback(ray.shutdown)
+        if not own:
+            _warn_of_open_nodes()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)  # Ray installs its own
-        serve.start(http_options=HTTPOptions(host=settings.service.host, port=settings.service.port))
+        # On a cluster of its own, replicas and all else are for the proxy alone, which serves on the service's host.
+        host = "127.0.0.1" if own else settings.service.host
+        serve.start(http_options=HTTPOptions(host=host, port=settings.service.port))
         self._started.callback(serve.shutdown)
 
         from serve_app import application
@@ -136,6 +163,24 @@ def _ensure_key(settings: Settings, path: Path, role: Role) -> None:
         write_secret(path, made)
 
 
+def _warn_of_open_nodes() -> None:
+    from serve_app.local.cluster_auth import open_nodes
+
+    if nodes := open_nodes():
+        logger.warning(
+            "these nodes of the Ray cluster ask for no token, so whoever reaches a port of theirs can run code there: "
+            "%s. Start Ray with RAY_AUTH_MODE=token on every node",
+            ", ".join(nodes),
+        )
+
+
+def _ray_token(path: Path) -> Path:
+    """What the processes of the service's own cluster ask of each other, made at first start."""
+    if not path.exists():
+        write_secret(path, secrets.token_hex(32))
+    return path
+
+
 async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
     redis = connection.connect(settings.redis_url)
     try:
@@ -149,13 +194,14 @@ async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
         await redis.aclose()
 
 
-def _check_port(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            raise PortInUse(f"{host}:{port} is in use; choose another with service.port or GEN_SERVICE__PORT") from None
+def _listener(host: str, port: int, setting: str) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as problem:
+        other = f"{setting} or GEN_{setting.upper().replace('.', '__')}"
+        if problem.errno == errno.EADDRINUSE:
+            raise PortInUse(f"{host}:{port} is in use; choose another with {other}") from None
+        raise PortInUse(f"can't listen on {host}:{port}: {problem.strerror}; see {other}") from None
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

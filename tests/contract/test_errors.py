@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -121,16 +122,60 @@ def test_unknown_paths(client: Client, method: str, path: str) -> None:
     [
         ("GET", ENDPOINT, "POST"),
         ("PUT", ENDPOINT, "POST"),
-        ("POST", "/v1/get_result", "GET"),
-        ("POST", "/v1/tasks", "GET"),
+        ("POST", "/v1/get_result", "GET, HEAD"),
+        ("POST", "/v1/tasks", "GET, HEAD"),
         ("GET", "/v1/tasks/some-id", "DELETE"),
-        ("POST", "/healthz", "GET"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("POST", "/docs/static/favicon.png", "GET, HEAD"),
+        ("OPTIONS", "/v1/tasks", "GET, HEAD"),
     ],
 )
 def test_wrong_methods(client: Client, method: str, path: str, allowed: str) -> None:
     response = client.request(method, path)
-    assert refusal(response, 405) == "Method Not Allowed"
-    assert allowed in response.headers["allow"]
+    assert refusal(response, 405) == f"Method Not Allowed: this path takes {allowed}"
+    assert response.headers["allow"] == allowed
+
+
+def test_a_path_takes_what_it_says_that_it_takes(client: Client, service: Service) -> None:
+    """Of every path of the description, whatever number of routes it has."""
+    described: dict[str, dict[str, Any]] = service.app.openapi()["paths"]
+    patterns = {re.sub(r"\{[^}]*\}", "[^/]+", path): operations for path, operations in described.items()}
+    for path in described:
+        some = re.sub(r"\{[^}]*\}", "x", path)
+        taken = {
+            m.upper() for pattern, operations in patterns.items() if re.fullmatch(pattern, some) for m in operations
+        }
+        response = client.request("TRACE", some)
+        allowed = set(response.headers["allow"].split(", "))
+        assert (response.status_code, allowed) == (405, taken | ({"HEAD"} if "GET" in taken else set())), path
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/healthz", 200),
+        ("/v1/tasks", 200),
+        ("/v1/credits", 200),
+        ("/v1/get_result?id=none", 404),
+        ("/v1/tasks?limit=0", 422),
+    ],
+)
+def test_head_is_get_without_a_body(client: Client, path: str, status: int) -> None:
+    got, told = client.get(path), client.head(path)
+    assert (told.status_code, told.content) == (status, b"")
+    assert told.headers["content-type"] == got.headers["content-type"]
+    assert told.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_needs_a_key_as_get_does(client: Client) -> None:
+    assert client.head("/v1/tasks", headers={"x-key": "gen_wrong"}).status_code == 403
+
+
+def test_a_body_that_never_comes(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_body_s=0.2))
+    with service.client() as client:
+        response = converse(service, head(client.secret, "Content-Length: 1000"))
+    assert "too slowly" in refusal(response, 408)
 
 
 def converse(service: Service, request: bytes) -> httpx2.Response:
@@ -145,7 +190,7 @@ def converse(service: Service, request: bytes) -> httpx2.Response:
 
 
 def head(key: str | None, *headers: str) -> bytes:
-    lines = [f"POST {ENDPOINT} HTTP/1.1", "Host: x", *JSON_LINES, *headers]
+    lines = [f"POST {ENDPOINT} HTTP/1.1", "Host: localhost", *JSON_LINES, *headers]
     return "\r\n".join([*lines, *([] if key is None else [f"x-key: {key}"]), "", ""]).encode()
 
 
@@ -269,7 +314,6 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
             ("GET", "/v1/tasks"),
             ("DELETE", f"/v1/tasks/{task_id}"),
             ("GET", "/readyz"),
-            ("GET", "/metrics"),
         ]
         body = {"prompt": "a cat", "images": [encoded(picture())]}
         # Side by side: each insists for a while before it gives up.
@@ -278,6 +322,8 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
         for response in answers:
             assert "nothing was charged" in refusal(response, 503)
             assert int(response.headers["retry-after"]) >= 1
+        with service.figures() as figures:
+            assert "nothing was charged" in refusal(figures.get("/metrics"), 503)
         assert client.get("/healthz").status_code == 200
         assert not [path for path in (service.settings.data_dir / "objects").rglob("*") if path.is_file()]
 
@@ -292,7 +338,9 @@ def test_a_task_store_that_is_nearly_full(start_service: StartService, doomed_re
         assert "nearly full" in refusal(response, 503)
         assert int(response.headers["retry-after"]) >= 1
         assert client.poll(task_id).json()["status"] == "Pending"
-        metrics = dict(line.split() for line in client.get("/metrics").text.splitlines() if "memory" in line.split()[0])
+        with service.figures() as figures:
+            text = figures.get("/metrics").text
+        metrics = dict(line.split() for line in text.splitlines() if "memory" in line.split()[0])
         assert float(metrics["gen_store_memory_bytes"]) > 0.9 * float(metrics["gen_store_memory_limit_bytes"]) > 0
         redis.config_set("maxmemory", 0)
         client.accepted()

@@ -254,7 +254,7 @@ def test_a_waiting_poll_holds_up_no_other(client: Client, worker: Worker) -> Non
 def test_a_client_that_leaves_while_waiting_harms_nobody(client: Client, worker: Worker, service: Service) -> None:
     task_id = client.accepted()
     with socket.create_connection(service.address) as wire:
-        wire.sendall(f"GET /v1/get_result?id={task_id}&wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        wire.sendall(f"GET /v1/get_result?id={task_id}&wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     with ThreadPoolExecutor() as pool:
         poll = pool.submit(client.poll, task_id, wait=60)
         worker.end(task_id, Status.ERROR)

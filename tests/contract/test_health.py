@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.client import Client
+from pydantic import SecretStr
+from support.client import Client, refusal
 from support.http_service import Service, StartService
 from support.pictures import picture
 from support.worker import LANE
 
+from serve_app.config.settings import MetricsSettings
 from serve_app.tasks.task import Status
+
+
+@pytest.fixture
+def scraper(service: Service) -> Iterator[Client]:
+    with service.figures() as scraper:
+        yield scraper
 
 
 def figures(client: Client) -> dict[tuple[str, str], float]:
@@ -38,20 +49,35 @@ def test_ready(client: Client) -> None:
 def test_figures_follow_the_tasks(start_service: StartService) -> None:
     service: Service = start_service()
     worker = service.worker
-    with service.client() as client:
+    with service.client() as client, service.figures() as scraper:
         tasks = [client.accepted() for _ in range(3)]
-        assert figures(client)["gen_tasks_queued", ""] == 3
-        assert figures(client)["gen_task_events_total", "accepted"] == 3
+        assert figures(scraper)["gen_tasks_queued", ""] == 3
+        assert figures(scraper)["gen_task_events_total", "accepted"] == 3
         worker.deliver(tasks[0], picture(form="JPEG"))
         worker.end(tasks[1], Status.CONTENT_MODERATED)
-        seen = figures(client)
+        seen = figures(scraper)
     assert (seen["gen_tasks_queued", ""], seen["gen_tasks_leased", ""], seen["gen_tasks_suspects", ""]) == (0, 1, 0)
     assert seen["gen_task_events_total", "ready"] == 1
     assert seen["gen_task_events_total", "content_moderated"] == 1
 
 
-def test_figures_are_in_the_format_that_prometheus_reads(client: Client) -> None:
-    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+def test_figures_are_not_for_clients(client: Client, scraper: Client) -> None:
+    assert refusal(client.get("/metrics"), 404) == "Not Found"
+    assert refusal(scraper.get("/v1/tasks"), 404) == "Not Found"
+
+
+def test_figures_are_for_those_who_show_the_token(start_service: StartService) -> None:
+    service = start_service(metrics=MetricsSettings(token=SecretStr("let me in")))
+    with service.figures() as scraper:
+        for shown in ({}, {"Authorization": "let me in"}, {"Authorization": "Bearer let me"}, {"x-key": "let me in"}):
+            response = scraper.get("/metrics", headers=shown)
+            assert "metrics.token" in refusal(response, 401)
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert scraper.get("/metrics", headers={"Authorization": "Bearer let me in"}).status_code == 200
+
+
+def test_figures_are_in_the_format_that_prometheus_reads(scraper: Client) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
     assert {name: family.type for name, family in families.items()} == {
         "gen_store_memory_bytes": "gauge",
         "gen_store_memory_limit_bytes": "gauge",

@@ -179,7 +179,7 @@ def test_nothing_else_on_the_disk_can_be_reached(service: Service, link: str, pa
     # On the bare wire: a client library would tidy the path first.
     query = urlsplit(link).query
     with socket.create_connection(service.address) as wire:
-        wire.sendall(f"GET {path}?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        wire.sendall(f"GET {path}?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: wire.recv(65536), b""))
     assert int(answer.split()[1]) in (403, 404)
     assert b"root:" not in answer

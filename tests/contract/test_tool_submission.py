@@ -116,7 +116,7 @@ def test_a_key_belongs_to_one_tool(client: Client, service: Service, key: dict[s
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
 def test_other_methods(client: Client, tool: str, method: str) -> None:
     response = client.request(method, f"/v1/{tool}")
-    assert refusal(response, 405) == "Method Not Allowed"
+    assert refusal(response, 405) == "Method Not Allowed: this path takes POST"
     assert response.headers["allow"] == "POST"
 
 

@@ -138,6 +138,10 @@ def test_other_days_hold_nothing(viewer: Client, projects: list[str], since: int
         ({"since": "2026-02-30"}, "since"),
         ({"since": "yesterday"}, "since"),
         ({"until": ""}, "until"),
+        ({"until": "0"}, "until"),
+        ({"until": "1767225600"}, "until"),
+        ({"since": "2026-01-31T00:00:00Z"}, "since"),
+        ({"since": "20260131"}, "since"),
         ({"format": "xml"}, "format"),
         ({"project": "x" * 65}, "project"),
         ({"organization": "x" * 65}, "organization"),
@@ -145,6 +149,11 @@ def test_other_days_hold_nothing(viewer: Client, projects: list[str], since: int
 )
 def test_queries_that_are_refused(viewer: Client, query: dict[str, str], field: str) -> None:
     assert [loc for loc, _ in problems(viewer.get("/v1/usage", params=query))] == [["query", field]]
+
+
+def test_a_day_that_is_none_is_told_what_one_is(viewer: Client) -> None:
+    (entry,) = viewer.get("/v1/usage", params={"until": "0"}).json()["detail"]
+    assert "a day like 2026-01-31" in entry["msg"]
 
 
 @pytest.mark.parametrize(

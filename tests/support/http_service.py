@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import httpx2
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
+from serve_app.http.metrics import create_metrics_app
 from serve_app.http.services import Services
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
@@ -74,6 +76,13 @@ class Service:
         return url.host, url.port
 
     @contextmanager
+    def figures(self) -> Iterator[Client]:
+        """A client, without a key, of the port that `/metrics` has."""
+        app = create_metrics_app(self.settings, catalog.load(self.settings))
+        with serving(app) as base_url, Client(base_url, project="", secret="") as client:
+            yield client
+
+    @contextmanager
     def client(
         self,
         project: str | None = None,
@@ -121,6 +130,23 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
     """The service with the shipped catalog; `changes` are settings."""
     settings = settings_of(folder, redis_url, f"contract-{uuid.uuid4().hex}:", repository, **changes)
     app = create_app(settings, catalog.load(settings))
+    with serving(app) as base_url:
+        guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
+        services: Services = app.state.services
+        inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
+        submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
+        app.state.services = dataclasses.replace(services, submission=submission)
+        worker = Worker(settings)
+        try:
+            yield Service(base_url, settings, app, worker)
+        finally:
+            worker.close()
+            inputs.close()
+
+
+@contextmanager
+def serving(app: ASGIApp) -> Iterator[str]:
+    """The app's base URL, while it serves."""
     # Forwarding headers are the app's own business.
     server = _Server(uvicorn.Config(app, log_config=None, proxy_headers=False, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -129,17 +155,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
         server.up.wait()
         try:
             assert server.started, "the service did not start"
-            guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
-            services: Services = app.state.services
-            inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
-            submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
-            app.state.services = dataclasses.replace(services, submission=submission)
-            worker = Worker(settings)
-            try:
-                yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)
-            finally:
-                worker.close()
-                inputs.close()
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()

@@ -34,6 +34,7 @@ class LocalService:
         self.repository = repository
         self.port = _free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
+        self.metrics_port = _free_port()
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(self._settings(overrides)))
         self.log = folder / "service.log"
@@ -110,6 +111,7 @@ class LocalService:
         settings["data_dir"] = str(self.folder / "data")
         settings["catalog"] = str(self.repository / settings["catalog"])
         settings["service"]["port"] = self.port
+        settings["metrics"]["port"] = self.metrics_port
         return _merged(settings, overrides)
 
 

@@ -17,7 +17,7 @@ from serve_app.http.auth import CreditReader, MoneyReader
 from serve_app.http.json_route import FilesRoute
 from serve_app.http.path_aliases import real
 from serve_app.http.regions import elsewhere
-from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
+from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
@@ -97,8 +97,8 @@ async def usage(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
-    since: Annotated[date | None, Query(description="First day, UTC; else the first of this month")] = None,
-    until: Annotated[date | None, Query(description="Last day, UTC; else today")] = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
     project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Any:

@@ -20,6 +20,8 @@ from serve_app.submission.errors import Invalid
 
 router = APIRouter(prefix="/v1", tags=["tuned models"], route_class=JsonRoute)
 
+UPLOAD = "/v1/finetunes"
+
 _FILE: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -55,7 +57,7 @@ class Deleted(BaseModel):
     timestamp: float
 
 
-@router.post("/finetunes", responses=errors(403, 408, 409, 413, 429, 503), openapi_extra=_FILE)
+@router.post(UPLOAD.removeprefix("/v1"), responses=errors(403, 408, 409, 413, 429, 503), openapi_extra=_FILE)
 async def upload(
     request: Request,
     services: Deps,

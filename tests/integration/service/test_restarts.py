@@ -51,7 +51,7 @@ def poll_until(client: Client, task_id: str, reached: Callable[[dict[str, object
 
 def events(service: LocalService) -> dict[str, int]:
     """The service's own counters of the model under test."""
-    text = httpx2.get(f"{service.base_url}/metrics", timeout=10).text
+    text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=10).text
     [counted] = [family for family in text_string_to_metric_families(text) if family.name == "gen_task_events"]
     return {sample.labels["event"]: int(sample.value) for sample in counted.samples if sample.labels["lane"] == LANE}
 

@@ -51,6 +51,12 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
     [
         ("servise: {port: 1}", "servise"),
         ("service: {prot: 1}", "prot"),
+        ("service: {host: 0.0.0.0}", r"public_url must be set where host is not loopback, but 0\.0\.0\.0: the address"),
+        ("service: {host: 192.168.1.5}", "public_url"),
+        ("service: {public_url: media.example.com}", "public_url"),
+        ("service: {allowed_hosts: ['https://media.example.com']}", "allowed_hosts"),
+        ("metrics: {host: '::'}", "token must be set where host is not loopback"),
+        ("metrics: {host: 0.0.0.0, token: ''}", "token"),
         ("service: {port: 99999}", "port"),
         ("service: {max_body_mb: 2000}", "max_inflight_mb"),
         ("tasks: {lease_s: 0}", "lease_s"),

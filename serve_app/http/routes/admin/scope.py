@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated
 
 from fastapi import HTTPException, Query
+from pydantic import BeforeValidator
 
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.credits import MAX_DAYS
@@ -17,6 +19,16 @@ from serve_app.submission.errors import Invalid
 OrganizationId = Annotated[
     str | None, Query(max_length=64, description="Else the key's own; only an operator may name another")
 ]
+
+
+def _iso(day: object) -> object:
+    if not isinstance(day, str) or re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", day) is None:
+        raise ValueError("must be a day like 2026-01-31")
+    return day
+
+
+# Pydantic alone would take a bare number for seconds since 1970.
+Day = Annotated[date, BeforeValidator(_iso)]
 PageLimit = Annotated[int, Query(ge=1, le=1000)]
 Before = Annotated[
     str | None,
