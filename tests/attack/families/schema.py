@@ -1,0 +1,77 @@
+"""Requests that schemathesis makes up from the description: some as it says, some that break it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from requests import Request as Prepared
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+
+from attack.attacks import Shot
+from attack.stage import OPERATOR
+from attack.wire import Request
+
+_FRAMING: Final = frozenset(
+    {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade", "x-key"}
+)
+"""Headers that the connection needs for itself, and the key, without which nothing would be read."""
+_ROLES: Final = ("developer", "administrator", OPERATOR)
+
+
+def attacks(repository: Path, seed: int, count: int) -> Sequence[Shot]:
+    """As many for each operation, of both kinds, by callers of several roles."""
+    described = json.loads((repository / "openapi.json").read_text())
+    schema = schemathesis.openapi.from_dict(described, config=SchemathesisConfig(seed=seed))
+    operations = [found.ok() for found in schema.get_all_operations()]
+    each = max(1, count // (len(operations) * len(GenerationMode)))
+    made: list[Shot] = []
+    for operation in operations:
+        for mode in GenerationMode:
+            requests = _requests(operation, mode, seed, each)
+            made += [
+                Shot(f"{operation.label} {mode.value} {number}", lambda _, request=request: request, _ROLES[number % 3])
+                for number, request in enumerate(requests)
+            ]
+    return made
+
+
+def _requests(operation: Any, mode: GenerationMode, number: int, count: int) -> list[Request]:
+    found: list[Request] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def collect(case: Any) -> None:
+        found.append(_as_sent(case.as_transport_kwargs(base_url="http://127.0.0.1")))
+
+    with contextlib.suppress(Unsatisfiable):  # some operations take nothing that could be wrong
+        collect()
+    return found
+
+
+def _as_sent(made: dict[str, Any]) -> Request:
+    names = ("method", "url", "headers", "files", "data", "params", "auth", "cookies", "json")
+    prepared = Prepared(**{name: made[name] for name in names if name in made}).prepare()
+    body = prepared.body or b""
+    headers = tuple(
+        (name, value if isinstance(value, str) else value.decode("latin-1"))
+        for name, value in prepared.headers.items()
+        if name.lower() not in _FRAMING
+    )
+    return Request(
+        prepared.method or "GET", prepared.path_url, body.encode() if isinstance(body, str) else body, headers
+    )
