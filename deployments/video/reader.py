@@ -8,10 +8,12 @@ file begins, whatever its own pace; so what one function counts the others give.
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -47,6 +49,8 @@ _PLAIN_REASONS: Final = (
     (re.compile(r"Picture size (\w+) exceeds"), r"a frame of \1 pixels is too large"),
 )
 """For what ffmpeg says of files that people do send. Of broken ones it says best itself what is broken."""
+_MOST_ADDRESSES: Final = 4 * 2**30
+"""Of one run altogether, in bytes."""
 _CPU_SECONDS: Final = 300
 """For one run. Unlike time on the clock it passes neither while the machine is busy nor while nobody takes frames."""
 
@@ -100,6 +104,7 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
     ):
+        _confine(process)
         pipe = cast(BufferedReader, process.stdout)
         try:
             began = False
@@ -157,14 +162,25 @@ def _reading(path: Path, *arguments: str) -> list[str]:
 
 
 def _output(path: Path, *arguments: str, timeout_s: float | None = None) -> bytes:
-    with tempfile.TemporaryFile() as stderr:
+    with (
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr) as process,
+    ):
+        _confine(process)
         try:
-            done = subprocess.run(_reading(path, *arguments), stdout=subprocess.PIPE, stderr=stderr, timeout=timeout_s)
+            output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise VideoError(f"the video can't be read in {timeout_s:g} s") from None
-        if done.returncode:
+        finally:
+            process.kill()
+        if process.returncode:
             raise _unreadable(stderr, path)
-    return done.stdout
+    return output
+
+
+def _confine(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):  # it is done already
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_ADDRESSES, _MOST_ADDRESSES))
 
 
 def _next(pipe: BufferedReader, shape: tuple[int, int, int, int]) -> Frames:

@@ -32,6 +32,7 @@ class ServiceSettings(Section):
     trusted_proxies: list[IPvAnyNetwork] = []
     max_body_mb: int = Field(default=288, ge=1)
     max_inflight_mb: int = Field(default=1024, ge=1)
+    decoders: int = Field(default=4, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)

@@ -24,6 +24,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
+from serve_app.media.inputs import Inputs
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
@@ -73,6 +74,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     links = LinkSigner(await shared_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix)
     guard = UrlGuard(settings.network.allow)
+    inputs = Inputs(guard, settings.service.decoders)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
         settings=settings,
@@ -92,7 +94,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, Policy.of(settings.webhooks)),
-        submission=Dependencies(tasks, objects, guard, finetunes.weights, sealer.seal),
+        submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
     )
@@ -102,6 +104,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         await _give_first_credits(services)
         yield services
     finally:
+        inputs.close()
         await completions.close()
         await redis.aclose()
 

@@ -8,10 +8,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from serve_app.media.decoding import InputPicture, written
 from serve_app.media.geometry import Size
-from serve_app.media.inputs import InputPicture
 from serve_app.media.masks import mask_of
-from serve_app.media.storing import stored
 
 
 def laid_out(image: InputPicture, canvas: Size, left: int, top: int) -> tuple[InputPicture, InputPicture]:
@@ -36,7 +35,7 @@ def laid_out(image: InputPicture, canvas: Size, left: int, top: int) -> tuple[In
     )
     unpainted = np.ones((canvas.height, canvas.width), np.bool_)
     unpainted[top:bottom, left:right] = False
-    return stored(Image.fromarray(pixels)), mask_of(unpainted)
+    return written(Image.fromarray(pixels)), mask_of(unpainted)
 
 
 def _over_white(picture: Image.Image) -> Image.Image:

@@ -1,13 +1,11 @@
-"""From what a client wrote in a field for a file, base64, a `data:` URI or an http(s) URL, to the file's bytes."""
+"""From an http(s) URL that a client wrote in a field for a file to the file's bytes."""
 
 from __future__ import annotations
 
 import asyncio
-import binascii
 from typing import Final, Protocol
 
 import httpx2
-import pybase64
 
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
@@ -31,26 +29,6 @@ class FileLimits(Protocol):
 
 def is_url(value: str) -> bool:
     return value[:8].lower().startswith(("http://", "https://"))
-
-
-def decode_base64(value: str, limits: FileLimits) -> bytes:
-    """Either alphabet, with or without padding and line breaks, or a `data:` URI. Raises what `limits` refuses with."""
-    if value[:5].lower() == "data:":
-        head, comma, value = value.partition(",")
-        if not comma or not head.lower().endswith(";base64"):
-            raise limits.refuse("the data: URI is not base64")
-    # Judged by its length before it is decoded, with room for line breaks.
-    if len(value) > limits.max_bytes * 1.4 + 1024:
-        raise limits.refuse("the file is too large")
-    try:
-        return pybase64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    compact = "".join(value.split()).rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        return pybase64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise limits.refuse("not valid base64") from None
 
 
 async def fetch(url: str, guard: UrlGuard, limits: FileLimits) -> bytes:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from serve_app.media.inputs import InputPicture
-from serve_app.media.storing import stored
+from serve_app.media.decoding import InputPicture, written
 
 Area: TypeAlias = npt.NDArray[np.bool_]
 """(height, width), true where the picture is painted anew: a mask without shades."""
@@ -22,7 +21,7 @@ WHITE_FROM: Final = 128
 
 def grey_mask(image: InputPicture) -> InputPicture:
     """A picture that was sent as a mask. What is transparent in it counts as black."""
-    return stored(_grey(image))
+    return written(_grey(image))
 
 
 def alpha_mask(image: InputPicture) -> InputPicture | None:
@@ -31,7 +30,7 @@ def alpha_mask(image: InputPicture) -> InputPicture | None:
         return None
     with Image.open(io.BytesIO(image.data)) as picture:
         mask = ImageOps.invert(picture.getchannel("A"))
-    return stored(mask) if mask.getbbox() else None
+    return written(mask) if mask.getbbox() else None
 
 
 def white_area(image: InputPicture) -> Area:
@@ -49,7 +48,7 @@ def grown(area: Area, pixels: int) -> Area:
 
 
 def mask_of(area: Area) -> InputPicture:
-    return stored(Image.fromarray(area.view(np.uint8) * np.uint8(255)))
+    return written(Image.fromarray(area.view(np.uint8) * np.uint8(255)))
 
 
 def _grey(image: InputPicture) -> Image.Image:

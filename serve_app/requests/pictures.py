@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, LiteralString, NamedTuple, TypeAlias
 
-from serve_app.media.inputs import InputPicture
+from serve_app.media.decoding import InputPicture
 
 Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
 """What a picture is to the model, named as in GenerationJob. Only `references` may be several."""

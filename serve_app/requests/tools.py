@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import MEGAPIXEL, fit
-from serve_app.media.inputs import InputPicture
 from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, PictureFormat
 from serve_app.requests.pictures import PictureProblem
 from serve_app.requests.plan import Plan

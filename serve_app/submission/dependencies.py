@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from deployments.contract.objects import ObjectStore
+from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
 
@@ -20,6 +21,8 @@ class Dependencies:
     objects: ObjectStore
     guard: UrlGuard
     """In front of every address that a request names."""
+    inputs: Inputs
+    """The gate for the files that a request sends."""
     find_weights: FindWeights
     seal: Callable[[str], str]
     """Encrypts a webhook's secret, as it is stored."""

@@ -9,10 +9,12 @@ from typing import TypeAlias
 from deployments.contract.job import Adapter
 from deployments.contract.thresholds import Tolerance, lowest
 from serve_app.accounts.callers import Caller
+from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import megapixels
-from serve_app.media.inputs import BadPicture, InputPicture, load_picture
+from serve_app.media.inputs import Inputs
+from serve_app.media.limits import BadPicture, BadVideo
 from serve_app.media.url_guard import UrlGuard, UrlRefused
-from serve_app.media.videos import BadVideo, InputVideo, load_video
+from serve_app.media.videos import InputVideo
 from serve_app.requests import GenerationRequest
 from serve_app.requests.draft import Draft
 from serve_app.requests.pictures import Picture, PictureProblem
@@ -62,7 +64,8 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
     adapter = await _adapter(dependencies, caller, recipe.model, body)
-    inputs: list[Input] = [*await _load_pictures(guard, body), *await _load_video(guard, body)]
+    loaded = await _load_pictures(dependencies.inputs, caller, body)
+    inputs: list[Input] = [*loaded, *await _load_video(dependencies.inputs, caller, body)]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
@@ -112,20 +115,21 @@ async def _draft(dependencies: Dependencies, caller: Caller, name: str, body: Dr
         raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
 
 
-async def _load_video(guard: UrlGuard, body: GenerationRequest) -> list[Input]:
+async def _load_video(files: Inputs, caller: Caller, body: GenerationRequest) -> list[Input]:
     sent = body.video_input()
     if sent is None:
         return []
     try:
-        return [("start_video", await load_video(sent, guard))]
+        return [("start_video", await files.video(sent, caller.organization))]
     except BadVideo as problem:
         raise Invalid(["body", "start_video"], str(problem), "video_invalid") from None
 
 
-async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Picture]:
+async def _load_pictures(files: Inputs, caller: Caller, body: GenerationRequest) -> list[Picture]:
     """All input pictures. The first bad one is named."""
     sent = body.image_inputs()
-    loaded = await asyncio.gather(*(load_picture(each.value, guard) for each in sent), return_exceptions=True)
+    owner = caller.organization
+    loaded = await asyncio.gather(*(files.picture(each.value, owner) for each in sent), return_exceptions=True)
     pictures: list[Picture] = []
     for each, image in zip(sent, loaded, strict=True):
         if isinstance(image, BadPicture):
@@ -134,6 +138,6 @@ async def _load_pictures(guard: UrlGuard, body: GenerationRequest) -> list[Pictu
             raise image
         pictures.append(Picture(each.role, image))
     try:
-        return await asyncio.to_thread(body.prepared, pictures) if pictures else []
+        return await files.prepared(owner, lambda: body.prepared(pictures)) if pictures else []
     except PictureProblem as problem:
         raise Invalid(["body", problem.field], str(problem), problem.kind) from None

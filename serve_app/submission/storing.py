@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
-from serve_app.media.inputs import InputPicture
+from serve_app.media.decoding import InputPicture
 from serve_app.media.videos import InputVideo
 from serve_app.submission.errors import StorageOutOfReach
 from serve_app.tasks.store import TaskStore

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from serve_app.media.inputs import InputPicture, read_image
+from serve_app.media.decoding import InputPicture, read_image
 from serve_app.requests.pictures import Picture
 from support.pictures import file_of
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from serve_app.media.inputs import InputPicture, read_image
+from serve_app.media.decoding import InputPicture, read_image
 from serve_app.media.masks import alpha_mask, grey_mask, grown, mask_of, white_area
 
 

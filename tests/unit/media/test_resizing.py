@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageCms
 
+from serve_app.media.decoding import InputPicture, read_image
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import InputPicture, read_image
 from serve_app.media.resizing import scaled
 
 
@@ -35,24 +35,11 @@ def test_the_ratio_is_kept(size: tuple[int, int], expected: tuple[int, int]) -> 
     assert (image.width, image.height) == expected == _opened(image).size
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode", "extension"),
-    [
-        ("JPEG", "RGB", "jpeg"),
-        ("JPEG", "L", "jpeg"),
-        ("JPEG", "CMYK", "png"),
-        ("PNG", "RGB", "png"),
-        ("PNG", "RGBA", "png"),
-        ("PNG", "L", "png"),
-        ("WEBP", "RGB", "png"),
-        ("WEBP", "RGBA", "png"),
-    ],
-)
-def test_kinds_of_files(kind: str, mode: str, extension: str) -> None:
-    sent = _input(Image.new(mode, (300, 200), 200), kind)
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_modes_are_kept(mode: str) -> None:
+    sent = _input(Image.new(mode, (300, 200), 200))
     image = scaled(sent, 100 * 100)
-    assert (image.extension, image.content_type) == (extension, f"image/{extension}")
-    assert _opened(image).mode == _opened(sent).mode
+    assert _opened(image).mode == mode
     assert image.has_alpha == sent.has_alpha
     assert read_image(image.data) == image
 
@@ -68,13 +55,5 @@ def test_colours_are_weighed_by_their_opacity() -> None:
 
 def test_a_colour_profile_stays() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    for kind in ("PNG", "JPEG"):
-        image = scaled(_input(Image.new("RGB", (300, 200)), kind, icc_profile=profile), 100 * 100)
-        assert _opened(image).info["icc_profile"] == profile
-
-
-def test_metadata_does_not() -> None:
-    exif = Image.Exif()
-    exif[0x010E] = "a garden"
-    image = scaled(_input(Image.new("RGB", (300, 200)), "JPEG", exif=exif), 100 * 100)
-    assert b"garden" not in image.data
+    image = scaled(_input(Image.new("RGB", (300, 200)), icc_profile=profile), 100 * 100)
+    assert _opened(image).info["icc_profile"] == profile

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from support.pictures import encoded, picture
 
-from serve_app.media.inputs import BadPicture, load_picture
+from serve_app.media.inputs import Inputs
+from serve_app.media.limits import BadPicture
 from serve_app.media.resolving import PER_DOMAIN, THREADS, SystemResolver
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
@@ -66,8 +67,10 @@ async def hanging(server: DeadNameServer) -> AsyncIterator[UrlGuard]:
 
 async def test_pictures_are_decoded_meanwhile(hanging: UrlGuard) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        many = [load_picture(encoded(picture(64, 48)), hanging) for _ in range(20)]
+        inputs = Inputs(hanging, decoders=1)
+        many = [inputs.picture(encoded(picture(64, 48)), "us") for _ in range(20)]
         assert {each.width for each in await asyncio.gather(*many)} == {64}
+        inputs.close()
 
 
 async def test_other_names_are_resolved_meanwhile(hanging: UrlGuard) -> None:
@@ -113,7 +116,7 @@ async def test_a_picture_whose_host_never_resolves_is_told_so(
     monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
     guard = UrlGuard(resolve=SystemResolver(server.look_up))
     with pytest.raises(BadPicture, match="could not be resolved in time; expected a JPEG, PNG or WebP"):
-        await load_picture("http://pictures.dead.test/cat.png", guard)
+        await Inputs(guard, decoders=1).picture("http://pictures.dead.test/cat.png", "us")
 
 
 async def test_the_systems_own_names() -> None:

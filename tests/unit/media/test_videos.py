@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from support.pictures import encoded
 from support.website import Website
 from video_making import made, remade
 
+from serve_app.media.inputs import Inputs
+from serve_app.media.limits import BadVideo, VideoLimits
 from serve_app.media.url_guard import UrlGuard
-from serve_app.media.videos import BadVideo, InputVideo, VideoLimits, load_video, read_video
+from serve_app.media.videos import InputVideo, read_video
 
-GUARD = UrlGuard(["127.0.0.0/8"])
 VIDEO = made("testsrc=s=96x64:d=1:r=24", sound="sine=d=1")
 SMALL = VideoLimits(max_seconds=1.0, min_side=64, max_side=100)
 
@@ -28,11 +30,18 @@ def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert not list(kept.iterdir())
 
 
-async def test_every_way_to_send_a_video(web: Website) -> None:
+@pytest.fixture
+def inputs() -> Iterator[Inputs]:
+    gate = Inputs(UrlGuard(["127.0.0.0/8"]), decoders=1)
+    yield gate
+    gate.close()
+
+
+async def test_every_way_to_send_a_video(inputs: Inputs, web: Website) -> None:
     web.put("/clip", VIDEO)
     text = encoded(VIDEO)
     for value in (text, f" {text}\n", f"data:video/mp4;base64,{text}", web.url("/clip"), f" {web.url('/clip')} "):
-        video = await load_video(value, GUARD)
+        video = await inputs.video(value, "us")
         assert video == InputVideo(VIDEO, 96, 64)
     assert (video.content_type, video.extension) == ("video/mp4", "mp4")
     assert "data" not in repr(video)
@@ -130,23 +139,24 @@ def test_what_is_no_video(make: Callable[[], bytes]) -> None:
         ("http://127.0.0.1:1/", "could not be fetched"),
     ],
 )
-async def test_values_that_hold_no_file(value: str, problem: str) -> None:
+async def test_values_that_hold_no_file(inputs: Inputs, value: str, problem: str) -> None:
     with pytest.raises(BadVideo, match=problem):
-        await load_video(value, GUARD)
+        await inputs.video(value, "us")
 
 
-async def test_byte_limit_on_both_sides(web: Website) -> None:
+async def test_byte_limit_on_both_sides(inputs: Inputs, web: Website) -> None:
     web.put("/", VIDEO)
     enough, little = VideoLimits(max_bytes=len(VIDEO)), VideoLimits(max_bytes=len(VIDEO) - 1)
     for value in (encoded(VIDEO), web.url()):
-        assert (await load_video(value, GUARD, enough)).data == VIDEO
+        assert (await inputs.video(value, "us", enough)).data == VIDEO
         with pytest.raises(BadVideo, match="file is too large"):
-            await load_video(value, GUARD, little)
+            await inputs.video(value, "us", little)
 
 
 async def test_urls_pass_the_guard(web: Website) -> None:
+    guarded = Inputs(UrlGuard(), decoders=1)
     with pytest.raises(BadVideo, match=r"refused.*public internet"):
-        await load_video(web.url(), UrlGuard())
+        await guarded.video(web.url(), "us")
     assert not web.asked
 
 
@@ -158,3 +168,19 @@ def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None
     except BadVideo:
         return
     assert min(video.width, video.height) >= 64
+
+
+def test_reading_has_bounds_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = made("testsrc=s=4096x4096:d=0.05:r=24", "-preset", "ultrafast")
+    assert read_video(large).width == 4096
+    monkeypatch.setattr("deployments.video.reader._MOST_ADDRESSES", 200 * 2**20)
+    with pytest.raises(BadVideo, match="no video that can be read"):
+        read_video(large)
+
+
+async def test_the_videos_of_one_organization_leave_room_for_others(inputs: Inputs) -> None:
+    slow = encoded(made("testsrc=s=1920x1080:d=3:r=24", "-preset", "ultrafast"))
+    hostile = [asyncio.create_task(inputs.video(slow, "hostile")) for _ in range(4)]
+    assert (await inputs.video(encoded(VIDEO), "honest")).width == 96
+    assert not all(each.done() for each in hostile)
+    await asyncio.gather(*hostile)

@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import ValidationError
 from support.input_images import as_input, picture, pixels, sizes
 
-from serve_app.media.inputs import InputPicture
+from serve_app.media.decoding import InputPicture
 from serve_app.requests.erase import EraseRequest
 from serve_app.requests.pictures import Picture, PictureProblem
 

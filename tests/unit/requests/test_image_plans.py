@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
+from serve_app.media.decoding import InputPicture, read_image
 from serve_app.media.geometry import MAX_AREA
-from serve_app.media.inputs import InputPicture, read_image
 from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest

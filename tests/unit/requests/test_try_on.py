@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 from support.input_images import picture, sizes
 
+from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.inputs import InputPicture
 from serve_app.requests.fields import MAX_PROMPT_CHARS
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.try_on import TryOnRequest, TryOnV1Request, TryOnV2Request
@@ -54,9 +54,8 @@ def test_v1_keeps_two_megapixels(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (1449, 1448), (5120, 4096)])
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_v1_scales_all_above_to_one(size: tuple[int, int], kind: str) -> None:
-    large = picture(size, "L", kind=kind)
+def test_v1_scales_all_above_to_one(size: tuple[int, int]) -> None:
+    large = picture(size, "L")
     for made, others in (
         (_prepared(TryOnV1Request, large)[0], _prepared(TryOnV1Request, large)[1]),
         (_prepared(TryOnV1Request, SMALL, large)[1], _prepared(TryOnV1Request, SMALL, large)[0]),
@@ -65,7 +64,6 @@ def test_v1_scales_all_above_to_one(size: tuple[int, int], kind: str) -> None:
         assert made.role == "references"
         assert made.image.width * made.image.height == pytest.approx(MEGAPIXEL, rel=0.005)
         assert made.image.width / made.image.height == pytest.approx(size[0] / size[1], rel=0.002)
-        assert made.image.extension == kind.lower()
 
 
 def test_v1_answers_at_the_size_it_works_at() -> None:

@@ -1,0 +1,130 @@
+"""From the bytes of a client's file to a picture that is safe to work with.
+
+Every picture is decoded in full, and written anew without loss: turned upright, reduced to its first frame and to 8-bit
+grey, RGB or RGBA. Nothing that comes later meets a byte of what was sent. Call it in a process that may be lost
+(`decoder.py`): whatever decodes hostile bytes may need all time and memory there is.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from PIL import Image, ImageCms, ImageOps
+
+from serve_app.media.data_uri import Unreadable, decode_base64
+from serve_app.media.limits import PICTURES, PictureLimits
+from serve_app.media.picture_structure import TooMuchWork, scans
+
+_PLAIN_MODES: Final = frozenset({"L", "RGB", "RGBA"})
+_WIDE_MODES: Final = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+_ORIENTATION_TAG: Final = 0x0112
+_UPRIGHT: Final = 1
+
+MAX_NARROWNESS: Final = 64
+"""Longest side over shortest. Models enlarge a picture to whole tokens, which a thin line would multiply."""
+_FULL_SCANS: Final = 20
+"""Of the largest picture; smaller ones may have more."""
+_PROFILE_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class InputPicture:
+    """A PNG of the service's own making; `width` and `height` are pixels of the upright picture."""
+
+    data: bytes = field(repr=False)
+    width: int
+    height: int
+    has_alpha: bool
+    content_type: str = "image/png"
+    extension: str = "png"
+
+
+def decode_image(value: bytes, limits: PictureLimits = PICTURES) -> InputPicture:
+    """The picture in base64 (either alphabet, with or without padding and line breaks) or a `data:` URI.
+
+    Raises Unreadable.
+    """
+    return read_image(decode_base64(value, limits.max_bytes), limits)
+
+
+def read_image(data: bytes, limits: PictureLimits = PICTURES) -> InputPicture:
+    """The picture in the bytes of a file. Raises Unreadable."""
+    if len(data) > limits.max_bytes:
+        raise Unreadable("the file is too large")
+    try:
+        drawn = scans(data)
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            # The header is all that was read so far: a picture over the limit is refused before it unfolds.
+            if image.width * image.height > limits.max_pixels:
+                raise Unreadable(f"the picture is too large ({image.width}x{image.height} pixels)")
+            if max(image.size) > MAX_NARROWNESS * min(image.size):
+                raise Unreadable(f"the picture is too narrow ({image.width}x{image.height} pixels)")
+            if drawn * image.width * image.height > _FULL_SCANS * limits.max_pixels:
+                raise Unreadable(f"the picture has too many scans for its size ({drawn})")
+            image.load()
+            return _checked(image)
+    except Unreadable:
+        raise
+    except TooMuchWork as problem:
+        raise Unreadable(str(problem)) from None
+    except MemoryError:
+        raise Unreadable("the picture takes too much memory to decode") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise Unreadable("the picture is too large") from None
+    except Exception as error:
+        # A decoder that is fed hostile bytes may raise anything; whatever it is, this is not a picture to work with.
+        raise Unreadable("not a picture, or a damaged one") from error
+
+
+def written(image: Image.Image, *, colour_profile: bytes | None = None) -> InputPicture:
+    """`image` is 8-bit grey, RGB or RGBA. Fast rather than small.
+
+    The profile that the image may still carry is left out, as it was made for the picture it comes from.
+    """
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, icc_profile=colour_profile)
+    return InputPicture(buffer.getvalue(), image.width, image.height, has_alpha=image.mode == "RGBA")
+
+
+def _checked(image: Image.Image) -> InputPicture:
+    normal = _normalised(_upright(image))
+    # A profile made for another mode would spoil the colours.
+    profile = _usable_profile(image) if normal.mode == image.mode else None
+    return written(normal, colour_profile=profile)
+
+
+def _usable_profile(image: Image.Image) -> bytes | None:
+    """The colour profile, if programs that show the picture can work with it."""
+    data = image.info.get("icc_profile")
+    if not data or len(data) > _PROFILE_BYTES:
+        return None
+    try:
+        space = ImageCms.getOpenProfile(io.BytesIO(data)).profile.xcolor_space.strip()
+    except (ImageCms.PyCMSError, OSError):
+        return None
+    return data if space == ("GRAY" if image.mode == "L" else "RGB") else None
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture as a viewer shows it."""
+    try:
+        orientation = image.getexif().get(_ORIENTATION_TAG, _UPRIGHT)
+    except Exception:
+        # Damaged metadata does not spoil the picture; viewers show it unturned.
+        return image
+    return image if orientation == _UPRIGHT else ImageOps.exif_transpose(image)
+
+
+def _normalised(image: Image.Image) -> Image.Image:
+    """The picture in 8-bit grey, RGB or RGBA."""
+    if image.mode in _WIDE_MODES:
+        # A plain conversion clips: everything above 255 of 65535 would turn white.
+        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    if image.has_transparency_data:
+        return image if image.mode == "RGBA" else image.convert("RGBA")
+    if image.mode in _PLAIN_MODES:
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")

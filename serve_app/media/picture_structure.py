@@ -1,0 +1,69 @@
+"""How much work a picture's file asks for, counted from its outside before any of it is decoded.
+
+A picture of 100 KB can ask for half a minute: a progressive JPEG may draw the same pixels again in every one of
+thousands of scans, and PNG and WebP may come in a million parts. No camera, editor or encoder writes anything near
+these bounds; a progressive JPEG usually has about ten scans.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_SCANS: Final = 100
+MAX_PARTS: Final = 50_000
+"""Segments of a JPEG, chunks of a PNG or a WebP."""
+MAX_FRAMES: Final = 1000
+
+_MARKER: Final = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
+"""Within the pixels of a JPEG every other 0xff is followed by a zero, or restarts the decoder (d0 to d7)."""
+_START, _END, _SCAN, _LONELY = 0xD8, 0xD9, 0xDA, 0x01
+
+
+class TooMuchWork(ValueError):
+    """The message says of what there is too much, fit for the client's eyes."""
+
+
+def scans(data: bytes) -> int:
+    """How often the pixels are drawn; 1 where it is no JPEG. Raises TooMuchWork, also for too many parts or frames."""
+    if data[:2] == b"\xff\xd8":
+        return _jpeg_scans(data)
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        _check_chunks(data, 8, "big", tail=4, frame=b"fcTL", kind_first=False)
+    elif data[:4] == b"RIFF":
+        _check_chunks(data, 12, "little", tail=0, frame=b"ANMF", kind_first=True)
+    return 1
+
+
+def _jpeg_scans(data: bytes) -> int:
+    """Of the first picture in the file: phones put further ones, and videos, behind it."""
+    at, found, parts = 2, 0, 0
+    while (marker := _MARKER.search(data, at)) is not None:
+        kind, at = data[marker.start() + 1], marker.end()
+        if kind == _END:
+            break
+        parts += 1
+        found += kind == _SCAN
+        if found > MAX_SCANS:
+            raise TooMuchWork(f"the picture has more than {MAX_SCANS} scans")
+        if parts > MAX_PARTS:
+            raise TooMuchWork(f"the file has more than {MAX_PARTS} parts")
+        if kind not in (_START, _LONELY):
+            at += max(2, int.from_bytes(data[at : at + 2], "big"))
+    return max(1, found)
+
+
+def _check_chunks(data: bytes, at: int, order: str, *, tail: int, frame: bytes, kind_first: bool) -> None:
+    parts = frames = 0
+    while at + 8 <= len(data):
+        first, second = data[at : at + 4], data[at + 4 : at + 8]
+        kind, length = (first, second) if kind_first else (second, first)
+        size = int.from_bytes(length, "little" if order == "little" else "big")
+        # A chunk of a WebP is filled up to an even length.
+        at += 8 + size + tail + (size % 2 if kind_first else 0)
+        parts += 1
+        frames += kind == frame
+        if parts > MAX_PARTS:
+            raise TooMuchWork(f"the file has more than {MAX_PARTS} parts")
+        if frames > MAX_FRAMES:
+            raise TooMuchWork(f"the picture has more than {MAX_FRAMES} frames")

@@ -1,0 +1,28 @@
+"""Small picture files that ask for much work."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from PIL import Image
+
+from support.pictures import file_of
+
+
+def repeated_scan(side: int, times: int) -> bytes:
+    """A progressive JPEG of `side` x `side` pixels whose last scan comes `times` more."""
+    data = file_of(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True)
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[last:end] * times + data[end:]
+
+
+def png_chunk(kind: bytes, body: bytes = b"") -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png_with(chunks: bytes, image: Image.Image | None = None) -> bytes:
+    """A PNG with `chunks` behind its header."""
+    data = file_of(image or Image.new("RGB", (64, 64)))
+    behind_header = 8 + 25
+    return data[:behind_header] + chunks + data[behind_header:]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import psutil
+import pytest
+from PIL import Image
+from support.hostile_pictures import repeated_scan
+from support.pictures import encoded, file_of, picture
+
+from serve_app.media import decoders as decoders_module
+from serve_app.media.data_uri import Unreadable
+from serve_app.media.decoders import Decoders
+from serve_app.media.decoding import read_image
+from serve_app.media.limits import PICTURES
+
+LARGE = file_of(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", lossless=True, method=0)
+"""A good picture that takes a while."""
+
+
+@pytest.fixture
+def decoders() -> Iterator[Decoders]:
+    made = Decoders(2)
+    yield made
+    made.close()
+
+
+def running() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [each for each in children if "serve_app.media.decoder" in " ".join(each.cmdline())]
+
+
+async def test_a_process_answers_as_a_function_would(decoders: Decoders) -> None:
+    data = picture(64, 48)
+    for sent in (data, encoded(data), f"data:image/png;base64,{encoded(data)}"):
+        assert await decoders.picture(sent, "us", PICTURES) == read_image(data)
+    assert await decoders.base64(encoded(b"a film"), "us", 10) == b"a film"
+
+
+async def test_refusals_leave_the_process_as_it_is(decoders: Decoders) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    [process] = running()
+    for sent in (b"", b"no picture", "***", "caf\u00e9", picture()[:60], repeated_scan(64, 100)):
+        with pytest.raises(Unreadable):
+            await decoders.picture(sent, "us", PICTURES)
+    with pytest.raises(Unreadable, match="too large"):
+        await decoders.base64(encoded(bytes(2000)), "us", 100)
+    with pytest.raises(Unreadable, match="too large"):
+        await decoders.picture("A" * 40 * 2**20, "us", PICTURES)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+    assert running() == [process]
+
+
+async def test_a_picture_that_takes_too_long_is_refused_and_its_process_replaced(decoders: Decoders) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    before = running()
+    with pytest.raises(Unreadable, match="too much work"):
+        await decoders.picture(LARGE, "us", replace(PICTURES, cpu_s=0))
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+    assert not set(before) & set(running())
+
+
+async def test_a_picture_that_takes_too_much_memory_is_refused(
+    decoders: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders_module, "MEMORY", 160 * 2**20)
+    with pytest.raises(Unreadable, match="too much memory"):
+        await decoders.picture(picture(4400, 4400, mode="I;16"), "us", PICTURES)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+
+
+async def test_a_process_that_is_killed_costs_no_one_a_picture(decoders: Decoders) -> None:
+    asked = asyncio.create_task(decoders.picture(LARGE, "us", PICTURES))
+    while not running():
+        await asyncio.sleep(0)
+    [process] = running()
+    os.kill(process.pid, signal.SIGKILL)
+    assert (await asked).width == 4400
+
+
+async def test_one_that_is_idle_and_gone_is_replaced(decoders: Decoders) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    [process] = running()
+    os.kill(process.pid, signal.SIGKILL)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+
+
+async def test_a_hostile_owner_keeps_no_other_waiting(decoders: Decoders) -> None:
+    hostile = [asyncio.create_task(decoders.picture(LARGE, "hostile", PICTURES)) for _ in range(6)]
+    for _ in range(3):
+        assert (await decoders.picture(picture(), "honest", PICTURES)).width == 96
+    assert not all(each.done() for each in hostile)
+    assert len(running()) == 2
+    for each in hostile:
+        each.cancel()
+
+
+def test_processes_end_with_whoever_started_them() -> None:
+    script = (
+        "import asyncio, os, sys\n"
+        "from serve_app.media.decoders import Decoders\n"
+        "from serve_app.media.limits import PICTURES\n"
+        "asyncio.run(Decoders(1).base64('AAAA', 'us', 10))\n"
+        "import psutil; print(psutil.Process().children()[0].pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    left = int(done.stdout)
+    if psutil.pid_exists(left):
+        psutil.Process(left).wait(20)

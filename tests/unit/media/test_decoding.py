@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from support.pictures import encoded, file_of
+
+from serve_app.media.data_uri import Unreadable
+from serve_app.media.decoding import InputPicture, decode_image, read_image
+from serve_app.media.geometry import MEGAPIXEL
+from serve_app.media.limits import PictureLimits
+
+NOISE = Image.effect_noise((60, 40), 80)
+PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))
+
+
+def _pixel(image: InputPicture, x: int, y: int) -> Any:
+    with Image.open(io.BytesIO(image.data)) as opened:
+        return opened.getpixel((x, y))
+
+
+def _mode(image: InputPicture) -> str:
+    with Image.open(io.BytesIO(image.data)) as opened:
+        return opened.mode
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_files_are_written_anew_and_keep_their_pixels(kind: str, mode: str) -> None:
+    source = PICTURE.convert(mode)
+    if mode == "RGBA":
+        kind = "PNG" if kind == "JPEG" else kind
+        source.putalpha(NOISE)
+    data = file_of(source, kind)
+    image = decode_image(encoded(data).encode())
+    assert (image.width, image.height, image.has_alpha) == (60, 40, mode == "RGBA")
+    assert (image.content_type, image.extension) == ("image/png", "png")
+    with Image.open(io.BytesIO(data)) as sent, Image.open(io.BytesIO(image.data)) as stored:
+        assert stored.format == "PNG"
+        assert stored.mode == sent.mode
+        assert stored.tobytes() == sent.tobytes()
+    assert read_image(image.data) == image
+    assert "data" not in repr(image)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_nothing_of_a_file_but_its_pixels_is_kept(kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a garden"
+    assert b"garden" not in read_image(file_of(PICTURE, kind, exif=exif, comment=b"a garden") + b"garden").data
+
+
+def test_every_way_to_write_base64() -> None:
+    data = file_of(PICTURE, "PNG")
+    text = encoded(data)
+    lines = "\r\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+    urlsafe = base64.urlsafe_b64encode(data).decode()
+    for value in (
+        text,
+        lines,
+        urlsafe,
+        text.rstrip("="),
+        f"data:image/png;base64,{text}",
+        f"DATA:image/png;charset=x;BASE64,{text}",
+        f"data:;base64,{lines}\n",
+    ):
+        assert decode_image(value.encode()) == read_image(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", "not a picture"),
+        ("***", "base64"),
+        ("aGVsbG8=", "not a picture"),
+        ("data:image/png,abc", "data: URI"),
+        ("data:image/png;base64", "data: URI"),
+        ("file:///etc/passwd", "base64"),
+        ("ftp://example.test/cat.png", "base64"),
+        ("caf\u00e9", "base64"),
+    ],
+)
+def test_values_that_are_no_picture(value: str, problem: str) -> None:
+    with pytest.raises(Unreadable, match=problem):
+        decode_image(value.encode())
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "BMP", "PPM", "ICO"])
+def test_other_formats(kind: str) -> None:
+    with pytest.raises(Unreadable, match="not a picture"):
+        read_image(file_of(PICTURE, kind))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_truncated_files(kind: str) -> None:
+    data = file_of(PICTURE, kind)
+    for part in (len(data) // 4, len(data) // 2, len(data) * 9 // 10):
+        with pytest.raises(Unreadable, match="damaged"):
+            read_image(data[:part])
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None:
+    data = file_of(PICTURE, "PNG")
+    spoilt = data[:start] + junk + data[start + len(junk) :]
+    try:
+        image = read_image(spoilt)
+    except Unreadable:
+        return
+    assert (image.width, image.height) != (0, 0)
+
+
+def _header_only_png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [4580, 10_000, 30_000])
+def test_bombs_are_refused_by_their_header(side: int) -> None:
+    with pytest.raises(Unreadable, match="too large"):
+        read_image(_header_only_png(side, side))
+
+
+def test_pixel_limit_on_both_sides() -> None:
+    limits = PictureLimits(max_pixels=60 * 40)
+    assert read_image(file_of(PICTURE, "PNG"), limits).width == 60
+    with pytest.raises(Unreadable, match="60x41"):
+        read_image(file_of(PICTURE.resize((60, 41)), "PNG"), limits)
+    assert PictureLimits().max_pixels == 20 * MEGAPIXEL
+
+
+def test_byte_limit_on_both_sides() -> None:
+    data = file_of(PICTURE, "PNG")
+    assert decode_image(encoded(data).encode(), PictureLimits(max_bytes=len(data))) == read_image(data)
+    with pytest.raises(Unreadable, match="file is too large"):
+        decode_image(encoded(data).encode(), PictureLimits(max_bytes=len(data) - 1))
+    with pytest.raises(Unreadable, match="file is too large"):
+        decode_image(b"A" * 5000, PictureLimits(max_bytes=1000))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_orientation_is_applied(kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = Image.new("RGB", (60, 40), "white")
+    upright.paste("black", (0, 0, 30, 40))
+    image = read_image(file_of(upright, kind, exif=exif))
+    assert (image.width, image.height) == (40, 60)
+    assert max(_pixel(image, 20, 10)) < 60
+    assert min(_pixel(image, 20, 50)) > 200
+    assert read_image(image.data).data == image.data
+
+
+def test_damaged_metadata_does_not_spoil_a_picture() -> None:
+    data = file_of(PICTURE, "JPEG", exif=b"Exif\0\0garbage that is no TIFF header")
+    assert read_image(data).width == 60
+
+
+def test_wide_grey_is_scaled_not_clipped() -> None:
+    wide = Image.new("I;16", (3, 1))
+    for x, value in enumerate((0, 0x8000, 0xFFFF)):
+        wide.putpixel((x, 0), value)
+    image = read_image(file_of(wide, "PNG"))
+    assert _mode(image) == "L"
+    assert [_pixel(image, x, 0) for x in range(3)] == [0, 127, 255]
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "mode"),
+    [
+        (PICTURE.convert("CMYK"), "JPEG", "RGB"),
+        (PICTURE.convert("P"), "PNG", "RGB"),
+        (PICTURE.convert("1"), "PNG", "L"),
+        (PICTURE.convert("LA"), "PNG", "RGBA"),
+    ],
+)
+def test_unusual_modes_are_normalised(image: Image.Image, kind: str, mode: str) -> None:
+    normal = read_image(file_of(image, kind))
+    assert _mode(normal) == mode
+    assert normal.has_alpha == (mode == "RGBA")
+
+
+def test_a_transparent_colour_becomes_alpha() -> None:
+    for source, colour in ((Image.new("RGB", (2, 1), "red"), (255, 0, 0)), (Image.new("P", (2, 1), 0), 0)):
+        image = read_image(file_of(source, "PNG", transparency=colour))
+        assert image.has_alpha
+        assert _mode(image) == "RGBA"
+        assert _pixel(image, 0, 0)[3] == 0
+
+
+def test_colours_of_print_files_survive() -> None:
+    image = read_image(file_of(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG", icc_profile=b"for print"))
+    red, green, blue = _pixel(image, 4, 4)
+    assert red > 200
+    assert max(green, blue) < 60
+    with Image.open(io.BytesIO(image.data)) as opened:
+        assert "icc_profile" not in opened.info
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "PNG"])
+def test_animations_give_their_first_frame(kind: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    image = read_image(file_of(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True))
+    assert _pixel(image, 4, 4) == (255, 0, 0)
+    with Image.open(io.BytesIO(image.data)) as opened:
+        assert getattr(opened, "n_frames", 1) == 1
+
+
+@pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])
+def test_a_picture_that_is_all_edge_is_refused(size: tuple[int, int]) -> None:
+    buffer = io.BytesIO()
+    Image.new("L", size).save(buffer, "PNG")
+    with pytest.raises(Unreadable, match="too narrow"):
+        read_image(buffer.getvalue())
