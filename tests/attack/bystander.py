@@ -1,4 +1,4 @@
-"""Another organization's client, in a process of its own: it polls and submits all the while and notes how long it waits.
+"""Another organization's client, in a process of its own, that polls and submits and notes how long it waits.
 
 It asks at fixed moments, whether or not it has been answered, so that one long silence is many long waits.
 """

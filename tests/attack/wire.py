@@ -84,9 +84,9 @@ class Request:
             "method": self.method,
             "target": self.target,
             "body": base64.b64encode(self.body).decode(),
-            "headers": self.headers,
-            "declared": self.declared,
-            "chunks": self.chunks,
+            "headers": [list(header) for header in self.headers],
+            "declared": None if self.declared is None else list(self.declared),
+            "chunks": list(self.chunks),
         }
 
     @classmethod
@@ -130,6 +130,8 @@ async def exchange(address: Address, request: Request, key: str, limit_s: float)
                     await asyncio.gather(writing, return_exceptions=True)
             finally:
                 writer.transport.abort()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
     except TimeoutError:
         raise NoAnswer(f"no answer within {limit_s:g} s") from None
     except OSError as problem:

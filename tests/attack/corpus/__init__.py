@@ -1,8 +1,8 @@
 """What attacks begin with, as files.
 
-`bodies`: real requests, one of each endpoint that takes JSON or more, as honest clients send them. `urls.json`: addresses
-that the service must not ask, `{port}` for that of the attackers' listener. `values.json`: values for any place in a JSON
-body, as they are written there, and content types.
+`bodies`: real requests, one or more of each endpoint that takes JSON, as honest clients send them. `urls.json`:
+addresses that the service must not ask, `{port}` for that of the attackers' listener. `values.json`: values for any
+place in a JSON body, as they are written there, and content types.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "json": Family(json_bodies.attacks, 0.27, 4),
         "pictures": Family(pictures.attacks, 0.06, 4),
         "videos": Family(videos.attacks, 0.03, 4),
-        "slow": Family(slow.attacks, 0.04, 1),
+        "slow": Family(slow.attacks, 0.04, 5),
         "tenants": Family(tenants.attacks, 0.06, 1),
     }
 )
