@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises check proof chaos attack bench openapi clean
+.PHONY: help run test test-fast promises check proof chaos attack bench lock audit openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -49,6 +49,13 @@ attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and s
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
 	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.dev  ## Write requirements.lock anew: every dependency with the hashes of its files
+	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header -o requirements.lock
+
+audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities (asks the internet)
+	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
 
 openapi: $(VENV)/.dev  ## Write openapi.json anew
 	$(BIN)/gen-serve openapi > openapi.json

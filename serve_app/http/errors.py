@@ -29,6 +29,13 @@ UNCERTAIN = (
 _STORAGE_OUT_OF_REACH = "The object store is out of reach, nothing was accepted or charged; try again shortly"
 SHORTLY = {"Retry-After": "2"}
 
+_MOST_LISTED = 20
+"""Problems of one request."""
+_NAME_CHARS = 100
+"""Of a field's name, which the client may have chosen."""
+_MESSAGE_CHARS = 1000
+"""Messages may repeat what was sent."""
+
 _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
@@ -53,7 +60,11 @@ def unprocessable(entries: Sequence[Mapping[str, Any]]) -> JSONResponse:
 
 async def _validation(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, RequestValidationError)
-    return unprocessable([_entry(error) for error in problem.errors()])
+    found = problem.errors()
+    entries = [_entry(error) for error in found[:_MOST_LISTED]]
+    if more := len(found) - len(entries):
+        entries.append({"type": "too_many_errors", "loc": ["body"], "msg": f"There are {more} more problems"})
+    return unprocessable(entries)
 
 
 async def _invalid(request: Request, problem: Exception) -> JSONResponse:
@@ -67,10 +78,9 @@ async def _finetune_unusable(request: Request, problem: Exception) -> JSONRespon
 
 async def _http(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, HTTPException)
-    if problem.status_code == 400 and problem.__cause__ is not None:
-        # FastAPI's answer to a body it can't parse: not UTF-8, not JSON, or nested too deep.
-        entry = {"type": "json_invalid", "loc": ["body"], "msg": "The body is not valid JSON, or is nested too deeply"}
-        return unprocessable([entry])
+    if isinstance(problem.__cause__, Invalid):
+        # FastAPI takes whatever goes wrong while a body is read for an error of its own.
+        return unprocessable([problem.__cause__.entry])
     return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
 
 
@@ -102,10 +112,17 @@ async def _internal(request: Request, problem: Exception) -> JSONResponse:
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
-    entry = {"type": error["type"], "loc": [str(part) for part in error["loc"]], "msg": error["msg"]}
+    loc = [_cut(str(part), _NAME_CHARS) for part in error["loc"]]
+    entry = {"type": error["type"], "loc": loc, "msg": _cut(error["msg"], _MESSAGE_CHARS)}
     context = {
-        k: v for k, v in error.get("ctx", {}).items() if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
+        k: _cut(v, _MESSAGE_CHARS) if isinstance(v, str) else v
+        for k, v in error.get("ctx", {}).items()
+        if isinstance(v, (int, float, str)) and k not in _IN_MESSAGE
     }
     if context:
         entry["ctx"] = context
     return entry
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

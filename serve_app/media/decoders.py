@@ -43,15 +43,12 @@ class Decoders:
 
     async def picture(self, sent: str | bytes, owner: str, limits: PictureLimits) -> InputPicture:
         """The picture in a file, or in text as base64 or a `data:` URI. Raises Unreadable."""
-        if isinstance(sent, str):
-            told, data = await self._decode("text", _ascii(sent, limits.max_bytes), owner, limits)
-        else:
-            told, data = await self._decode("file", sent, owner, limits)
+        told, data = await self._decode("text" if isinstance(sent, str) else "file", sent, owner, limits)
         return InputPicture(data, told["width"], told["height"], told["has_alpha"])
 
     async def base64(self, text: str, owner: str, max_bytes: int) -> bytes:
         """The file in base64 or a `data:` URI. Raises Unreadable."""
-        return (await self._decode("base64", _ascii(text, max_bytes), owner, replace(PICTURES, max_bytes=max_bytes)))[1]
+        return (await self._decode("base64", text, owner, replace(PICTURES, max_bytes=max_bytes)))[1]
 
     def close(self) -> None:
         self._closed = True
@@ -59,14 +56,17 @@ class Decoders:
         while self._idle:
             self._idle.pop().close()
 
-    async def _decode(self, work: Work, data: bytes, owner: str, limits: PictureLimits) -> tuple[dict[str, Any], bytes]:
-        told, decoded = await self._threads.run(owner, lambda: self._answer(work, data, limits))
+    async def _decode(
+        self, work: Work, sent: str | bytes, owner: str, limits: PictureLimits
+    ) -> tuple[dict[str, Any], bytes]:
+        told, decoded = await self._threads.run(owner, lambda: self._answer(work, sent, limits))
         if "refused" in told:
             raise Unreadable(told["refused"])
         return told, decoded
 
-    def _answer(self, work: Work, data: bytes, limits: PictureLimits) -> tuple[dict[str, Any], bytes]:
+    def _answer(self, work: Work, sent: str | bytes, limits: PictureLimits) -> tuple[dict[str, Any], bytes]:
         """Of a process that is idle, or a new one. A second try where one was lost through no fault of the file."""
+        data = _ascii(sent, limits.max_bytes) if isinstance(sent, str) else sent
         for last in (False, True):
             process = self._idle.pop() if self._idle else _Process()
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import zlib
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, cast
 
 from PIL import Image, ImageCms, ImageOps
 
@@ -102,7 +102,7 @@ def _usable_profile(image: Image.Image) -> bytes | None:
     if not data or len(data) > _PROFILE_BYTES:
         return None
     try:
-        space = ImageCms.getOpenProfile(io.BytesIO(data)).profile.xcolor_space.strip()
+        space = cast(Any, ImageCms.getOpenProfile(io.BytesIO(data)).profile).xcolor_space.strip()
     except (ImageCms.PyCMSError, OSError):
         return None
     return data if space == ("GRAY" if image.mode == "L" else "RGB") else None

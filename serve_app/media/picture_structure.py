@@ -8,6 +8,7 @@ these bounds; a progressive JPEG usually has about ten scans.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 MAX_SCANS: Final = 100
@@ -29,9 +30,9 @@ def scans(data: bytes) -> int:
     if data[:2] == b"\xff\xd8":
         return _jpeg_scans(data)
     if data[:8] == b"\x89PNG\r\n\x1a\n":
-        _check_chunks(data, 8, "big", tail=4, frame=b"fcTL", kind_first=False)
+        _check(_png_chunks(data), frame=b"fcTL")
     elif data[:4] == b"RIFF":
-        _check_chunks(data, 12, "little", tail=0, frame=b"ANMF", kind_first=True)
+        _check(_webp_chunks(data), frame=b"ANMF")
     return 1
 
 
@@ -53,15 +54,25 @@ def _jpeg_scans(data: bytes) -> int:
     return max(1, found)
 
 
-def _check_chunks(data: bytes, at: int, order: str, *, tail: int, frame: bytes, kind_first: bool) -> None:
-    parts = frames = 0
-    while at + 8 <= len(data):
-        first, second = data[at : at + 4], data[at + 4 : at + 8]
-        kind, length = (first, second) if kind_first else (second, first)
-        size = int.from_bytes(length, "little" if order == "little" else "big")
-        # A chunk of a WebP is filled up to an even length.
-        at += 8 + size + tail + (size % 2 if kind_first else 0)
-        parts += 1
+def _png_chunks(data: bytes) -> Iterator[bytes]:
+    """Their kinds. What follows the last one is not looked at by anybody."""
+    at = 8
+    while (kind := data[at + 4 : at + 8]) not in (b"", b"IEND"):
+        yield kind
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+
+
+def _webp_chunks(data: bytes) -> Iterator[bytes]:
+    at, end = 12, 8 + int.from_bytes(data[4:8], "little")
+    while at < min(end, len(data)):
+        yield data[at : at + 4]
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+
+
+def _check(chunks: Iterator[bytes], *, frame: bytes) -> None:
+    frames = 0
+    for parts, kind in enumerate(chunks, 1):
         frames += kind == frame
         if parts > MAX_PARTS:
             raise TooMuchWork(f"the file has more than {MAX_PARTS} parts")

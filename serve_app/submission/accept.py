@@ -11,9 +11,9 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from serve_app.accounts.callers import Caller
 from serve_app.config.catalog import Endpoint
@@ -26,6 +26,8 @@ from serve_app.submission.storing import discard, store
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.task import Accepted, NewTask, Webhook
+
+_PIECE_CHARS: Final = 2**20
 
 
 async def accept(
@@ -147,4 +149,30 @@ def _body_hash(name: str, body: GenerationRequest) -> str:
     meant = body.model_dump(mode="json", exclude_unset=True)
     if body.webhook_secret is not None:
         meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
-    return hashlib.sha256(f"{name}\n{json.dumps(meant, sort_keys=True)}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{name}\n".encode())
+    for piece in _json(meant):
+        digest.update(piece.encode())
+    return digest.hexdigest()
+
+
+def _json(value: Any) -> Iterator[str]:
+    """As `json.dumps` with sorted keys, in pieces: no other thread has to wait for a picture to be through."""
+    if isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), _PIECE_CHARS):
+            yield json.dumps(value[start : start + _PIECE_CHARS])[1:-1]
+        yield '"'
+    elif isinstance(value, dict):
+        yield "{"
+        for n, name in enumerate(sorted(value)):
+            yield f"{', ' if n else ''}{json.dumps(name)}: "
+            yield from _json(value[name])
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for n, each in enumerate(value):
+            yield ", " if n else ""
+            yield from _json(each)
+        yield "]"
+    else:
+        yield json.dumps(value)

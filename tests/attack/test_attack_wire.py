@@ -19,6 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 async def saying(reply: bytes, *, reads: int = 1) -> AsyncIterator[tuple[Address, bytearray]]:
     """A server that takes so many bytes, answers and hangs up; and what it took."""
     taken = bytearray()
+    over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -27,9 +28,12 @@ async def saying(reply: bytes, *, reads: int = 1) -> AsyncIterator[tuple[Address
             writer.write(reply)
             await writer.drain()
         writer.close()
+        over.set()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield Address(*server.sockets[0].getsockname()[:2]), taken
+        if taken:
+            await over.wait()
 
 
 async def test_a_request_is_written_as_it_is() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,36 +118,34 @@ class Answer:
 async def exchange(address: Address, request: Request, key: str, limit_s: float) -> Answer:
     """The answer to the request. Raises NoAnswer."""
     began = time.monotonic()
-    try:
-        async with asyncio.timeout(limit_s):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            try:
+    # A bare socket: streams forget what has arrived as soon as they can't write any more.
+    with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as connection:
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.get_running_loop().sock_connect(connection, (address.host, address.port))
                 # An answer may come before all is written; writing is over then.
-                writing = asyncio.create_task(_write(writer, request.head(key, str(address)), request))
+                writing = asyncio.create_task(_write(connection, request.head(key, str(address)), request))
                 try:
-                    status, headers, body = await _read(reader)
+                    status, headers, body = await _read(connection)
                 finally:
                     writing.cancel()
                     await asyncio.gather(writing, return_exceptions=True)
-            finally:
-                writer.transport.abort()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
-    except TimeoutError:
-        raise NoAnswer(f"no answer within {limit_s:g} s") from None
-    except OSError as problem:
-        raise NoAnswer(f"the connection broke: {type(problem).__name__}") from None
+        except TimeoutError:
+            raise NoAnswer(f"no answer within {limit_s:g} s") from None
+        except OSError as problem:
+            raise NoAnswer(f"the connection broke: {type(problem).__name__}") from None
     return Answer(status, headers, body, time.monotonic() - began)
 
 
-async def _write(writer: asyncio.StreamWriter, head: bytes, request: Request) -> None:
+async def _write(connection: socket.socket, head: bytes, request: Request) -> None:
+    loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError):
-        writer.write(head)
+        await loop.sock_sendall(connection, head)
         for piece in request.pieces():
-            writer.write(piece)
-            await writer.drain()
+            await loop.sock_sendall(connection, piece)
         if request.declared is not None:
-            writer.write_eof()  # else both sides would wait for what was declared and never comes
+            connection.shutdown(socket.SHUT_WR)  # else both sides would wait for what was declared and never comes
 
 
 class _Parsed:
@@ -172,11 +171,11 @@ class _Parsed:
             self.headers.clear()
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[int, Mapping[str, str], bytes]:
+async def _read(connection: socket.socket) -> tuple[int, Mapping[str, str], bytes]:
     parsed = _Parsed()
     parser = parsed.parser = httptools.HttpResponseParser(parsed)
     while not parsed.whole and len(parsed.body) < _MOST_BYTES:
-        data = await reader.read(_PIECE)
+        data = await asyncio.get_running_loop().sock_recv(connection, _PIECE)
         if not data:
             status = parser.get_status_code()
             if status and {"content-length", "transfer-encoding"}.isdisjoint(parsed.headers):

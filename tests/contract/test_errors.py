@@ -43,8 +43,6 @@ MB = 2**20
         b"prompt=x",
         b'{"prompt": "\xff\xfe"}',
         b"\x00",
-        b"[" * 100_000,
-        b'{"prompt": ' * 5000,
         b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}",
     ],
     ids=lambda body: repr(body[:24]),
@@ -88,7 +86,8 @@ def test_a_name_that_is_no_unicode(client: Client) -> None:
 def test_another_content_type(client: Client, kind: str | None) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
-    assert [loc for loc, _ in problems(response)] == [["body"]]
+    assert problems(response) == [(["header", "Content-Type"], "content_type")]
+    assert "application/json" in response.json()["detail"][0]["msg"]
 
 
 @promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
@@ -153,6 +152,13 @@ def head(key: str | None, *headers: str) -> bytes:
 JSON_LINES = [f"{name}: {value}" for name, value in JSON.items()]
 
 
+def padded(size: int) -> bytes:
+    """A request of `size` bytes, most of which are a picture's."""
+    start, end = b'{"prompt": "a cat", "images": ["', b'"]}'
+    room = (size - len(start) - len(end)) // 4 * 3
+    return (start + encoded(picture().ljust(room, b"\0")).encode() + end).ljust(size)
+
+
 @pytest.fixture
 def small_service(start_service: StartService) -> Service:
     return start_service(service=ServiceSettings(max_body_mb=1))
@@ -168,20 +174,20 @@ def test_a_body_that_grows_too_large_is_refused_before_its_end(small_service: Se
     with small_service.client() as client:
         request = head(client.secret, "Transfer-Encoding: chunked")
     # More than the limit, and no last chunk: an answer comes only if the service does not wait for the rest.
-    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    response = converse(small_service, request + chunk * 16 + b"1\r\n \r\n")
+    start, chunk = b'1\r\n"\r\n', b"10000\r\n" + b"A" * 0x10000 + b"\r\n"
+    response = converse(small_service, request + start + chunk * 16)
     assert refusal(response, 413) == f"Request body too large: at most {MB} bytes"
 
 
 def test_a_body_of_just_the_limit_is_taken(small_service: Service) -> None:
-    body = b'{"prompt": "a cat"}'.ljust(MB)
+    body = padded(MB)
     with small_service.client() as client:
         assert client.post(ENDPOINT, content=body, headers=JSON).status_code == 200
 
 
 def test_large_bodies_at_a_time_are_taken_while_there_is_room(start_service: StartService) -> None:
     service = start_service(service=ServiceSettings(max_body_mb=1, max_inflight_mb=1))
-    body = b'{"prompt": "a cat"}'.ljust(MB)
+    body = padded(MB)
     with service.client() as client, socket.create_connection(service.address) as wire:
         wire.sendall(head(client.secret, f"Content-Length: {MB}", "Expect: 100-continue"))
         assert b"100 Continue" in wire.recv(65536), "it is about to be read"

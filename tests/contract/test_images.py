@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from support.client import Client, problems
 from support.http_service import Service
+from support.input_images import stored_as
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
@@ -53,14 +54,14 @@ def padded(size: int) -> bytes:
 def test_base64_in_every_spelling(client: Client, worker: Worker, form: str, written: Callable[[bytes], str]) -> None:
     data = picture(form=form)
     task_id = client.accepted(images=[written(data)])
-    assert stored(worker, task_id) == [data], "bytes that are fine are kept as they are"
+    assert stored(worker, task_id) == [stored_as(data)]
 
 
 @promise("1. gen-3-image-klein", "1 to 10 items, each http(s) URL or base64")
 def test_a_url_is_fetched(client: Client, worker: Worker, web: Website) -> None:
     data = picture(form="WEBP")
     task_id = client.accepted(images=[web.put("/cat", data)])
-    assert stored(worker, task_id) == [data]
+    assert stored(worker, task_id) == [stored_as(data)]
 
 
 def test_a_redirect_is_followed(client: Client, worker: Worker, web: Website) -> None:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from support.client import Client
 from support.http_service import Service
+from support.input_images import stored_as
 from support.pictures import encoded, picture, sent
 from support.promises import promise
 from support.worker import Worker
@@ -20,7 +21,7 @@ MAX_AREA = 16_822_272
 
 def test_the_picture_to_erase_from_is_passed_on_as_it_is(client: Client, worker: Worker) -> None:
     job = worker.job(client.ordered(ERASE, image=PHOTO, mask=SPOT))
-    assert [stored_file(worker, key) for key in job["references"]] == [PHOTO_FILE]
+    assert [stored_file(worker, key) for key in job["references"]] == [stored_as(PHOTO_FILE)]
 
 
 @promise("11. Tool endpoints", "optional edge expansion")

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from support.client import HOOK, Client, problems, refusal
 from support.http_service import Service
+from support.input_images import stored_as
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
@@ -151,7 +152,7 @@ def test_keyframes_are_stored_for_the_model_in_their_order(client: Client, worke
     sent = [picture(width, 64) for width in (64, 96, 128)]
     keyframes = [[second, encoded(data)] for second, data in zip((0, 1.5, 8), sent, strict=True)]
     job = worker.job(client.ordered(VIDEO, mode="i2v", prompt="x", keyframes=keyframes))
-    assert [worker.run(worker.objects.get(key)) for key in job["references"]] == sent
+    assert [worker.run(worker.objects.get(key)) for key in job["references"]] == [stored_as(each) for each in sent]
     assert (job["clip"]["times"], job["clip"]["seconds"], job["start_video"]) == ([0, 1.5, 8], 8, None)
     assert (job["width"], job["height"]) == (960, 960), "that of the first"
 

@@ -26,3 +26,9 @@ def png_with(chunks: bytes, image: Image.Image | None = None) -> bytes:
     data = file_of(image or Image.new("RGB", (64, 64)))
     behind_header = 8 + 25
     return data[:behind_header] + chunks + data[behind_header:]
+
+
+def webp_with(chunks: bytes) -> bytes:
+    """A WebP with `chunks` at its end."""
+    data = file_of(Image.new("RGB", (64, 64)), "WEBP")
+    return data[:4] + struct.pack("<I", len(data) - 8 + len(chunks)) + data[8:] + chunks

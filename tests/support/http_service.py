@@ -22,6 +22,7 @@ from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.services import Services
+from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.webhooks.sealing import new_key
 from support.client import HOOK_HOST, Client
@@ -129,13 +130,15 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
             assert server.started, "the service did not start"
             guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
             services: Services = app.state.services
-            submission = dataclasses.replace(services.submission, guard=guard)
+            inputs = Inputs(guard, decoders=2)
+            submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
             app.state.services = dataclasses.replace(services, submission=submission)
             worker = Worker(settings)
             try:
                 yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", settings, app, worker)
             finally:
                 worker.close()
+                inputs.close()
         finally:
             server.should_exit = True
             thread.join()

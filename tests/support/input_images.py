@@ -21,6 +21,11 @@ def as_input(image: Image.Image, kind: str = "PNG") -> InputPicture:
     return read_image(file_of(image, kind))
 
 
+def stored_as(data: bytes) -> bytes:
+    """What the service keeps of a file that was sent."""
+    return read_image(data).data
+
+
 def pixels(image: InputPicture) -> np.ndarray:
     with Image.open(io.BytesIO(image.data)) as opened:
         return np.asarray(opened)

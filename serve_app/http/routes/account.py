@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.http import refusals
 from serve_app.http.auth import CreditReader, MoneyReader
+from serve_app.http.json_route import FilesRoute
 from serve_app.http.path_aliases import real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
@@ -24,7 +25,7 @@ from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import prepare
 from serve_app.tasks.limits import TooFast
 
-router = APIRouter(prefix="/v1", tags=["account"])
+router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
 
 PRICING = "/v1/pricing"
 

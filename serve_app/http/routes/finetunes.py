@@ -12,11 +12,12 @@ from serve_app.accounts.callers import Caller
 from serve_app.finetunes.registry import Finetune
 from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
 from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 
-router = APIRouter(prefix="/v1", tags=["tuned models"])
+router = APIRouter(prefix="/v1", tags=["tuned models"], route_class=JsonRoute)
 
 _FILE: dict[str, Any] = {
     "requestBody": {

@@ -17,6 +17,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
+from serve_app.http.json_route import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.schemas import Submission, errors
@@ -31,7 +32,7 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 def router(catalog: Catalog, settings: Settings) -> APIRouter:
     """One route per endpoint of the catalog."""
-    routes = APIRouter(tags=["generate"])
+    routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, endpoint in catalog.served.items():
         if message := elsewhere(name, endpoint, settings.service):
             routes.add_api_route(f"/v1/{name}", _refusing(message), methods=["POST"], include_in_schema=False)

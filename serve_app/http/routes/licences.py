@@ -10,13 +10,14 @@ from pydantic import BaseModel, Field
 
 from serve_app.accounts.licences import NotLicensed
 from serve_app.http.auth import Generator
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.redis_store.connection import UNREACHABLE
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/v1/licenses", tags=["licences"])
+router = APIRouter(prefix="/v1/licenses", tags=["licences"], route_class=JsonRoute)
 
 
 class UsageReport(BaseModel):

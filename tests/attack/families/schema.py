@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import schemathesis
@@ -27,20 +28,17 @@ _ROLES: Final = ("developer", "administrator", OPERATOR)
 
 
 def attacks(repository: Path, seed: int, count: int) -> Sequence[Shot]:
-    """As many for each operation, of both kinds, by callers of several roles."""
+    """As many for each operation, of both kinds, by callers of several roles; or of a choice of operations."""
     described = json.loads((repository / "openapi.json").read_text())
     schema = schemathesis.openapi.from_dict(described, config=SchemathesisConfig(seed=seed))
-    operations = [found.ok() for found in schema.get_all_operations()]
-    each = max(1, count // (len(operations) * len(GenerationMode)))
-    made: list[Shot] = []
-    for operation in operations:
-        for mode in GenerationMode:
-            requests = _requests(operation, mode, seed, each)
-            made += [
-                Shot(f"{operation.label} {mode.value} {number}", lambda _, request=request: request, _ROLES[number % 3])
-                for number, request in enumerate(requests)
-            ]
-    return made
+    kinds = [(found.ok(), mode) for found in schema.get_all_operations() for mode in GenerationMode]
+    if count < len(kinds):
+        kinds = Random(seed).sample(kinds, count)
+    return [
+        Shot(f"{operation.label} {mode.value} {number}", lambda _, request=request: request, _ROLES[number % 3])
+        for operation, mode in kinds
+        for number, request in enumerate(_requests(operation, mode, seed, max(1, count // len(kinds))))
+    ]
 
 
 def _requests(operation: Any, mode: GenerationMode, number: int, count: int) -> list[Request]:

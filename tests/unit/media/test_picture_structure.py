@@ -4,7 +4,7 @@ import io
 
 import pytest
 from PIL import Image
-from support.hostile_pictures import png_chunk, png_with, repeated_scan
+from support.hostile_pictures import png_chunk, png_with, repeated_scan, webp_with
 from support.pictures import file_of
 
 from serve_app.media.data_uri import Unreadable
@@ -27,9 +27,10 @@ def test_other_kinds_are_drawn_once(kind: str) -> None:
     assert scans(file_of(NOISE, kind)) == 1
 
 
-def test_what_follows_a_picture_is_not_counted() -> None:
-    behind = b"\xff\xda\x00\x08" * 1000
-    assert scans(file_of(NOISE, "JPEG") + behind) == 1
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("behind", [b"\xff\xda\x00\x08" * 1000, bytes(12 * MAX_PARTS)], ids=["scans", "zeros"])
+def test_what_follows_a_picture_is_not_counted(kind: str, behind: bytes) -> None:
+    assert scans(file_of(NOISE, kind) + behind) == 1
 
 
 def test_what_stands_in_a_segment_is_not_counted() -> None:
@@ -56,7 +57,7 @@ def test_large_pictures_may_have_fewer_scans() -> None:
     [
         file_of(NOISE, "JPEG").replace(b"\xff\xda", b"\xff\xfe\x00\x02" * (MAX_PARTS + 1) + b"\xff\xda", 1),
         png_with(png_chunk(b"tEXt") * (MAX_PARTS + 1)),
-        file_of(NOISE, "WEBP") + b"JUNK\0\0\0\0" * (MAX_PARTS + 1),
+        webp_with(b"JUNK\0\0\0\0" * (MAX_PARTS + 1)),
     ],
     ids=["JPEG", "PNG", "WEBP"],
 )

@@ -13,12 +13,13 @@ from serve_app.accounts.keys import ApiKey
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.http.auth import AccountReader, KeyMaker
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.scope import project_within
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 
-router = APIRouter(prefix="/keys")
+router = APIRouter(prefix="/keys", route_class=JsonRoute)
 
 
 _LATEST = 4_102_444_800.0

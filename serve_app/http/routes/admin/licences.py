@@ -9,11 +9,12 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from serve_app.http.auth import AccountReader, MoneyReader, Operator
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.scope import OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 
-router = APIRouter(prefix="/licences")
+router = APIRouter(prefix="/licences", route_class=JsonRoute)
 
 Model = Annotated[str, Path(max_length=100)]
 

@@ -9,11 +9,12 @@ from pydantic import BaseModel
 
 from serve_app.accounts.roles import Role
 from serve_app.http.auth import AccountReader, MemberMaker
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.scope import OrganizationId, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 
-router = APIRouter(prefix="/members")
+router = APIRouter(prefix="/members", route_class=JsonRoute)
 
 Person = Annotated[str, Path(max_length=200, description="As tokens name them: the claim `sub`")]
 MemberRole = Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]

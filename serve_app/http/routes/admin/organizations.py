@@ -11,12 +11,13 @@ from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.http.auth import AccountReader, Operator
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.scope import scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 
-router = APIRouter(prefix="/organizations")
+router = APIRouter(prefix="/organizations", route_class=JsonRoute)
 
 OrganizationPath = Annotated[str, Path(max_length=64)]
 

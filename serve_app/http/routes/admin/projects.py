@@ -13,12 +13,13 @@ from serve_app.accounts.projects import Project as StoredProject
 from serve_app.accounts.roles import Permission
 from serve_app.accounts.windows import Window, midnight
 from serve_app.http.auth import AccountReader, ProjectMaker
+from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.admin.scope import OrganizationId, project_within, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
 
-router = APIRouter(prefix="/projects")
+router = APIRouter(prefix="/projects", route_class=JsonRoute)
 
 ProjectPath = Annotated[str, Path(max_length=64)]
 Credits = Annotated[float, Field(ge=0, le=1e12)]

@@ -97,6 +97,10 @@ async def test_a_submission_is_whole_or_not_there_and_its_repeat_makes_one_task(
 async def test_what_is_told_when_the_server_stalls_is_true(
     staller: Staller, redis_url: str, prefix: str, repository: Path, tmp_path: Path, at_once: bool
 ) -> None:
+    # A server that does not know a script yet refuses it, and the second call, with its text, is what stalls.
+    async with opened(redis_url, f"{prefix}first:", repository, tmp_path / "first") as app:
+        _, secret = await app.state.services.keys.create("test")
+        assert (await submit(app, secret)).status_code == 200
     told: Counter[str] = Counter()
     for survived in itertools.count():
         own = f"{prefix}{survived}:"
