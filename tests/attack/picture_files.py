@@ -191,10 +191,9 @@ def _profile(random: Random) -> bytes:
 
 def _odd_mode(random: Random) -> bytes:
     mode, form = random.choice(
-        (("CMYK", "JPEG"), ("I;16", "PNG"), ("LA", "PNG"), ("PA", "PNG"), ("1", "PNG"), ("L", "WEBP"))
+        (("CMYK", "JPEG"), ("I;16", "PNG"), ("LA", "PNG"), ("1", "PNG"), ("P", "PNG"), ("L", "WEBP"))
     )
-    image = Image.new("RGB", (300, 200), "red")
-    return file_of(image.convert("L").convert(mode) if mode in ("I;16",) else image.convert(mode), form)
+    return file_of(Image.new("L", (300, 200), 99).convert(mode), form)
 
 
 def _other_form(random: Random) -> bytes:

@@ -53,6 +53,8 @@ def as_json(report: Report) -> dict[str, Any]:
                 "tried": suffered.tried,
                 "failed": len(suffered.failed),
                 "took_s": round(suffered.took_s, 1),
+                "slowest_s": round(suffered.slowest_s, 1),
+                "slowest": suffered.slowest,
                 "statuses": dict(suffered.statuses),
                 "bystander": _as_json(suffered.delays),
                 "failures": [asdict(failure) for failure in suffered.failed],

@@ -46,6 +46,9 @@ class Suffered:
     failed: list[Failure] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     took_s: float = 0.0
+    slowest_s: float = 0.0
+    slowest: str = ""
+    """The attack that took longest, and how long."""
     delays: Delays = field(default_factory=lambda: Delays.of([]))
 
 
@@ -116,7 +119,10 @@ async def _family(
 
     async def work() -> None:
         for seed, of, attack in waiting:
+            at = time.monotonic()
             outcome = await attack.run(stage)
+            if (took := time.monotonic() - at) > suffered.slowest_s:
+                suffered.slowest_s, suffered.slowest = took, attack.name
             suffered.tried += attack.tries
             suffered.statuses += outcome.statuses
             if outcome.wrong:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from attack import failures
+from attack import failures, picture_files, video_files
 from attack.attacks import Outcome, Play, Shot
 from attack.bystander import Delays, Waited
 from attack.corpus import samples, urls
 from attack.failures import Failure
 from attack.families import FAMILIES
-from attack.origin import OPEN_HOST
+from attack.mutations import HEAVY, LIGHT
+from attack.origin import OPEN_HOST, Origin
 from attack.picture_files import FILES as PICTURES
-from attack.picture_files import written
 from attack.stage import NotOurs, Stage, address_of
+from attack.video_files import FILES as VIDEOS
 from attack.wire import Address, Request
 
 
@@ -81,8 +83,24 @@ def test_the_same_seed_makes_the_same_attacks(repository: Path, family: str) -> 
 
 
 @pytest.mark.parametrize("kind", PICTURES)
-def test_the_same_mark_makes_the_same_picture(kind: str) -> None:
-    assert written(kind, "1/2") == written(kind, "1/2")
+def test_pictures_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
+    made = [picture_files.written(kind, f"1/{number}") for number in range(12)]
+    assert all(made)
+    assert picture_files.written(kind, "1/11") == made[-1]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VIDEOS if kind != "costly"])
+def test_videos_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
+    made = [video_files.written(kind, f"1/{number}", Origin(port=9)) for number in range(12)]
+    assert len(set(made)) > 1
+    assert video_files.written(kind, "1/11", Origin(port=9)) == made[-1]
+
+
+@pytest.mark.parametrize("kind", [*LIGHT, *HEAVY])
+def test_bodies_are_made_of_every_sample_and_the_same_mark_makes_the_same(kind: str) -> None:
+    mutation = LIGHT.get(kind) or HEAVY[kind]
+    for sample in samples() if kind in LIGHT else samples()[:2]:
+        assert mutation(Random(1), sample.body) == mutation(Random(1), sample.body)
 
 
 async def test_what_failed_is_found_again(tmp_path: Path) -> None:

@@ -180,10 +180,10 @@ def _costly(random: Random, origin: Origin) -> bytes:
     """Small files that take long to decode."""
     return random.choice(
         (
-            lambda: _of("color=size=4096x2160:rate=24:duration=8", "-preset", "ultrafast"),
-            lambda: _of("color=size=64x64:rate=1000:duration=20", "-preset", "ultrafast"),
+            lambda: _of("color=size=4096x2160:rate=24:duration=4", "-preset", "ultrafast"),
+            lambda: _of("color=size=64x64:rate=1000:duration=10", "-preset", "ultrafast"),
             lambda: _of("color=size=128x96:rate=24:duration=60", "-preset", "ultrafast"),
-            lambda: _of("color=size=4096x4096:rate=1:duration=20", "-preset", "ultrafast"),
+            lambda: _of("color=size=4096x4096:rate=1:duration=10", "-preset", "ultrafast"),
             lambda: _of("color=size=64x64:rate=1/10:duration=20", "-preset", "ultrafast"),
         )
     )()
