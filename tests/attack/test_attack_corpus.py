@@ -74,12 +74,11 @@ def test_no_address_of_the_corpus_is_the_one_that_may_be_asked() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_seed_makes_the_same_attacks(repository: Path, family: str) -> None:
-    def names(seed: int) -> list[str]:
-        return [attack.name for attack in FAMILIES[family].attacks(repository, seed, 130)]
-
-    assert names(1) == names(1)
-    assert len(set(names(1))) == len(names(1))
-    assert sum(attack.tries for attack in FAMILIES[family].attacks(repository, 1, 130)) > 100
+    first, second = (FAMILIES[family].attacks(repository, 1, 40) for _ in range(2))
+    names = [attack.name for attack in first]
+    assert names == [attack.name for attack in second]
+    assert len(set(names)) == len(names)
+    assert sum(attack.tries for attack in first) >= 30
 
 
 @pytest.mark.parametrize("kind", PICTURES)
