@@ -26,7 +26,7 @@ class Family:
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
         "permissions": Family(permissions.attacks, 0.12, 8),
-        "urls": Family(urls.attacks, 0.12, 8),
+        "urls": Family(urls.attacks, 0.12, 1),  # so that whoever arrives where it must not is known
         "schema": Family(schema.attacks, 0.30, 4),
         "json": Family(json_bodies.attacks, 0.27, 4),
         "pictures": Family(pictures.attacks, 0.06, 4),
