@@ -28,6 +28,8 @@ _ADMIN: Final = frozenset({_A})
 _LIMITS: Final = frozenset({_A, _B})
 _NOBODY: Final[frozenset[str]] = frozenset()
 """Of an organization's roles: an operator may do it."""
+_WITHIN_S: Final = 90.0
+"""The check of a tuned model is a process of its own, which has to start."""
 _STRANGERS: Final = {"no key": "", "made-up key": "gen_" + "A" * 43, "key with a tail": "{key}x", "empty role": "gen_"}
 OWN, NEIGHBOUR, FOREIGN = "own", "neighbour", "foreign"
 
@@ -140,7 +142,7 @@ def _acting(route: Route, who: str, scope: str) -> Callable[[Stage], Awaitable[S
         target = route.path.format(**{name: quote(value) for name, value in names.items()})
         key = _STRANGERS[who].format(key=stage.key()) if who in _STRANGERS else stage.key(who)
         request = Request(route.method, target, b"" if body is None else json.dumps(body).encode(), JSON)
-        answer = await stage.send(request, key)
+        answer = await stage.send(request, key, _WITHIN_S)
         if answer.status == 200 and route.path.startswith("/v1/gen-"):
             await stage.cancel(json.loads(answer.body)["id"], key)
         expected = _expected(route, who, scope)
@@ -170,7 +172,7 @@ def _expected(route: Route, who: str, scope: str) -> frozenset[int]:
         # Whether what is another's is there is not told either way.
         return frozenset({403}) if scope == OWN else frozenset({403, 404})
     if scope == FOREIGN or (scope == NEIGHBOUR and route.hidden):
-        return frozenset({404})
+        return frozenset({404}) | (route.endured & {422})  # a body that is wrong anywhere may be told so
     if scope == NEIGHBOUR and who in route.own_project:
         return frozenset({403})
     return success
