@@ -94,6 +94,16 @@ class ObjectStore:
             found.extend(entry["path"] for entry in batch)
         return found
 
+    async def listed(self, prefixes: Sequence[str]) -> list[list[str]]:
+        """All keys below each of these folders, which are listed side by side."""
+        turns = asyncio.Semaphore(_LISTINGS)
+
+        async def below(prefix: str) -> list[str]:
+            async with turns:
+                return await self.keys(prefix)
+
+        return await asyncio.gather(*map(below, prefixes))
+
     async def delete(self, keys: Sequence[str]) -> None:
         """Deletes what is there, many at once where the store can; a key that is gone already is no error."""
         try:
@@ -110,13 +120,7 @@ class ObjectStore:
 
     async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
         """Deletes every object below these folders: all are listed side by side, then deleted up to 1000 at once."""
-        turns = asyncio.Semaphore(_LISTINGS)
-
-        async def listed(prefix: str) -> list[str]:
-            async with turns:
-                return await self.keys(prefix)
-
-        found = [key for keys in await asyncio.gather(*map(listed, prefixes)) for key in keys]
+        found = [key for keys in await self.listed(prefixes) for key in keys]
         for start in range(0, len(found), _BULK):
             await self.delete(found[start : start + _BULK])
         if self.root is not None:

@@ -6,8 +6,9 @@
 | `gen:projects:{organization}` | set | ids of its projects |
 
 `organization`; `weight`: share of the queue against other projects; `statuses`: `full` or `basic`; `max_active`: tasks
-that have not ended; `limit_day limit_week limit_month`: what may be spent. What is not there has a default. Submissions
-read limits in their own atomic step, so a change of them holds for the next one.
+that have not ended; `limit_day limit_week limit_month`: what may be spent; `closed`: there while it takes neither tasks
+nor tuned models. What is not there has a default. Submissions read limits, and whether it is closed, in their own
+atomic step, so a change of them holds for the next one.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Project:
     limit_day: int | None = None
     limit_week: int | None = None
     limit_month: int | None = None
+    closed: bool = False
+    """Takes neither tasks nor tuned models."""
 
 
 class ProjectStore:
@@ -113,6 +116,7 @@ _SOUND: Mapping[str, Callable[[Any], bool]] = {
     "weight": lambda weight: 0 < weight < math.inf,
     "statuses": lambda statuses: statuses in ("full", "basic"),
     "max_active": lambda most: isinstance(most, int) and most >= 1,
+    "closed": lambda closed: closed is True,
     **dict.fromkeys(("limit_day", "limit_week", "limit_month"), lambda limit: isinstance(limit, int) and limit >= 0),
 }
 
@@ -132,4 +136,5 @@ def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
         limit_day=number("limit_day"),
         limit_week=number("limit_week"),
         limit_month=number("limit_month"),
+        closed="closed" in raw,
     )

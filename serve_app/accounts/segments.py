@@ -5,8 +5,9 @@
 | `gen:segments:{kind}:{organization}` | stream | the index: a segment, by the id of its last row; `first mark` |
 
 A segment is the object `archive/{kind}/{organization}/{first}_{last}_{mark}.jsonl.gz`: a row a line, oldest first, its
-`id` and its fields as Redis had them. It is never changed. `mark` begins the SHA-256 of the lines, so that no name ever
-stands for two contents, whoever writes to the same store. An object that is not in the index does not count.
+`id` and its fields as Redis had them. It is never changed; another may take its place (`rewrite`). `mark` begins the
+SHA-256 of the lines, so that no name ever stands for two contents, whoever writes to the same store. An object that is
+not in the index does not count.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import asyncio
 import gzip
 import hashlib
 import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, TypeAlias, cast
 
 from obstore.exceptions import BaseError
@@ -28,6 +30,7 @@ Kind: TypeAlias = Literal["ledger", "audit", "usage", "generations"]
 Row: TypeAlias = tuple[str, dict[str, str]]
 """An id, as streams of Redis have them, and fields."""
 
+_REPLACE: Final = (Path(__file__).parent / "replace_segment.lua").read_text()
 _GZIP: Final = "application/gzip"
 
 
@@ -51,6 +54,7 @@ class Segments:
         self._prefix = prefix
         self._kind = kind
         self._objects = objects
+        self._replace = redis.register_script(_REPLACE)
 
     def index(self, organization: str) -> str:
         return f"{self._prefix}segments:{self._kind}:{organization}"
@@ -84,6 +88,33 @@ class Segments:
         wanted = [segment for segment in segments if _order(segment.first) <= _order(last)]
         found = await asyncio.gather(*(self._rows(organization, segment) for segment in wanted))
         return [row for rows in found for row in rows if _order(first) <= _order(row[0]) <= _order(last)]
+
+    async def rewrite(
+        self, organization: str, change: Callable[[dict[str, str]], dict[str, str]], counts: str, field: str
+    ) -> None:
+        """Puts others in place of segments with rows that `change` changes, which are counted in the hash `counts`.
+
+        May be called again after a crash: a segment that was replaced, and is still there, is deleted then. Raises
+        ArchiveOutOfReach.
+        """
+        assert self._objects is not None
+        for segment in await self._all(organization):
+            rows = await self._rows(organization, segment)
+            changed = [(row_id, change(fields)) for row_id, fields in rows]
+            if changed != rows:
+                new = await self.write(organization, changed)
+                n = sum(old != now for old, now in zip(rows, changed, strict=True))
+                args = [self.index(organization), segment.last, segment.mark, new.mark, counts, field, n]
+                await self._replace(keys=[self._prefix], args=args)
+        current = {self._object(organization, segment) for segment in await self._all(organization)}
+        spans = {key.rpartition("_")[0] for key in current}
+        kept = await self._objects.keys(f"archive/{self._kind}/{organization}")
+        await self._objects.delete([key for key in kept if key not in current and key.rpartition("_")[0] in spans])
+
+    async def _all(self, organization: str) -> list[Segment]:
+        """Oldest first."""
+        rows = await cast(Awaitable[list[Row]], self._redis.xrange(self.index(organization)))
+        return [_segment(*row) for row in rows]
 
     async def _newest(self, organization: str, limit: int, row_id: str | None) -> list[Segment]:
         """Those that hold anything older than `row_id`, newest first; at most as many as can be needed."""

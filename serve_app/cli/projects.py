@@ -8,11 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending, told
+from serve_app.accounts.erasures import Erasure, ErasureStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.cli.accounts import check_organization, found_project, millicredits, name
+from serve_app.cli.client import ServiceError
 from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected
-from serve_app.cli.table import show
+from serve_app.cli.store import connected, object_store
+from serve_app.cli.table import moment, show
+from serve_app.erasure import Eraser
+from serve_app.submission.errors import StorageOutOfReach
 
 app = typer.Typer(help="Projects.", no_args_is_help=True)
 
@@ -71,6 +75,9 @@ def set_project(
     statuses: Annotated[
         str | None, typer.Option(help="full, or basic: Reasoning and Generating shown as Pending.")
     ] = None,
+    closed: Annotated[
+        bool | None, typer.Option("--closed/--open", help="Whether it takes neither tasks nor tuned models.")
+    ] = None,
     max_active: Annotated[
         int | None, typer.Option(help="Unfinished tasks at a time; 0 for the default.", min=0)
     ] = None,
@@ -89,14 +96,50 @@ def set_project(
     for window, limit in (("limit_day", limit_day), ("limit_week", limit_week), ("limit_month", limit_month)):
         if limit is not None:
             changes[window] = None if limit < 0 else millicredits(limit)
+    if closed is not None:
+        changes["closed"] = closed or None
     if not changes:
         raise ValueError("nothing to set: name at least one option")
 
     async def put() -> Project:
         async with connected(config) as (redis, prefix):
             projects = ProjectStore(redis, prefix)
+            if closed is False and await ErasureStore(redis, prefix).is_under_way(project):
+                raise ValueError(f"{project} is being erased: have that done first, then open it")
             await projects.change(await found_project(redis, prefix, project), changes, ACTOR)
             return await projects.get(project)
 
     now = asyncio.run(put())
-    print(f"{now.id}: weight {now.weight:g}, {now.statuses} statuses")
+    print(f"{now.id}: weight {now.weight:g}, {now.statuses} statuses{', closed' if now.closed else ''}")
+
+
+@app.command()
+def erase(
+    organization: Annotated[str, typer.Argument(help="Who pays for it.")],
+    project: ProjectId,
+    confirm: Annotated[str, typer.Option(help="The project's id once more; else it is asked for.")] = "",
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Erase what a project has, but for the numbers of the ledger, and print the proof. May be repeated after a crash.
+
+    The project is closed first, and stays so: gen-serve projects set --open.
+    """
+    confirm = confirm or typer.prompt(f"All that {project} has will be gone. Its id once more")
+    if confirm != project:
+        raise ValueError(f"nothing was erased: {confirm!r} is not {project!r}")
+
+    async def run() -> Erasure:
+        async with connected(config) as (redis, prefix):
+            found = await found_project(redis, prefix, project)
+            if found.organization != organization:
+                raise ValueError(f"there is no project {project} in {organization}")
+            try:
+                return await Eraser(redis, prefix, object_store(config)).erase(found, ACTOR)
+            except StorageOutOfReach:
+                raise ServiceError("the object store is out of reach: repeat it later, it goes on from here") from None
+
+    erasure = asyncio.run(run())
+    print(f"{project}: asked for at {moment(erasure.began)} by {erasure.by}, done at {moment(erasure.done)}")
+    show(("what", "erased"), ((kind, str(n)) for kind, n in erasure.deleted.items()))
+    print(f"{erasure.looked_at} keys of the store were looked through in the end: nothing else is left")
+    print(f"{erasure.ledger} entries of the ledger stay, which are books: amounts, times and ids")

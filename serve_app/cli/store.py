@@ -10,8 +10,10 @@ from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
 from serve_app.config import settings
+from serve_app.local import sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis, running_url
 from serve_app.redis_store import connection
+from serve_app.sealing.at_rest import AtRest
 
 
 @asynccontextmanager
@@ -31,6 +33,11 @@ async def connected(config: Path) -> AsyncIterator[tuple[Redis, str]]:
         await redis.aclose()
         if server is not None:
             server.stop()
+
+
+def at_rest(config: Path) -> AtRest:
+    """Reads what the service sealed, as far as the keys are here."""
+    return sealing_key.with_key_if_made(settings.load(config)).at_rest()
 
 
 def object_store(config: Path) -> ObjectStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,12 @@ import typer
 
 from serve_app.cli.client import ServiceError
 from serve_app.cli.options import DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected
+from serve_app.cli.store import at_rest, connected
 from serve_app.cli.table import moment, show
+from serve_app.media.url_guard import receiver_of
+from serve_app.sealing.sealer import new_key
+from serve_app.tasks.reader import TaskReader
 from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
-from serve_app.webhooks.sealing import new_key
 
 app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
 
@@ -53,13 +56,20 @@ def replay(
 
 @app.command("new-key")
 def make_key() -> None:
-    """Make a key for `webhooks.keys`."""
+    """Make a key for `sealing.keys`."""
     print(new_key())
 
 
 async def _page(config: Path, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
+    """With receivers by their address, wherever it can be read."""
+    opening = at_rest(config)
     async with connected(config) as (redis, prefix):
-        return await Outbox(redis, prefix).list_deliveries(limit=limit, cursor=cursor, failed=failed)
+        outbox, tasks = Outbox(redis, prefix, at_rest=opening), TaskReader(redis, prefix, opening)
+        found, following = await outbox.list_deliveries(limit=limit, cursor=cursor, failed=failed)
+        known = await tasks.get_many([delivery.id for delivery in found])
+    receivers = [receiver_of(task.webhook.url) if task and task.webhook and task.webhook.url else "" for task in known]
+    shown = [replace(each, receiver=name or each.receiver) for each, name in zip(found, receivers, strict=True)]
+    return shown, following
 
 
 async def _replay(config: Path, ids: list[str]) -> tuple[int, list[str]]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from cryptography.fernet import Fernet
 from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
@@ -21,6 +20,8 @@ from serve_app.config.models import ModelSettings, RewriterSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
+from serve_app.sealing.at_rest import AtRest
+from serve_app.sealing.settings import Key, SealingSettings
 from serve_app.section import Section
 from serve_app.tasks.settings import TaskSettings
 
@@ -59,7 +60,7 @@ class FinetuneSettings(Section):
 
 
 class WebhookSettings(Section):
-    keys: list[SecretStr] = []
+    keys: list[Key] = []
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
     replicas: int = Field(default=1, ge=1)
     schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
@@ -71,16 +72,6 @@ class WebhookSettings(Section):
     trips_after: int = Field(default=10, ge=1)
     shut_s: float = Field(default=30.0, gt=0)
     most_shut_s: float = Field(default=600.0, gt=0)
-
-    @field_validator("keys")
-    @classmethod
-    def _usable(cls, keys: list[SecretStr]) -> list[SecretStr]:
-        for key in keys:
-            try:
-                Fernet(key.get_secret_value())
-            except ValueError:
-                raise ValueError("every key must be 32 random bytes in URL-safe base64") from None
-        return keys
 
 
 class DispatcherSettings(Section):
@@ -116,6 +107,7 @@ class Settings(BaseSettings):
     accounts: AccountSettings = AccountSettings()
     finetunes: FinetuneSettings = FinetuneSettings()
     network: NetworkSettings = NetworkSettings()
+    sealing: SealingSettings = SealingSettings()
     webhooks: WebhookSettings = WebhookSettings()
     dispatcher: DispatcherSettings = DispatcherSettings()
     models: dict[str, ModelSettings] = {}
@@ -151,11 +143,19 @@ class Settings(BaseSettings):
         return self.redis.url
 
     @property
-    def webhook_keys(self) -> list[str]:
-        """What encrypts receivers' secrets."""
-        if not self.webhooks.keys:
-            raise ValueError("webhooks.keys is empty, and none was made")
-        return [key.get_secret_value() for key in self.webhooks.keys]
+    def sealing_keys(self) -> list[str]:
+        """The first seals, all open. `webhooks.keys` are those of before `sealing` was."""
+        if not self.has_sealing_keys:
+            raise ValueError("sealing.keys is empty, and none was made")
+        return [key.get_secret_value() for key in (*self.sealing.keys, *self.webhooks.keys)]
+
+    @property
+    def has_sealing_keys(self) -> bool:
+        return bool(self.sealing.keys or self.webhooks.keys)
+
+    def at_rest(self) -> AtRest:
+        """How what clients wrote is stored. Without keys nothing is sealed."""
+        return AtRest(self.sealing_keys if self.has_sealing_keys else (), sealing=self.sealing.at_rest)
 
     def model(self, name: str) -> ModelSettings:
         """The settings of a model of the catalog; one that is not configured has the defaults."""
@@ -165,9 +165,11 @@ class Settings(BaseSettings):
         """The same settings on the server at `url`."""
         return self.model_copy(update={"redis": self.redis.model_copy(update={"url": url})})
 
-    def with_webhook_key(self, key: str) -> Settings:
+    def with_sealing_key(self, key: str) -> Settings:
         """The same settings with this key alone."""
-        return self.model_copy(update={"webhooks": self.webhooks.model_copy(update={"keys": [SecretStr(key)]})})
+        sealing = self.sealing.model_copy(update={"keys": [SecretStr(key)]})
+        webhooks = self.webhooks.model_copy(update={"keys": []})
+        return self.model_copy(update={"sealing": sealing, "webhooks": webhooks})
 
     @classmethod
     def settings_customise_sources(

@@ -41,7 +41,9 @@ class Dispatcher:
     ) -> None:
         redis = connection.connect(settings.redis_url)
         self._redis = redis
-        self._store = TaskStore(redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication())
+        self._store = TaskStore(
+            redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication(), settings.at_rest()
+        )
         chosen = settings.dispatcher
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
         objects = ObjectStore(settings.objects_url, settings.objects.options)

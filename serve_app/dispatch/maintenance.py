@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Final
 
 from redis.exceptions import RedisError
 
@@ -18,7 +19,7 @@ _REAP_EVERY_S = 0.5
 _SWEEP_EVERY_S = 10.0
 _SLOW_S = 0.5
 _GAP_S = 2.0
-_PLACES = ("inputs", "results", "unjudged")
+PLACES: Final = ("inputs", "results", "unjudged")
 """Where a task has objects, each below its id."""
 
 
@@ -66,7 +67,7 @@ class Maintenance:
             await self._watch_memory()
             ids = await self._store.sweep()
             while ids:
-                await self._objects.delete_prefixes([f"{place}/{task_id}" for task_id in ids for place in _PLACES])
+                await self._objects.delete_prefixes([f"{place}/{task_id}" for task_id in ids for place in PLACES])
                 ids = await self._store.sweep(ids)
             await asyncio.sleep(_SWEEP_EVERY_S)
 

@@ -29,6 +29,7 @@ from serve_app.dispatch.attempt import (
 from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
 from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
 from serve_app.tasks.job import Job
+from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 
@@ -59,8 +60,11 @@ async def run_attempt(
     Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
     raises; then nothing was published, and the caller gives the task back.
     """
-    job = Job.decode(attempt.lease.job)
     writer = _Writer(attempt, store, dependencies.timeouts.run_s)
+    if not attempt.lease.job:
+        await writer.publish(Status.ERROR, details={"error": UNREADABLE})
+        return
+    job = Job.decode(attempt.lease.job)
     try:
         if not await _is_refused(job, writer, dependencies.gate, draining):
             generation = await _decided(job, writer, dependencies)

@@ -5,6 +5,8 @@
 | `gen:finetune:{id}` | hash | `id name project endpoint lane key status rank layers size created` |
 | `gen:finetunes:{project}` | zset | the project's ids by upload |
 
+`name` is sealed where the settings seal what clients wrote.
+
 A tuned model is `Pending` from before its file is stored until it has been checked; only then it is `Ready`. What a
 crashed upload leaves behind is therefore always listed, and can be deleted.
 """
@@ -12,13 +14,31 @@ crashed upload leaves behind is therefore always listed, and can be deleted.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
 from redis.asyncio import Redis
+
+from serve_app.redis_store.scripts import flat
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest
+from serve_app.sealing.sealer import Unreadable
+
+logger = logging.getLogger(__name__)
+
+_HERE: Final = Path(__file__).parent
+
+
+class ProjectClosed(Exception):
+    """The project takes no more tuned models until it is opened again."""
+
+
+class Removed(Exception):
+    """The entry was removed while its file was being stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +61,34 @@ class Finetune:
 
 
 class FinetuneRegistry:
-    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+    def __init__(self, redis: Redis, prefix: str = "gen:", at_rest: AtRest = IN_CLEAR) -> None:
         self._redis = redis
         self._prefix = prefix
+        self._at_rest = at_rest
+        self._keep, self._drop = (
+            redis.register_script((_HERE / f"{name}.lua").read_text()) for name in ("keep", "drop")
+        )
 
     async def begin(self, name: str, project: str, endpoint: str, lane: str) -> Finetune:
-        """A new entry, `Pending`, that says where its file is to be stored."""
+        """A new entry, `Pending`, that says where its file is to be stored. Raises ProjectClosed."""
         finetune_id = secrets.token_hex(8)
         key = f"finetunes/{finetune_id}/weights.safetensors"
         finetune = Finetune(finetune_id, name, project, endpoint, lane, key, round(time.time(), 3))
-        await self._put(finetune)
+        if not await self._put(finetune, new=True):
+            raise ProjectClosed
         return finetune
 
     async def finish(self, finetune: Finetune, *, rank: int, layers: int, size: int) -> Finetune:
-        """Makes the entry `Ready`."""
+        """Makes the entry `Ready`. Raises Removed."""
         ready = dataclasses.replace(finetune, status="Ready", rank=rank, layers=layers, size=size)
-        await self._put(ready)
+        if not await self._put(ready, new=False):
+            raise Removed
         return ready
 
     async def get(self, finetune_id: str, project: str) -> Finetune | None:
         """None when the project has no such tuned model."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(finetune_id)))
-        return _finetune(raw) if raw and raw["project"] == project else None
+        return self._finetune(raw) if raw and raw["project"] == project else None
 
     async def weights(self, finetune_id: str, project: str, lane: str) -> str | None:
         """The object with the weights of a finetune that is ready, and for this model; None where there is none."""
@@ -76,23 +102,23 @@ class FinetuneRegistry:
         pipe = self._redis.pipeline(transaction=False)
         for finetune_id in ids:
             pipe.hgetall(self._key(finetune_id))
-        return [_finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
+        return [self._finetune(raw) for raw in (await pipe.execute() if ids else []) if raw]
 
     async def count(self, project: str) -> int:
         return await cast(Awaitable[int], self._redis.zcard(self._index(project)))
 
-    async def remove(self, finetune: Finetune) -> None:
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.delete(self._key(finetune.id))
-        pipe.zrem(self._index(finetune.project), finetune.id)
-        await pipe.execute()
+    async def remove(self, finetune: Finetune, erasure: str | None = None) -> None:
+        """`erasure` is the key of the erasure that counts it, if one does."""
+        told = [] if erasure is None else [erasure]
+        record, index = self._key(finetune.id), self._index(finetune.project)
+        await self._drop(keys=[self._prefix], args=[record, index, finetune.id, *told])
 
-    async def _put(self, finetune: Finetune) -> None:
-        mapping: dict[Any, Any] = dataclasses.asdict(finetune)
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hset(self._key(finetune.id), mapping=mapping)
-        pipe.zadd(self._index(finetune.project), {finetune.id: finetune.created})
-        await pipe.execute()
+    async def _put(self, finetune: Finetune, *, new: bool) -> bool:
+        mapping: dict[Any, Any] = dataclasses.asdict(finetune) | {"name": self._at_rest.seal(finetune.name)}
+        record, index = self._key(finetune.id), self._index(finetune.project)
+        project = f"{self._prefix}project:{finetune.project}"
+        args = [record, index, finetune.id, finetune.created, project, int(new), *flat(mapping)]
+        return await self._keep(keys=[self._prefix], args=args) == 1
 
     def _key(self, finetune_id: str) -> str:
         return f"{self._prefix}finetune:{finetune_id}"
@@ -100,18 +126,25 @@ class FinetuneRegistry:
     def _index(self, project: str) -> str:
         return f"{self._prefix}finetunes:{project}"
 
+    def _finetune(self, raw: dict[str, str]) -> Finetune:
+        return Finetune(
+            id=raw["id"],
+            name=self._name(raw),
+            project=raw["project"],
+            endpoint=raw["endpoint"],
+            lane=raw["lane"],
+            key=raw["key"],
+            created=float(raw["created"]),
+            status="Ready" if raw["status"] == "Ready" else "Pending",
+            rank=int(raw["rank"]),
+            layers=int(raw["layers"]),
+            size=int(raw["size"]),
+        )
 
-def _finetune(raw: dict[str, str]) -> Finetune:
-    return Finetune(
-        id=raw["id"],
-        name=raw["name"],
-        project=raw["project"],
-        endpoint=raw["endpoint"],
-        lane=raw["lane"],
-        key=raw["key"],
-        created=float(raw["created"]),
-        status="Ready" if raw["status"] == "Ready" else "Pending",
-        rank=int(raw["rank"]),
-        layers=int(raw["layers"]),
-        size=int(raw["size"]),
-    )
+    def _name(self, raw: dict[str, str]) -> str:
+        """Its id where the key of its name is gone: it is as usable as before."""
+        try:
+            return self._at_rest.open(raw["name"])
+        except Unreadable:
+            logger.error("finetune %s was sealed with a key that is no longer among sealing.keys", raw["id"])
+            return raw["id"]

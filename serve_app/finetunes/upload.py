@@ -14,7 +14,7 @@ from typing import Any
 from deployments.contract.objects import ObjectStore
 from serve_app.config.catalog import Catalog, Endpoint
 from serve_app.config.settings import Settings
-from serve_app.finetunes.registry import Finetune, FinetuneRegistry
+from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,10 @@ class Uploads:
         self._under_way = 0
 
     async def receive(self, chunks: AsyncIterator[bytes], *, name: str, project: str, endpoint: str) -> Finetune:
-        """Takes the file's bytes as they come. Raises TooMany, Refused or CheckFailed; then nothing is kept."""
+        """Takes the file's bytes as they come.
+
+        Raises TooMany, Refused, CheckFailed, ProjectClosed or Removed; then nothing is kept.
+        """
         most = self._settings.finetunes.max_per_project
         if await self._registry.count(project) >= most:
             raise TooMany(f"This project may have {most} tuned models; delete one first")
@@ -64,7 +67,11 @@ class Uploads:
             found = await self._check(file, base)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
             await self._objects.put_file(finetune.key, file, "application/octet-stream")
-        return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
+        try:
+            return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
+        except Removed:
+            await self._objects.delete_prefix(f"finetunes/{finetune.id}")
+            raise
 
     async def remove(self, finetune: Finetune) -> None:
         """Tasks that use it and have not begun will end as `Error`."""

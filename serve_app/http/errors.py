@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.accounts.segments import ArchiveOutOfReach
+from serve_app.media.fetching import TooManyFetches
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
 from serve_app.tasks.limits import Uncertain
@@ -46,6 +47,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Invalid, _invalid)
     app.add_exception_handler(FinetuneUnusable, _finetune_unusable)
     app.add_exception_handler(StorageOutOfReach, _storage_out_of_reach)
+    app.add_exception_handler(TooManyFetches, _too_many_fetches)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _internal)
     app.add_exception_handler(Uncertain, _uncertain)
@@ -74,6 +76,12 @@ async def _invalid(request: Request, problem: Exception) -> JSONResponse:
 
 async def _finetune_unusable(request: Request, problem: Exception) -> JSONResponse:
     return JSONResponse({"detail": "Finetune not found or not ready"}, status_code=400)
+
+
+async def _too_many_fetches(request: Request, problem: Exception) -> JSONResponse:
+    what = "Too many pictures and videos are being fetched for this organization, or from one of the origins"
+    detail = f"{what}; nothing was charged; try again shortly"
+    return JSONResponse({"detail": detail}, status_code=429, headers=SHORTLY)
 
 
 async def _http(request: Request, problem: Exception) -> JSONResponse:

@@ -6,23 +6,22 @@ answers any request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
-from starlette.requests import HTTPConnection
 
-from serve_app.accounts.roles import Permission
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors, services
-from serve_app.http.auth import authenticated
 from serve_app.http.body_limit import BodyLimit
 from serve_app.http.deprecation import DeprecationNotices, notices
+from serve_app.http.freed_memory import give_back_large_blocks
+from serve_app.http.head_check import HeadCheck
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
@@ -36,7 +35,6 @@ from serve_app.http.routes import (
     results,
     tasks,
 )
-from serve_app.redis_store.connection import UNREACHABLE
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
 once, fetch the result with `GET /v1/get_result`."""
@@ -61,11 +59,12 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         redirect_slashes=False,
     )
     errors.install(app)
+    offers = generate.offers(catalog, settings)
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.service.max_body_mb * 2**20,
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
-        check=_caller_check(app),
+        check=HeadCheck(app, offers),
         uploads={"/v1/finetunes": settings.finetunes.max_mb * 2**20},
     )
     deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
@@ -76,7 +75,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)
-    for router in (generate.router(catalog, settings), *about_work, *about_accounts, health.router):
+    for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)
     return app
@@ -86,22 +85,10 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
     """What a Ray Serve replica calls to make its own app."""
 
     def build() -> FastAPI:
+        give_back_large_blocks()
         return create_app(settings, catalog)
 
     return build
-
-
-def _caller_check(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[None]]:
-    async def check(request: HTTPConnection) -> None:
-        # Whoever may read the price of a request may send one as large.
-        pricing = request.url.path == account.PRICING
-        permission = Permission.READ_CREDITS if pricing else Permission.GENERATE
-        try:
-            await authenticated(app.state.services, request, permission)
-        except UNREACHABLE:
-            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
-
-    return check
 
 
 def _add_docs(app: FastAPI) -> None:

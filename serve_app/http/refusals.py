@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from fastapi import HTTPException
 
@@ -19,14 +20,18 @@ from serve_app.tasks.limits import (
     IdempotencyMismatch,
     InsufficientCredits,
     Limits,
+    ProjectClosed,
     QueueFull,
     Refused,
+    ReplyUnreadable,
     SpendingLimitReached,
     StoreFull,
     TooFast,
     TooLate,
     TooManyActive,
 )
+
+PROJECT_CLOSED: Final = "Not allowed: this project is closed"
 
 _MEMORY_FREED_S = 30
 """Tasks are swept every few seconds, once their retention is over."""
@@ -40,6 +45,11 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+        case ReplyUnreadable():
+            message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
+            return HTTPException(409, message)
+        case ProjectClosed():
+            return HTTPException(403, PROJECT_CLOSED)
         case InsufficientCredits():
             return HTTPException(402, "Insufficient credits")
         case SpendingLimitReached():

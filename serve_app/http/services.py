@@ -16,25 +16,28 @@ from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.erasures import ErasureStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
+from serve_app.erasure import Eraser
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
+from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
+from serve_app.sealing.sealer import Sealer
 from serve_app.submission.dependencies import Dependencies
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.policy import Policy
-from serve_app.webhooks.sealing import Sealer
 
 ANSWER_S: Final = 4.5
 """How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
@@ -62,19 +65,21 @@ class Services:
     submission: Dependencies
     finetunes: FinetuneRegistry
     uploads: Uploads
+    eraser: Eraser
+    erasures: ErasureStore
 
 
 @asynccontextmanager
 async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
-    sealer = Sealer(settings.webhook_keys)
+    sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
-    tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication())
+    tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
     completions = Completions(redis, tasks.channel("done"))
     objects = ObjectStore(settings.objects_url, settings.objects.options)
     links = LinkSigner(await shared_secret(redis, prefix))
-    finetunes = FinetuneRegistry(redis, prefix)
+    finetunes = FinetuneRegistry(redis, prefix, at_rest)
     guard = UrlGuard(settings.network.allow)
-    inputs = Inputs(guard, settings.service.decoders)
+    inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     services = Services(
         settings=settings,
@@ -93,10 +98,12 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         objects=objects,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
-        outbox=Outbox(redis, prefix, Policy.of(settings.webhooks)),
+        outbox=Outbox(redis, prefix, Policy.of(settings.webhooks), at_rest),
         submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
+        eraser=Eraser(redis, prefix, objects),
+        erasures=ErasureStore(redis, prefix),
     )
     try:
         await snapshot.check_whole(redis, prefix)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import logging
-import os
 import signal
 import socket
 import tempfile
@@ -20,10 +19,10 @@ from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
-from serve_app.local import ray_flags
+from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.local.secret_file import write_secret
 from serve_app.redis_store import connection
-from serve_app.webhooks.sealing import new_key
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +83,7 @@ class Launcher:
             self._started.callback(self._server.stop)
             self._server.start()
             self.settings = settings = settings.with_redis(self._server.url)
-        if not settings.webhooks.keys:
-            self.settings = settings = settings.with_webhook_key(_webhook_key(settings.data_dir / "webhook-key"))
+        self.settings = settings = sealing_key.with_key(settings)
         _ensure_key(settings, self.key_file, Role.DEVELOPER)
         _ensure_key(settings, self.operator_key_file, Role.OPERATOR)
         self._start_ray()
@@ -135,20 +133,7 @@ def _ensure_key(settings: Settings, path: Path, role: Role) -> None:
     secret = path.read_text().strip() if path.exists() else None
     made = asyncio.run(_valid_key(settings, secret, role))
     if made != secret:
-        _write_secret(path, made)
-
-
-def _webhook_key(path: Path) -> str:
-    """Made at first start. Without it, secrets of receivers that were stored before can't be read."""
-    if not path.exists():
-        _write_secret(path, new_key())
-    return path.read_text().strip()
-
-
-def _write_secret(path: Path, secret: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")
+        write_secret(path, made)
 
 
 async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:

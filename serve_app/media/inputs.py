@@ -13,7 +13,7 @@ from serve_app.media.data_uri import Unreadable
 from serve_app.media.decoders import Decoders
 from serve_app.media.decoding import InputPicture
 from serve_app.media.fair_threads import FairThreads
-from serve_app.media.fetching import fetch, is_url
+from serve_app.media.fetching import Fetcher, FetchTurns, is_url
 from serve_app.media.limits import PICTURES, VIDEOS, PictureLimits, VideoLimits
 from serve_app.media.url_guard import UrlGuard
 from serve_app.media.videos import InputVideo, read_video
@@ -27,27 +27,27 @@ _PREPARED_AT_A_TIME: Final = 2
 class Inputs:
     """For one event loop. `owner` is whoever shares nothing with others: an organization."""
 
-    def __init__(self, guard: UrlGuard, decoders: int) -> None:
-        """`decoders` is how many processes decode pictures at a time."""
-        self._guard = guard
+    def __init__(self, guard: UrlGuard, decoders: int, turns: FetchTurns | None = None) -> None:
+        """`decoders` is how many processes decode pictures at a time; `turns` has its defaults unless it is given."""
+        self._fetcher = Fetcher(guard, turns or FetchTurns())
         self._decoders = Decoders(decoders)
         self._videos = FairThreads(_VIDEOS_AT_A_TIME, 1, "videos")
         self._preparing = FairThreads(_PREPARED_AT_A_TIME, 1, "preparing")
 
     async def picture(self, value: str, owner: str, limits: PictureLimits = PICTURES) -> InputPicture:
-        """The picture behind `value`, base64, `data:` URI or URL. Raises BadPicture."""
+        """The picture behind `value`, base64, `data:` URI or URL. Raises BadPicture, or TooManyFetches."""
         value = value.strip()
-        sent = await fetch(value, self._guard, limits) if is_url(value) else value
+        sent = await self._fetcher.fetch(value, owner, limits) if is_url(value) else value
         try:
             return await self._decoders.picture(sent, owner, limits)
         except Unreadable as problem:
             raise limits.refuse(str(problem)) from None
 
     async def video(self, value: str, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
-        """The video behind `value`, base64, `data:` URI or URL. Raises BadVideo."""
+        """The video behind `value`, base64, `data:` URI or URL. Raises BadVideo, or TooManyFetches."""
         value = value.strip()
         if is_url(value):
-            data = await fetch(value, self._guard, limits)
+            data = await self._fetcher.fetch(value, owner, limits)
         else:
             try:
                 data = await self._decoders.base64(value, owner, limits.max_bytes)

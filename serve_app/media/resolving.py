@@ -1,24 +1,32 @@
 """Host names to addresses, in threads of their own.
 
 The system's resolver blocks its thread, for half a minute where a name server is silent. So it shares no thread with
-other work, and the names of one domain get few threads at a time: those that never resolve leave the rest to others.
+other work, and the names that one organization asks for get few threads at a time, those of one domain fewer: what
+never resolves leaves the rest to others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
+
+from serve_app.media.turns import Turns
 
 LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
 
-THREADS: Final = 64
+asker: ContextVar[str] = ContextVar("asker", default="")
+"""On whose behalf names are looked up: an organization, or the project where only that is known."""
+
+THREADS: Final = 512
+PER_ASKER: Final = 64
 PER_DOMAIN: Final = 8
+"""Of one asker. What can't be told apart by its last two labels (`co.uk`) would hold up others, too."""
 
 
 class SystemResolver:
@@ -28,22 +36,28 @@ class SystemResolver:
         """`look_up` is the system's unless it is given."""
         self._look_up = look_up or _system_look_up
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookups")
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._askers = Turns(PER_ASKER)
+        self._domains = Turns(PER_DOMAIN)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The addresses of `host`. Raises OSError when there are none, UnicodeError for what is no name."""
-        loop = asyncio.get_running_loop()
-        domain = _domain(host)
-        turns = self._turns.get(domain)
-        if turns is None:
-            turns = self._turns[domain] = asyncio.Semaphore(PER_DOMAIN)
-        await turns.acquire()
-        lookup = self._threads.submit(self._look_up, host, port)
+        loop, who = asyncio.get_running_loop(), asker.get()
+        async with AsyncExitStack() as waiting:
+            # The domain's first, so that a silent one takes no more of its asker's turns than its own.
+            taken = [self._domains.of((who, _domain(host))), self._askers.of(who)]
+            for turn in taken:
+                await waiting.enter_async_context(turn)
+            lookup = self._threads.submit(self._look_up, host, port)
+            waiting.pop_all()
 
-        # The turn lasts as long as the thread is busy, also where nobody waits for it any more.
+        # The turns last as long as the thread is busy, also where nobody waits for it any more.
+        def release() -> None:
+            for turn in taken:
+                turn.release()
+
         def ended(_: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and with it every wait
-                loop.call_soon_threadsafe(turns.release)
+            with suppress(RuntimeError):  # the loop is closed, and with it every wait
+                loop.call_soon_threadsafe(release)
 
         lookup.add_done_callback(ended)
         return await asyncio.wrap_future(lookup)

@@ -21,3 +21,5 @@ class LinkSettings(Section):
 
 class NetworkSettings(Section):
     allow: list[str] = []
+    fetches_per_organization: int = Field(default=32, ge=1)
+    fetches_per_origin: int = Field(default=64, ge=1)

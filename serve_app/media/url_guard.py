@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 import httpcore2
 import httpx2
 
+from serve_app.media.bounded_answers import BoundedBody, BoundedStream, LoopShare
 from serve_app.media.resolving import SystemResolver
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -36,6 +37,8 @@ class UrlGuard:
     def __init__(self, allow: Sequence[str] = (), resolve: Resolver | None = None) -> None:
         """`allow` opens host names (exact) and networks (CIDR or single addresses) that would be refused."""
         self._resolve = resolve or SystemResolver()
+        self.loop_share = LoopShare()
+        """For all answers that come by this guard's clients."""
         self._hosts: set[str] = set()
         self._networks: list[_Network] = []
         for entry in allow:
@@ -74,7 +77,8 @@ class UrlGuard:
     ) -> httpx2.AsyncClient:
         """A client that refuses with UrlRefused what `check` would refuse, at the moment it connects.
 
-        It follows no redirects and reads no proxy from the environment. `timeout` is in seconds. The keywords are few
+        Answers are bounded (bounded_answers.py): reading one may raise AnswerRefused. It follows no redirects and reads
+        no proxy from the environment. `timeout` is in seconds. The keywords are few
         on purpose: a proxy or a mounted transport would go past the guard.
         """
         limits = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20)
@@ -130,7 +134,12 @@ class _GuardedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_parts(request.url)
-        return await super().handle_async_request(request)
+        response = await super().handle_async_request(request)
+        connection = response.extensions["network_stream"]
+        # It is another one where the protocol was switched; then there is no body.
+        if isinstance(connection, BoundedStream) and isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = BoundedBody(response.stream, connection)
+        return response
 
 
 class _GuardedBackend(httpcore2.AsyncNetworkBackend):
@@ -151,11 +160,11 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             async with asyncio.timeout(timeout):
-                return await self._connect_first(
-                    await self._guard.addresses(host, port), port, local_address, socket_options
-                )
+                addresses = await self._guard.addresses(host, port)
+                connection = await self._connect_first(addresses, port, local_address, socket_options)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout("connecting took too long") from error
+        return BoundedStream(connection, self._guard.loop_share)
 
     async def _connect_first(
         self, addresses: Sequence[str], port: int, local_address: str | None, socket_options: Iterable[Any] | None

@@ -81,7 +81,7 @@ async def accept(
         body_hash=body_hash,
     )
     files = [each for _, each in prepared.inputs]
-    await store(tasks, objects, task_id, dict(zip(keys, files, strict=True)))
+    await store(tasks, objects, task.project, task_id, dict(zip(keys, files, strict=True)))
     try:
         accepted = await tasks.submit(task)
     except Refused:

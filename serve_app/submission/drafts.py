@@ -65,6 +65,8 @@ def _kept_of(task: Task, job: Job) -> Draft | None:
 
 
 def _job_of(task: Task) -> Job:
+    if not task.job:
+        raise DraftProblem("This draft can't be read any more; make it anew", "draft_expired")
     try:
         return Job.decode(task.job)
     except NewerJob:

@@ -13,6 +13,7 @@ from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import megapixels
 from serve_app.media.inputs import Inputs
 from serve_app.media.limits import BadPicture, BadVideo
+from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 from serve_app.media.videos import InputVideo
 from serve_app.requests import GenerationRequest
@@ -57,7 +58,8 @@ class Prepared:
 
 
 async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body: GenerationRequest) -> Prepared:
-    """Writes nothing. Raises Invalid naming the field, FinetuneUnusable or StorageOutOfReach."""
+    """Writes nothing. Raises Invalid naming the field, FinetuneUnusable, StorageOutOfReach or TooManyFetches."""
+    asker.set(caller.organization)
     guard, endpoint = dependencies.guard, offer.endpoint
     recipe = offer.recipes[body.chosen_mode()]
     level = _approved_level(offer, caller, body)

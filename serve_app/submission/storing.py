@@ -29,11 +29,11 @@ _PATIENCE_S: Final = 60.0
 _DISCARD_S: Final = 5.0
 
 
-async def store(tasks: TaskStore, objects: ObjectStore, task_id: str, files: Mapping[str, File]) -> None:
+async def store(tasks: TaskStore, objects: ObjectStore, project: str, task_id: str, files: Mapping[str, File]) -> None:
     """Stores `files` under their keys, several at a time. Raises StorageOutOfReach; then none is kept."""
     if not files:
         return
-    await tasks.reserve(task_id)
+    await tasks.reserve(task_id, project)
     turns = asyncio.Semaphore(_AT_A_TIME)
 
     async def put(key: str, file: File) -> None:

@@ -10,15 +10,17 @@ local function repeated(idem, body_hash, id)
   return { 2, seen[2] }
 end
 
--- Returns nil, or {0, why, ...}: 'full', 0 | 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
+-- Returns nil, or {0, why, ...}: 'closed', 0 | 'full', 0 | 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.
 -- Then how many more requests the key may send after this one, and when its next is due.
 local function refused(project, organization, price, max_queued, max_active, key_id, every_ms, burst, max_memory, now)
+  local own = redis.call('HMGET', P .. 'project:' .. project, 'max_active', 'closed')
+  if own[2] then return { 0, 'closed', 0 } end
   if is_fuller_than(max_memory) then return { 0, 'full', 0 } end
   local wait, left, due = pace(key_id, every_ms, burst, now)
   if wait > 0 then return { 0, 'rate', wait } end
   local waiting = redis.call('ZCARD', QUEUED) + redis.call('ZCARD', SUSPECTS)
   if waiting >= max_queued then return { 0, 'queue', waiting } end
-  max_active = tonumber(redis.call('HGET', P .. 'project:' .. project, 'max_active') or max_active)
+  max_active = tonumber(own[1] or max_active)
   if redis.call('ZCARD', P .. 'active:' .. project) >= max_active then return { 0, 'active', max_active } end
   local obstacle = unaffordable(organization, project, price, now)
   return obstacle and { 0, unpack(obstacle) }, left, due

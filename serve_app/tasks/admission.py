@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from redis.asyncio import Redis
 
 from serve_app.redis_store.clock import RedisClock
 from serve_app.redis_store.connection import NO_ANSWER
 from serve_app.redis_store.scripts import UNREPLICATED, Replication, Scripts, flat, milliseconds
-from serve_app.tasks.limits import IdempotencyMismatch, Limits, TooLate, Uncertain, refusal
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest
+from serve_app.sealing.sealer import Unreadable
+from serve_app.tasks.limits import IdempotencyMismatch, Limits, ReplyUnreadable, TooLate, Uncertain, refusal
 from serve_app.tasks.reader import TaskReader
 from serve_app.tasks.scripts import source
 from serve_app.tasks.task import Accepted, NewTask
@@ -30,9 +33,10 @@ class Admission(TaskReader):
         prefix: str = "gen:",
         limits: Limits | None = None,
         replication: Replication = UNREPLICATED,
+        at_rest: AtRest = IN_CLEAR,
     ) -> None:
         """`redis` must decode responses."""
-        super().__init__(redis, prefix)
+        super().__init__(redis, prefix, at_rest)
         self.limits = limits or Limits()
         self._clock = RedisClock(redis)
         self._scripts = Scripts(redis, prefix, source, replication)
@@ -67,32 +71,41 @@ class Admission(TaskReader):
             self.limits.max_memory,
         ]
         code, *rest = _admitted(await self._run("look", lane, args))
-        return rest[0] if code == 2 else None
+        return self._earlier(rest[0]) if code == 2 else None
 
     async def count_request(self, key_id: str) -> int:
         """Counts a request that makes no task as one of those that the key may send; returns how many it has left.
 
         Raises TooFast.
         """
-        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate]))
+        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate, 1]))
         return left
 
-    async def reserve(self, task_id: str) -> None:
+    async def check_rate(self, key_id: str) -> None:
+        """Raises TooFast where the key may send no request now. Changes nothing."""
+        _admitted(await self._run("count_request", "", [key_id, *self._rate, 0]))
+
+    async def reserve(self, task_id: str, project: str) -> None:
         """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""
-        now = await self._clock.now()
-        await cast(Awaitable[int], self.redis.zadd(self._key("retention"), {task_id: (now + RESERVATION_S) * 1000}))
+        now, own = await self._clock.now(), self._key(f"reserved:{project}")
+        due = milliseconds(now + RESERVATION_S)
+        pipe = self.redis.pipeline(transaction=True)
+        pipe.zadd(self._key("retention"), {task_id: due})
+        pipe.zremrangebyscore(own, "-inf", milliseconds(now))
+        pipe.zadd(own, {task_id: due})
+        pipe.pexpireat(own, due)
+        await pipe.execute()
 
     async def submit(self, task: NewTask) -> Accepted:
         """Creates and queues the task, and holds its price.
 
         Raises a kind of Refused, or RedisError; then nothing was written, and nothing will be. Raises Uncertain.
         """
-        limits = self.limits
-        fields = {
-            "job": task.job,
-            "user": task.user,
-            **(task.webhook.as_fields() if task.webhook else {}),
-        }
+        limits, at_rest = self.limits, self._at_rest
+        fields = {"job": at_rest.seal(task.job), "user": task.user and at_rest.seal(task.user)}
+        if task.webhook is not None:
+            hidden = {"url": at_rest.seal(task.webhook.url), "receiver": at_rest.name(task.webhook.receiver)}
+            fields |= replace(task.webhook, **hidden).as_fields()
         args = [
             task.id,
             task.project,
@@ -104,7 +117,7 @@ class Admission(TaskReader):
             milliseconds(limits.idempotency_s),
             self._idempotency_key(task.project, task.idempotency_key),
             task.body_hash,
-            task.reply,
+            at_rest.seal(task.reply) if task.idempotency_key else "",
             task.organization,
             task.price,
             task.endpoint,
@@ -123,7 +136,16 @@ class Admission(TaskReader):
         except TooLate:
             self._clock.forget()
             raise
-        return Accepted(rest[0], created=code == 1, requests_left=rest[1] if code == 1 else None)
+        if code == 1:
+            return Accepted(task.reply, created=True, requests_left=rest[1])
+        return Accepted(self._earlier(rest[0]), created=False)
+
+    def _earlier(self, reply: str) -> str:
+        """The reply to an earlier submission. Raises ReplyUnreadable."""
+        try:
+            return self._at_rest.open(reply)
+        except Unreadable:
+            raise ReplyUnreadable from None
 
     @property
     def _rate(self) -> tuple[float, int]:

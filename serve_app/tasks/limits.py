@@ -25,6 +25,14 @@ class IdempotencyMismatch(Refused):
     """The idempotency key was used before, with another body."""
 
 
+class ReplyUnreadable(Refused):
+    """The idempotency key was used before, and the key that its reply was sealed with is gone."""
+
+
+class ProjectClosed(Refused):
+    """The project takes no new tasks until it is opened again."""
+
+
 class TooFast(Refused):
     """The key sends requests faster than it may."""
 
@@ -104,6 +112,8 @@ def refusal(why: str, *about: int) -> Refused:
             return QueueFull()
         case "active":
             return TooManyActive(about[0])
+        case "closed":
+            return ProjectClosed()
         case "late":
             return TooLate()
         case "full":

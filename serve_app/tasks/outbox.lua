@@ -19,6 +19,8 @@ local function announce(id, receiver, now)
   redis.call('PUBLISH', OUTBOX, '1')
 end
 
+local function receiver_key(receiver) return P .. 'receiver:' .. receiver end
+
 local function is_on_its_way(id)
   local state = redis.call('HGET', delivery_key(id), 'state')
   return state == 'waiting' or state == 'sending'

@@ -17,7 +17,7 @@ _CALLED: Final = MappingProxyType(
         "look": ("money", "admission"),
         "sweep": ("outbox",),
         "advance": ("timings",),
-        **dict.fromkeys(("complete", "cancel", "end_overdue", "reap", "release"), _ENDING),
+        **dict.fromkeys(("complete", "cancel", "end_overdue", "erase", "reap", "release"), _ENDING),
     }
 )
 

@@ -17,6 +17,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
+| `gen:reserved:{project}` | zset | ids of tasks not submitted yet whose inputs are being stored, by when they go, ms |
 | `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
 | `gen:replicated` | string | counts steps that were waited for until replicas had them |
@@ -31,7 +32,9 @@ A task's hash: who and what (`id lane organization project endpoint key_id user 
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`), what came of it (`progress
 preview result details cancelled`), its price while it is `held` and its `cost` once it is ready, whom to tell
 (`webhook_url webhook_receiver webhook_base webhook_secret`).
-`job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits.
+`job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
+clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
+`details`, and `reply` of an idempotency key; `webhook_receiver` is a keyed hash then. No script reads any of them.
 
 Invariants, each held by every script; tests call them by these names:
 1. `one_place`: a task that has not ended is in `deadlines` and in exactly one of `queued`, `suspects`, `leased`; one
@@ -86,7 +89,7 @@ class TaskStore(Admission):
             lane,
             [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_isolated, (1 + limits.max_memory) / 2],
         )
-        return [Lease(i, int(a), s == 1, int(created) / 1000, job) for i, a, s, created, job in rows]
+        return [Lease(i, int(a), s == 1, int(t) / 1000, self._opened(job, i)) for i, a, s, t, job in rows]
 
     async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""
@@ -135,9 +138,9 @@ class TaskStore(Admission):
             raise ValueError(f"{status} is no outcome")
         fields: dict[str, Any] = {}
         if result is not None:
-            fields["result"] = json.dumps(result)
+            fields["result"] = self._at_rest.seal(json.dumps(result))
         if details is not None:
-            fields["details"] = json.dumps(details)
+            fields["details"] = self._at_rest.seal(json.dumps(details))
         if cost is not None:
             fields["cost"] = cost
         args = [lane, task_id, attempt, status.value, self._retention, *flat(fields)]

@@ -33,6 +33,7 @@ redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)
 redis.call('ZADD', P .. 'active:' .. project, now, id)
 redis.call('ZADD', P .. 'tasks:' .. project, now, id)
 redis.call('ZREM', RETENTION, id)
+redis.call('ZREM', P .. 'reserved:' .. project, id)
 redis.call('HINCRBY', STATS, 'accepted', 1)
 if idem ~= '' then
   redis.call('HSET', idem, 'body', ARGV[12], 'reply', reply, 'id', id)

@@ -43,8 +43,9 @@ class Webhook:
     """Whom to tell of a task's end."""
 
     url: str
+    """Empty where the key that it was sealed with is gone."""
     receiver: str
-    """Scheme, host and port of the URL: what is slow or down as one."""
+    """Scheme, host and port of the URL: what is slow or down as one. Once stored, what stands for them."""
     base: str
     """The service's own address, as the submission reached it: what links begin with."""
     secret: str = field(default="", repr=False)
@@ -100,6 +101,7 @@ class Lease:
     created: float
     """Epoch seconds of the submission."""
     job: str
+    """Empty where the key that it was sealed with is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class Task:
     details: dict[str, Any] | None = None
     cost: int | None = None
     job: str = ""
+    """As in Lease."""
     webhook: Webhook | None = None
 
 

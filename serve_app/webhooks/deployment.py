@@ -8,17 +8,17 @@ from serve_app.loops import Loops
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection
+from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.policy import Policy
-from serve_app.webhooks.sealing import Sealer
 from serve_app.webhooks.sender import Sender
 
 
 class WebhookSender:
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
-        prefix = settings.redis.prefix
+        prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)
         presenter = Presenter(
             ObjectStore(settings.objects_url, settings.objects.options),
@@ -27,10 +27,10 @@ class WebhookSender:
             settings.links.video_life_s,
         )
         self._sender = Sender(
-            Outbox(self._redis, prefix, Policy.of(settings.webhooks)),
-            TaskStore(self._redis, prefix, settings.tasks.limits(), settings.redis.replication()),
+            Outbox(self._redis, prefix, Policy.of(settings.webhooks), at_rest),
+            TaskStore(self._redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest),
             presenter,
-            Sealer(settings.webhook_keys),
+            Sealer(settings.sealing_keys),
             UrlGuard(settings.network.allow),
             settings.webhooks.signature_headers,
         )

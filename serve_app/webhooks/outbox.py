@@ -14,7 +14,8 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:undelivered` | zset | those that failed for good, by when |
 | `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
 
-A receiver is scheme, host and port: what fails together. States are `waiting`, `sending`, `delivered`, `failed`.
+A receiver is scheme, host and port: what fails together; where the settings seal what clients wrote, their keyed hash,
+and `error` and `text` are sealed. States are `waiting`, `sending`, `delivered`, `failed`.
 
 Invariants, each held by every script:
 1. A delivery is in exactly one of `outbox:{receiver}` and `sending:{receiver}` while it waits or is being sent, and in
@@ -30,7 +31,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -39,10 +40,13 @@ from redis.asyncio import Redis
 
 from serve_app.redis_store.pages import page
 from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest
+from serve_app.sealing.sealer import Unreadable
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.webhooks.policy import Policy
 
 _HERE: Final = Path(__file__).parent
+_UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
 
 Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
 
@@ -90,11 +94,12 @@ class Delivery:
 
 
 class Outbox:
-    def __init__(self, redis: Redis, prefix: str, policy: Policy | None = None) -> None:
+    def __init__(self, redis: Redis, prefix: str, policy: Policy | None = None, at_rest: AtRest = IN_CLEAR) -> None:
         """`redis` must decode responses."""
         self.redis = redis
         self.policy = policy or Policy()
         self._prefix = prefix
+        self._at_rest = at_rest
         self._scripts = Scripts(redis, prefix, _source)
 
     @property
@@ -145,7 +150,7 @@ class Outbox:
             claim.number,
             outcome,
             milliseconds(wait_s),
-            _entry(attempt),
+            _entry(self._sealed(attempt)),
             "" if unwell is None else int(unwell),
             policy.per_receiver,
             policy.trips_after,
@@ -178,7 +183,35 @@ class Outbox:
             pipe.hgetall(f"{self._prefix}delivery:{task_id}")
             pipe.lrange(f"{self._prefix}attempts:{task_id}", 0, -1)
         rows = await pipe.execute() if ids else []
-        return [_delivery(task_id, *rows[2 * n : 2 * n + 2]) for n, task_id in enumerate(ids)]
+        return [self._delivery(task_id, *rows[2 * n : 2 * n + 2]) for n, task_id in enumerate(ids)]
+
+    def _delivery(self, task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:
+        if not raw:
+            return None
+
+        def seconds(name: str) -> float | None:
+            return float(raw[name]) / 1000 if name in raw else None
+
+        return Delivery(
+            id=task_id,
+            state=State(raw["state"]),
+            receiver=raw["receiver"],
+            attempts=int(raw["attempts"]),
+            created=seconds("created") or 0.0,
+            next=seconds("next"),
+            finished=seconds("finished"),
+            log=tuple(self._opened(DeliveryAttempt(**json.loads(entry))) for entry in log),
+        )
+
+    def _sealed(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
+        """Receivers repeat what they are sent, and errors name hosts."""
+        return replace(attempt, error=self._at_rest.seal(attempt.error), text=self._at_rest.seal(attempt.text))
+
+    def _opened(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
+        try:
+            return replace(attempt, error=self._at_rest.open(attempt.error), text=self._at_rest.open(attempt.text))
+        except Unreadable:
+            return replace(attempt, error=_UNREADABLE, text="")
 
     async def _run(self, name: str, *args: Any) -> Any:
         return await self._scripts.run(name, ["", *args])
@@ -186,25 +219,6 @@ class Outbox:
 
 def _source(name: str) -> str:
     return joined(*OUTBOX, _HERE / "receivers.lua", _HERE / f"{name}.lua")
-
-
-def _delivery(task_id: str, raw: dict[str, str], log: list[str]) -> Delivery | None:
-    if not raw:
-        return None
-
-    def seconds(name: str) -> float | None:
-        return float(raw[name]) / 1000 if name in raw else None
-
-    return Delivery(
-        id=task_id,
-        state=State(raw["state"]),
-        receiver=raw["receiver"],
-        attempts=int(raw["attempts"]),
-        created=seconds("created") or 0.0,
-        next=seconds("next"),
-        finished=seconds("finished"),
-        log=tuple(DeliveryAttempt(**json.loads(entry)) for entry in log),
-    )
 
 
 def _entry(attempt: DeliveryAttempt) -> str:

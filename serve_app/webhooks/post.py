@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx2
 
+from serve_app.media.bounded_answers import AnswerRefused
 from serve_app.media.url_guard import UrlRefused
 
 KEPT_BYTES: Final = 1024
@@ -55,7 +56,7 @@ async def post(
             answer = await _call(client, url, body, headers)
     except (TimeoutError, httpx2.TimeoutException):
         answer = Answer(None, f"no answer within {timeout_s:g} s")
-    except UrlRefused as refusal:
+    except (UrlRefused, AnswerRefused) as refusal:
         answer = Answer(None, str(refusal))
     except httpx2.ConnectError:
         answer = Answer(None, "could not connect")

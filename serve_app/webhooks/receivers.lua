@@ -2,8 +2,6 @@
 -- Between outbox.lua and the scripts that claim deliveries and record how they went.
 local MOST_ATTEMPTS_LISTED = 50
 
-local function receiver_key(receiver) return P .. 'receiver:' .. receiver end
-
 -- How many more calls a receiver may get right now, and until when it gets none, 0 for no such time.
 -- One that failed too often in a row is left alone for a while; then a single call finds out whether it is back.
 local function room_of(receiver, per_receiver, trips_after, now)

@@ -18,20 +18,21 @@ from random import Random
 import httpx2
 from redis.exceptions import RedisError
 
+from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard
+from serve_app.sealing.sealer import Sealer, Unreadable
 from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.webhooks import signing
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox
 from serve_app.webhooks.post import Answer, post
-from serve_app.webhooks.sealing import Sealer, Unreadable
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT = "gen-serve-webhooks/1"
 _GONE = "the task is no longer kept"
-_SEALED = "the secret was encrypted with a key that is no longer among webhooks.keys"
+_SEALED = "its address or secret was sealed with a key that is no longer among sealing.keys"
 _LOOK_EVERY_S = 0.5
 _PROLONGS_PER_CLAIM = 3
 
@@ -116,6 +117,7 @@ class Sender:
         if task is None or task.webhook is None:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
             return
+        asker.set(task.project)
         at = datetime.now(UTC)
         try:
             answer = await self._call(task, at)
@@ -133,6 +135,8 @@ class Sender:
 
     async def _call(self, task: Task, at: datetime) -> Answer:
         assert task.webhook is not None
+        if not task.webhook.url:
+            raise Unreadable
         body = encoded(await self._presenter.body(task, task.webhook.base))
         secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
         headers = signing.headers(task.id, at, body, secret, self._plain_signatures)

@@ -10,6 +10,7 @@ from ray import serve
 
 from serve_app import application
 from serve_app.config import settings
+from serve_app.local import sealing_key
 from serve_app.local.embedded_redis import running_url
 
 
@@ -19,7 +20,7 @@ def main() -> None:
     url = running_url(chosen.data_dir / "redis")
     if url is None:
         raise RuntimeError("no Redis server runs")
-    chosen = chosen.with_redis(url).with_webhook_key((chosen.data_dir / "webhook-key").read_text().strip())
+    chosen = sealing_key.with_key(chosen.with_redis(url))
     ray.init(address=address, namespace="serve", log_to_driver=False)
     serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
 

@@ -29,7 +29,8 @@ def test_a_new_project_has_the_defaults(administrator: Client, organization: str
     assert response.status_code == 201
     made = response.json()
     spending = made.pop("spending")
-    assert made == {"id": name, "organization": organization, "weight": 1, "statuses": "full", "max_active": 24}
+    usual = {"weight": 1, "statuses": "full", "max_active": 24, "closed": False}
+    assert made == {"id": name, "organization": organization, **usual}
     assert [each["window"] for each in spending] == ["day", "week", "month"]
     for each in spending:
         assert (each["spent"], each["limit"]) == (0, None)

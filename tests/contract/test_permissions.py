@@ -62,6 +62,9 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("PATCH", "/v1/admin/projects/{project}", {"weight": 2}), {A, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"statuses": "full"}), {A, O}),
     (("PATCH", "/v1/admin/projects/{project}", {"limit_day": 50, "weight": 2}), {A, O}),
+    (("PATCH", "/v1/admin/projects/{project}", {"closed": False}), {A, O}),
+    (("POST", "/v1/admin/projects/{project}/erasure", {"project": "another"}), {A, O}),
+    (("GET", "/v1/admin/projects/{project}/erasure", {}), {A, O}),
     (("GET", "/v1/admin/tasks", {"project": "{project}"}), EVERYONE),
     # Members
     (("GET", "/v1/admin/members", {}), EVERYONE),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from deployments.contract.objects import ObjectStore
 
@@ -27,7 +28,8 @@ class Executioner:
         self._left: int | None = None
         self._after = False
         monkeypatch.setattr(Redis, "execute_command", self._wrapped(Redis.execute_command))
-        for name in ("put", "delete_prefix"):
+        monkeypatch.setattr(Pipeline, "execute", self._wrapped(Pipeline.execute))
+        for name in ("put", "delete", "delete_prefix", "delete_prefixes"):
             monkeypatch.setattr(ObjectStore, name, self._wrapped(getattr(ObjectStore, name)))
 
     @contextmanager

@@ -7,12 +7,11 @@ from typing import Any
 
 from serve_app.loops import Loops
 from serve_app.media.url_guard import UrlGuard
+from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
-from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State
 from serve_app.webhooks.policy import Policy
-from serve_app.webhooks.sealing import Sealer
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
 from support.http_service import Service
@@ -28,12 +27,12 @@ def send(service: Service) -> None:
         return ["127.0.0.1"]
 
     async def all_are_tried() -> None:
-        tasks = TaskStore(service.worker.tasks.redis, settings.redis.prefix, settings.tasks.limits())
-        outbox = Outbox(tasks.redis, settings.redis.prefix, Policy.of(settings.webhooks))
+        tasks, at_rest = service.worker.tasks, settings.at_rest()
+        outbox = Outbox(tasks.redis, settings.redis.prefix, Policy.of(settings.webhooks), at_rest)
         presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
         guard = UrlGuard([HOOK_HOST], resolve)
         headers = settings.webhooks.signature_headers
-        sender = Sender(outbox, tasks, presenter, Sealer(settings.webhook_keys), guard, headers)
+        sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, headers)
         loops = Loops({"send": sender.send})
         try:
             async with asyncio.timeout(40):

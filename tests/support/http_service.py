@@ -22,9 +22,10 @@ from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.services import Services
+from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
-from serve_app.webhooks.sealing import new_key
+from serve_app.sealing.sealer import new_key
 from support.client import HOOK_HOST, Client
 from support.redis_writes import written
 from support.website import PUBLIC_HOST
@@ -97,7 +98,7 @@ class Service:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
-        passing = ("keys:used", "rate:", "report:", "retention")
+        passing = ("keys:used", "rate:", "report:", "retention", "reserved:")
         changed = {key for key in keys if not key.startswith(passing)}
         assert not changed, f"written in Redis: {sorted(changed)}"
         kept = self._kept()
@@ -112,7 +113,7 @@ def settings_of(folder: Path, redis_url: str, prefix: str, repository: Path, **c
     """Those of a service with the shipped catalog, unless `changes` name another."""
     usual: dict[str, Any] = {"catalog": repository / "configs/catalog.yaml"}
     redis = RedisSettings(url=redis_url, prefix=prefix)
-    return Settings(data_dir=folder, redis=redis, **usual | changes).with_webhook_key(new_key())
+    return Settings(data_dir=folder, redis=redis, **usual | changes).with_sealing_key(new_key())
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def running(folder: Path, redis_url: str, repository: Path, **changes: Any) -> I
             assert server.started, "the service did not start"
             guard = UrlGuard([*settings.network.allow, PUBLIC_HOST], resolve)
             services: Services = app.state.services
-            inputs = Inputs(guard, decoders=2)
+            inputs = Inputs(guard, decoders=2, turns=FetchTurns.of(settings.network))
             submission = dataclasses.replace(services.submission, guard=guard, inputs=inputs)
             app.state.services = dataclasses.replace(services, submission=submission)
             worker = Worker(settings)

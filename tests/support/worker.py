@@ -37,7 +37,7 @@ class Worker:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._redis = connection.connect(settings.redis_url)
         prefix = settings.redis.prefix
-        self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits())
+        self.tasks = TaskStore(self._redis, prefix, settings.tasks.limits(), at_rest=settings.at_rest())
         self.keys = KeyStore(self._redis, prefix)
         self.projects = ProjectStore(self._redis, prefix)
         self.organizations = OrganizationStore(self._redis, prefix)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Path
 from serve_app.http.auth import Generator, TaskReader
 from serve_app.http.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.http.services import Deps, Services
+from serve_app.media.url_guard import receiver_of
 from serve_app.tasks.task import Task
 from serve_app.webhooks.outbox import Delivery
 
@@ -44,8 +45,9 @@ async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
 
 def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     assert task.webhook is not None
+    receiver = receiver_of(task.webhook.url) if task.webhook.url else task.webhook.receiver
     if delivery is None:
-        return TaskDelivery(id=task.id, receiver=task.webhook.receiver, state="not due", next=None, attempts=[])
+        return TaskDelivery(id=task.id, receiver=receiver, state="not due", next=None, attempts=[])
     attempts = [
         DeliveryAttempt(
             at=attempt.at,
@@ -58,7 +60,7 @@ def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
     ]
     return TaskDelivery(
         id=task.id,
-        receiver=task.webhook.receiver,
+        receiver=receiver,
         state=delivery.state.value,
         next=delivery.next,
         attempts=attempts,

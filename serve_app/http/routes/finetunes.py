@@ -9,10 +9,11 @@ from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BaseModel
 
 from serve_app.accounts.callers import Caller
-from serve_app.finetunes.registry import Finetune
+from serve_app.finetunes.registry import Finetune, ProjectClosed, Removed
 from serve_app.finetunes.upload import CheckFailed, Refused, TooMany
 from serve_app.http.auth import Generator, TaskReader
 from serve_app.http.json_route import JsonRoute
+from serve_app.http.refusals import PROJECT_CLOSED
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
@@ -54,7 +55,7 @@ class Deleted(BaseModel):
     timestamp: float
 
 
-@router.post("/finetunes", responses=errors(403, 413, 429, 503), openapi_extra=_FILE)
+@router.post("/finetunes", responses=errors(403, 409, 413, 429, 503), openapi_extra=_FILE)
 async def upload(
     request: Request,
     services: Deps,
@@ -73,6 +74,10 @@ async def upload(
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
     except TooMany as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
+    except ProjectClosed:
+        raise HTTPException(403, PROJECT_CLOSED) from None
+    except Removed:
+        raise HTTPException(409, "This tuned model was deleted while it was being uploaded") from None
     except CheckFailed:
         raise HTTPException(503, "The file could not be checked now; try again later", {"Retry-After": "30"}) from None
     return _details(finetune)

@@ -7,7 +7,7 @@ have no region: every address answers for every task that its store knows.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Request, Response
@@ -30,16 +30,26 @@ from serve_app.tasks.limits import Refused
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
-def router(catalog: Catalog, settings: Settings) -> APIRouter:
+def offers(catalog: Catalog, settings: Settings) -> dict[str, Offer]:
+    """What is served here, by path."""
+    return {
+        f"/v1/{name}": Offer(name, endpoint, catalog.recipes(endpoint, settings))
+        for name, endpoint in catalog.served.items()
+        if not elsewhere(name, endpoint, settings.service)
+    }
+
+
+def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> APIRouter:
     """One route per endpoint of the catalog."""
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
     for name, endpoint in catalog.served.items():
+        path = f"/v1/{name}"
         if message := elsewhere(name, endpoint, settings.service):
-            routes.add_api_route(f"/v1/{name}", _refusing(message), methods=["POST"], include_in_schema=False)
+            routes.add_api_route(path, _refusing(message), methods=["POST"], include_in_schema=False)
             continue
         routes.add_api_route(
-            f"/v1/{name}",
-            _handler(Offer(name, endpoint, catalog.recipes(endpoint, settings))),
+            path,
+            _handler(offers[path]),
             methods=["POST"],
             response_model=Submission,
             response_model_exclude_unset=True,

@@ -18,8 +18,8 @@ from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
+from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.task import Status
-from serve_app.webhooks.sealing import Sealer
 
 SECRET = "whsec_" + base64.b64encode(b"known to the receiver and to us!").decode()
 PROMPT = 'Küche in 東京 🍜, "quoted"'
@@ -128,7 +128,7 @@ def test_a_secret_is_nowhere_to_be_found(
     looked_at = stored(service)
     assert written(sealed) in looked_at, "the search looks at the right values"
     assert not any(written(form) in looked_at for form in forms)
-    assert Sealer(service.settings.webhook_keys).open(sealed) == secret
+    assert Sealer(service.settings.sealing_keys).open(sealed) == secret
     assert secret not in repr(task)
     [(headers, body)] = hook.received
     assert secret.encode() not in repr(headers).encode() + body

@@ -356,9 +356,9 @@ async def test_retention_removes_record_index_and_names_the_objects(store: TaskS
 
 
 async def test_a_reservation_that_was_never_submitted_is_swept(store: TaskStore) -> None:
-    await store.reserve("lost")
+    await store.reserve("lost", "p")
     kept = new_task()
-    await store.reserve(kept.id)
+    await store.reserve(kept.id, kept.project)
     await store.submit(kept)
     await make_due(store, "retention")
     assert await store.sweep() == ["lost"]

@@ -27,8 +27,13 @@ BAD: dict[str, tuple[Reply, str]] = {
     "breaks off": (breaks_off, "the connection broke, or what came was not HTTP"),
     "says nothing": (b"", "the connection broke, or what came was not HTTP"),
     "is no web server": (b"SSH-2.0-OpenSSH_9.6\r\n", "the connection broke, or what came was not HTTP"),
-    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000, "the connection broke, or what came was not HTTP"),
-    "endless line": (b"HTTP/1.1 200 " + b"x" * 1_000_000, "the connection broke, or what came was not HTTP"),
+    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000, "its answer has more than 16 KiB of headers"),
+    "endless line": (b"HTTP/1.1 200 " + b"x" * 1_000_000, "its answer has more than 16 KiB of headers"),
+    "endless interim answers": (b"HTTP/1.1 103 Early\r\n\r\n" * 100_000, "its answer has more than 16 KiB of headers"),
+    "endless tiny chunks": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000,
+        "its answer comes in too many tiny pieces",
+    ),
     "bad chunk": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         "the connection broke, or what came was not HTTP",

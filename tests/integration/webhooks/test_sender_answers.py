@@ -208,7 +208,7 @@ async def test_a_secret_that_can_not_be_read_any_more_ends_it_unsent(
     async with running(sender_of(outbox, store, tmp_path)):
         [delivery] = await outcome_of(outbox, [task_id])
     assert delivery.state is State.FAILED
-    assert "webhooks.keys" in delivery.log[0].error
+    assert "sealing.keys" in delivery.log[0].error
     assert receiver.connections == 0
 
 

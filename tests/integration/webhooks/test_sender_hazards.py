@@ -16,10 +16,10 @@ from support.sender import KEY, QUICK_S, SEALER, kill, outcome_of, running, send
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.media.url_guard import receiver_of
 from serve_app.redis_store import connection
+from serve_app.sealing.sealer import Sealer, new_key
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
 from serve_app.webhooks.policy import Policy
-from serve_app.webhooks.sealing import Sealer, new_key
 
 CLAIM_S = 1.5
 

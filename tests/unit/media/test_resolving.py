@@ -11,14 +11,14 @@ from support.pictures import encoded, picture
 
 from serve_app.media.inputs import Inputs
 from serve_app.media.limits import BadPicture
-from serve_app.media.resolving import PER_DOMAIN, THREADS, SystemResolver
+from serve_app.media.resolving import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
 PATIENCE_S = 30
 
 
 class DeadNameServer:
-    """Never answers for names below `.dead.test` while it is asked to hang; knows all others."""
+    """Never answers for names with `dead` before a dot while it is asked to hang; knows all others."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -28,7 +28,7 @@ class DeadNameServer:
         self._over = threading.Event()
 
     def look_up(self, host: str, port: int) -> Sequence[str]:
-        if host.endswith("dead.test"):
+        if "dead." in host:
             with self._lock:
                 self.threads.add(threading.get_ident())
                 self._under_way += 1
@@ -94,6 +94,30 @@ async def test_who_no_longer_waits_gives_no_thread_free(
         refusals = await asyncio.gather(*names, return_exceptions=True)
         assert {str(each) for each in refusals} == {"the host name of the URL could not be resolved in time"}
     assert 0 < len(server.threads) <= PER_DOMAIN
+
+
+async def test_the_dead_names_of_one_organization_hold_up_no_others(server: DeadNameServer) -> None:
+    guard = UrlGuard(resolve=SystemResolver(server.look_up))
+
+    async def ask(organization: str, host: str) -> Sequence[str]:
+        asker.set(organization)
+        return await guard.addresses(host, 80)
+
+    domains = THREADS // PER_DOMAIN
+    asking = [
+        asyncio.create_task(ask("theirs", f"{n}.{domain}dead.test"))
+        for domain in range(domains)
+        for n in range(PER_DOMAIN)
+    ]
+    # Below a suffix that is sold to anyone, as `co.uk` is.
+    asking += [asyncio.create_task(ask("others", f"www.shop{n}-dead.co.test")) for n in range(PER_DOMAIN)]
+    await server.hanging(PER_ASKER + PER_DOMAIN)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await asyncio.create_task(ask("ours", "alive.test")) == ["8.8.8.8"]
+        assert await asyncio.create_task(ask("ours", "www.alive.co.test")) == ["8.8.8.8"]
+    assert server.most_at_a_time == PER_ASKER + PER_DOMAIN
+    server.end()
+    await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def test_a_domain_that_recovers_is_resolved_again(

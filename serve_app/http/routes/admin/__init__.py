@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from serve_app.http.routes.admin import audit, credits, keys, licences, members, organizations, projects, tasks
+from serve_app.http.routes.admin import (
+    audit,
+    credits,
+    erasures,
+    keys,
+    licences,
+    members,
+    organizations,
+    projects,
+    tasks,
+)
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])
-for part in (organizations, projects, members, keys, credits, licences, tasks, audit):
+for part in (organizations, projects, erasures, members, keys, credits, licences, tasks, audit):
     router.include_router(part.router)

@@ -46,6 +46,7 @@ class ProjectChanges(BaseModel):
     max_active: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="Tasks that have not ended, at a time"
     )
+    closed: bool | None = Field(default=None, description="Whether it takes neither tasks nor tuned models")
     limit_day: Credits | None = Field(default=None, description="Credits, UTC days; null for no limit")
     limit_week: Credits | None = Field(default=None, description="Credits, ISO weeks in UTC")
     limit_month: Credits | None = Field(default=None, description="Credits, months in UTC")
@@ -64,6 +65,7 @@ class Project(BaseModel):
     weight: float
     statuses: Literal["full", "basic"]
     max_active: int
+    closed: bool = Field(description="Takes neither tasks nor tuned models")
     spending: list[Spending] = Field(description="In the present day, week and month")
 
 
@@ -92,7 +94,7 @@ async def one_project(services: Deps, caller: AccountReader, project: ProjectPat
     return await _shown(services, await project_within(services, caller, project))
 
 
-@router.patch("/{project}", responses=errors(403, 404, 503))
+@router.patch("/{project}", responses=errors(403, 404, 409, 503))
 async def change_project(
     services: Deps, caller: AccountReader, project: ProjectPath, changes: ProjectChanges
 ) -> Project:
@@ -107,6 +109,10 @@ async def change_project(
         if named and not caller.may(permission):
             raise HTTPException(403, f"Not allowed: {', '.join(sorted(named))} takes the permission to {permission}")
     stored = await project_within(services, caller, project)
+    if "closed" in wanted:
+        wanted["closed"] = wanted["closed"] or None
+        if not wanted["closed"] and await services.erasures.is_under_way(stored.id):
+            raise HTTPException(409, "This project is being erased: have that done first, then open it")
     await services.projects.change(stored, _in_millicredits(wanted), caller.id)
     return await _shown(services, await project_within(services, caller, project))
 
@@ -133,6 +139,7 @@ async def _shown(services: Deps, project: StoredProject) -> Project:
         organization=project.organization,
         weight=project.weight,
         statuses=project.statuses,
+        closed=project.closed,
         max_active=project.max_active or services.settings.tasks.max_active,
         spending=spending,
     )

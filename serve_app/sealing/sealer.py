@@ -1,4 +1,4 @@
-"""Secrets of receivers at rest: encrypted, so that a copy of the database signs nothing."""
+"""Encryption by the service's own keys: a copy of the database alone tells and signs nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 
 class Unreadable(Exception):
-    """The secret was encrypted with a key that is no longer known."""
+    """The text was sealed with a key that is no longer known."""
 
 
 class Sealer:
     def __init__(self, keys: Sequence[str]) -> None:
-        """The first of `keys` encrypts, all decrypt. Raises ValueError unless each is 32 bytes in URL-safe base64."""
+        """The first of `keys` seals, all open. Raises ValueError unless each is 32 bytes in URL-safe base64."""
         try:
             self._fernet = MultiFernet([Fernet(key) for key in keys])
         except ValueError:
             raise ValueError("every key must be 32 random bytes in URL-safe base64") from None
 
-    def seal(self, secret: str) -> str:
-        return self._fernet.encrypt(secret.encode()).decode()
+    def seal(self, text: str) -> str:
+        return self._fernet.encrypt(text.encode()).decode()
 
     def open(self, sealed: str) -> str:
         """Raises Unreadable."""

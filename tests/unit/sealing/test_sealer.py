@@ -1,4 +1,4 @@
-"""Secrets of receivers at rest."""
+"""Texts that are sealed with the service's own keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.webhooks.sealing import Sealer, Unreadable, new_key
+from serve_app.sealing.sealer import Sealer, Unreadable, new_key
+from serve_app.sealing.settings import SealingSettings
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -65,6 +66,8 @@ def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
         with pytest.raises(ValueError, match="32 random bytes") as refusal:
             Sealer(keys)
         assert not key or key not in str(refusal.value)
+        with pytest.raises(ValueError, match="32 random bytes"):
+            SealingSettings.model_validate({"keys": keys})
         with pytest.raises(ValueError, match="32 random bytes"):
             WebhookSettings.model_validate({"keys": keys})
 

@@ -1,0 +1,97 @@
+"""What clients write is nowhere to be read in Redis or its files, where the settings seal it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from support.client import HOOK_HOST, Client
+from support.hooked_tasks import deliveries, ended, send
+from support.http_service import Service, StartService
+from support.redis_contents import values
+from support.website import serving
+
+from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.sealing.settings import SealingSettings
+from serve_app.tasks.task import Status
+
+MARK = "Zq7Wmarkk"
+"""Begins whatever a client writes here, and nothing else does."""
+PROMPT = f'{MARK}prompt [{{"id": "{MARK}row", "bbox": [0, 0, 500, 500], "desc": "{MARK}desc"}}]'
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """A server with files of its own, none of them compressed."""
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    with Redis.from_url(server.url) as redis:
+        redis.config_set("rdbcompression", "no")
+    yield server
+    server.stop()
+
+
+def live(service: Service, client: Client) -> None:
+    """Tasks in every phase of their life, with whatever a client may write of its own."""
+    worker, user = service.worker, f"{MARK}user"
+    with serving(HOOK_HOST) as hook:
+        hook.put(f"/{MARK}path", f"{MARK}answer".encode(), status=500)
+        url = hook.url(f"/{MARK}path")
+        told = {"webhook_url": url, "user": user}
+        once = {"Idempotency-Key": f"{MARK}key"}
+        body = {"prompt": PROMPT, "webhook_secret": f"{MARK}secret", **told}
+        first, again = (client.post("/v1/gen-3-image-klein", json=body, headers=once) for _ in range(2))
+        assert (first.status_code, first.json()["webhook_url"]) == (200, url)
+        assert again.json() == first.json()
+        ready = first.json()["id"]
+        worker.take(ready)
+        worker.advance(ready, Status.REASONING)
+        worker.deliver(ready, b"a picture")
+        failed = ended(client, worker, url, prompt=PROMPT, user=user)
+        moderated = client.accepted(prompt=PROMPT, **told)
+        worker.end(moderated, Status.REQUEST_MODERATED, details={"Moderation Reasons": [f"{MARK}reason"]})
+        send(service)
+        delivery = deliveries(client, failed)
+        assert delivery["receiver"] == f"http://{HOOK_HOST}:{hook.port}"
+        assert delivery["attempts"][0]["response"] == f"{MARK}answer"
+    running = client.accepted(prompt=PROMPT, user=user)
+    worker.take(running)
+    client.accepted(prompt=PROMPT, user=user)
+    assert client.poll(ready).json()["result"]["prompt"] == PROMPT
+    assert client.poll(moderated).json()["details"] == {"Moderation Reasons": [f"{MARK}reason"]}
+
+
+def name_finetune(service: Service, client: Client) -> None:
+    settings = service.settings
+    registry = FinetuneRegistry(service.worker.tasks.redis, settings.redis.prefix, settings.at_rest())
+    service.worker.run(registry.begin(f"{MARK}tuned", client.project, "gen-3-image-klein", "flux3-klein"))
+    [listed] = client.get("/v1/my_finetunes").json()["finetunes"]
+    assert listed["name"] == f"{MARK}tuned"
+
+
+def kept(service: Service) -> str:
+    return repr(service.worker.run(values(service.worker.tasks.redis, service.settings.redis.prefix)))
+
+
+def filed(server: EmbeddedRedis, folder: Path) -> bytes:
+    """All that the server wrote to its disk, a snapshot and its log of writes."""
+    with Redis.from_url(server.url) as redis:
+        redis.save()
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("at_rest", [False, True], ids=["in clear", "sealed"])
+def test_what_clients_wrote_is_found_in_the_store_only_where_it_is_kept_in_clear(
+    start_service: StartService, own_redis: EmbeddedRedis, tmp_path: Path, at_rest: bool
+) -> None:
+    service = start_service(redis_url=own_redis.url, sealing=SealingSettings(at_rest=at_rest))
+    with service.client() as client:
+        live(service, client)
+        name_finetune(service, client)
+        found, files = kept(service), filed(own_redis, tmp_path / "redis")
+        for text in (MARK, HOOK_HOST):
+            assert (text in found) == (not at_rest), text
+            assert (text.encode() in files) == (not at_rest), text

@@ -1,0 +1,83 @@
+"""Tasks in clear, sealed, and sealed with a key that is gone, in one store."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from support.lanes import PRICE, Scene
+from support.tasks import new_task
+
+from serve_app.accounts.credits import Credits
+from serve_app.sealing.at_rest import AtRest
+from serve_app.sealing.sealer import new_key
+from serve_app.tasks.limits import ReplyUnreadable
+from serve_app.tasks.reader import UNREADABLE
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+OLD, NEW, LOST = new_key(), new_key(), new_key()
+
+
+def reading(store: TaskStore, *keys: str) -> TaskStore:
+    """The same tasks, by other keys."""
+    return TaskStore(store.redis, store.prefix, store.limits, at_rest=AtRest(keys, sealing=bool(keys)))
+
+
+async def submitted(scene: Scene, *keys: str) -> str:
+    """The id of a task that was submitted while these were the keys."""
+    now, scene.store = scene.store, reading(scene.store, *keys)
+    [task_id] = await scene.submit()
+    scene.store = now
+    return task_id
+
+
+async def test_a_task_whose_key_is_gone_is_an_error_and_all_others_are_done(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.store = reading(scene.store, NEW, OLD)
+    ids = [await submitted(scene, *keys) for keys in ((), (OLD,), (LOST,), (NEW, OLD))]
+    with caplog.at_level(logging.ERROR):
+        scene.dispatcher()
+        tasks = await scene.ended(ids)
+    assert [task.status for task in tasks] == [Status.READY, Status.READY, Status.ERROR, Status.READY]
+    assert {task.attempt for task in tasks} == {1}
+    assert (tasks[2].details, tasks[2].strikes) == ({"error": UNREADABLE}, 0)
+    told = f"task {ids[2]} was sealed with a key that is no longer among sealing.keys"
+    assert told in [record.getMessage() for record in caplog.records]
+    left = await Credits(scene.store.redis, scene.store.prefix).balance("default")
+    assert (left.held, left.spent) == (0, 3 * PRICE), "nothing is charged for it"
+
+
+async def test_a_result_whose_key_is_gone_is_shown_as_an_error(scene: Scene) -> None:
+    scene.store = reading(scene.store, OLD)
+    scene.dispatcher()
+    [task] = await scene.ended(await scene.submit())
+    assert (task.status, (task.result or {})["prompt"]) == (Status.READY, "a star")
+    left = await reading(scene.store, NEW).get(task.id)
+    assert left is not None
+    assert (left.status, left.result, left.details) == (Status.ERROR, None, {"error": UNREADABLE})
+    [listed], _ = await reading(scene.store, NEW).list_tasks("p", limit=10)
+    assert listed == left
+
+
+async def test_a_result_is_read_though_the_key_of_its_job_is_gone(scene: Scene) -> None:
+    scene.store = reading(scene.store, NEW, OLD)
+    task_id = await submitted(scene, OLD)
+    scene.dispatcher()
+    await scene.ended([task_id])
+    left = await reading(scene.store, NEW).get(task_id)
+    assert left is not None
+    assert (left.status, left.job) == (Status.READY, "")
+    assert left.result is not None
+
+
+async def test_a_repeated_submission_whose_reply_is_unreadable_is_refused(store: TaskStore) -> None:
+    """It must not make a second task."""
+    task = new_task(idempotency_key="once", body_hash="same")
+    again = new_task(idempotency_key="once", body_hash="same")
+    await reading(store, OLD).submit(task)
+    assert (await reading(store, NEW, OLD).submit(again)).reply == task.reply
+    with pytest.raises(ReplyUnreadable):
+        await reading(store, NEW).submit(again)
+    assert await store.get(again.id) is None

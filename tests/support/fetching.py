@@ -1,0 +1,15 @@
+"""Fetchers that stand alone."""
+
+from __future__ import annotations
+
+from serve_app.media.fetching import Fetcher, FetchTurns
+from serve_app.media.url_guard import Resolver, UrlGuard
+
+
+def fetcher(*allow: str, resolve: Resolver | None = None) -> Fetcher:
+    """Its guard opens `allow`, too."""
+    return fetcher_of(UrlGuard(allow, resolve))
+
+
+def fetcher_of(guard: UrlGuard, turns: FetchTurns | None = None) -> Fetcher:
+    return Fetcher(guard, turns or FetchTurns())

@@ -1,0 +1,49 @@
+"""What large bodies took goes back to the system, though smaller things that came after them stay."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's own")
+
+KEPT = """
+import resource
+import sys
+from pathlib import Path
+from serve_app.http.freed_memory import give_back_large_blocks
+
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20
+
+if sys.argv[1] == "given back":
+    give_back_large_blocks()
+bytearray(31 * 2**20)  # as large as glibc goes in keeping what is freed
+before, stay = resident_mb(), []
+bodies = []
+for _ in range(20):
+    bodies.append(b"x" * (16 * 2**20))
+    stay.append([bytes(600) for _ in range(100)])
+held = resident_mb() - before
+del bodies
+print(held, resident_mb() - before)
+"""
+
+
+def kept_mb(how: str) -> int:
+    """Of 320 MB that a process of its own let go, MiB."""
+    ran = subprocess.run([sys.executable, "-c", KEPT, how], capture_output=True, text=True, check=True)
+    held, kept = map(int, ran.stdout.split())
+    assert held >= 300
+    return kept
+
+
+def test_freed_blocks_go_back_to_the_system() -> None:
+    assert kept_mb("given back") < 32
+
+
+def test_they_would_not_by_themselves() -> None:
+    assert kept_mb("by itself") > 150

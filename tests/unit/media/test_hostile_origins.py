@@ -1,0 +1,169 @@
+"""Origins that never end, or end in what is dear to read: each is dropped, for a reason that the client is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import httpcore2
+import httpx2
+import pytest
+from support.fetching import fetcher
+from support.hostile_origin import HOSTILITIES, hostile_origin
+from support.website import Website
+
+from serve_app.media import bounded_answers, fetching
+from serve_app.media.bounded_answers import (
+    FREE_PIECES,
+    PIECE_BYTES,
+    ROW_BYTES,
+    AnswerRefused,
+    BoundedBody,
+    BoundedStream,
+    LoopShare,
+)
+from serve_app.media.limits import BadPicture, PictureLimits
+
+FETCHER = fetcher("127.0.0.0/8")
+PATIENCE_S = 30.0
+LONG = PictureLimits(timeout_s=PATIENCE_S)
+TOO_LARGE_A_HEAD = "more than 16 KiB of headers"
+TOO_MANY_PIECES = "too many tiny pieces"
+REASONS = {
+    "one-byte chunks": TOO_MANY_PIECES,
+    "a trickled head": TOO_MANY_PIECES,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(set(HOSTILITIES) - {"a trickled body", "one-byte segments"}))
+async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
+    with hostile_origin(kind) as origin:
+        with pytest.raises(BadPicture, match=f"refused: .*{REASONS.get(kind, TOO_LARGE_A_HEAD)}"):
+            await FETCHER.fetch(origin.url, "us", LONG)
+        assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
+        assert origin.connections == 1
+
+
+async def test_one_byte_segments_are_dropped() -> None:
+    """For what, depends on how many of them the network makes one of."""
+    with hostile_origin("one-byte segments") as origin:
+        with pytest.raises(BadPicture, match=r"tiny pieces|KiB a second|did not answer in full"):
+            await FETCHER.fetch(origin.url, "us", PictureLimits(timeout_s=4.0))
+        assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
+
+
+async def test_a_trickled_body_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "GRACE_S", 0.2)
+    with hostile_origin("a trickled body") as origin:
+        with pytest.raises(BadPicture, match="sends less than 8 KiB a second"):
+            await FETCHER.fetch(origin.url, "us", LONG)
+        assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
+
+
+async def test_the_time_counts_over_all_redirects(web: Website) -> None:
+    for n in range(1, 4):
+        web.put(f"/{n}", status=302, location=f"/{n - 1}", content_length="5", delay_s=PATIENCE_S)
+    web.put("/0", b"x", delay_s=PATIENCE_S)
+    with pytest.raises(BadPicture, match=r"within 0\.3 s"):
+        await FETCHER.fetch(web.url("/3"), "us", PictureLimits(timeout_s=0.3))
+
+
+class Wire(httpcore2.AsyncNetworkStream):
+    """Hands out `pieces`, and counts them."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+        self.read_pieces = 0
+        self.asked_bytes = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as the base has it
+        self.read_pieces += 1
+        self.asked_bytes = max_bytes
+        return self._pieces.pop(0)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
+        pass
+
+
+class Chunks(httpx2.AsyncByteStream):
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+        self.read = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            self.read += 1
+            yield chunk
+
+
+def stream(*pieces: bytes) -> BoundedStream:
+    return BoundedStream(Wire(*pieces), LoopShare())
+
+
+async def read_on(bounded: BoundedStream, after_each: Callable[[], None] = lambda: None) -> None:
+    while True:
+        await bounded.read(65536)
+        after_each()
+
+
+async def test_tiny_chunks_are_read_up_to_their_bound() -> None:
+    chunks = Chunks(*[b"x"] * 10 * FREE_PIECES)
+    with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
+        async for _ in BoundedBody(chunks, stream()):
+            pass
+    # One byte each, so that the bytes earn next to no further pieces.
+    assert FREE_PIECES < chunks.read <= FREE_PIECES + 2
+
+
+async def test_many_chunks_of_a_fair_size_are_read_whole() -> None:
+    chunks = Chunks(*[bytes(PIECE_BYTES)] * 10 * FREE_PIECES)
+    assert len([chunk async for chunk in BoundedBody(chunks, stream())]) == 10 * FREE_PIECES
+
+
+async def test_tiny_segments_are_read_up_to_their_bound() -> None:
+    wire = Wire(*[b"x"] * 10 * FREE_PIECES)
+    bounded = BoundedStream(wire, LoopShare())
+    with pytest.raises(AnswerRefused, match=TOO_MANY_PIECES):
+        await read_on(bounded, bounded.body_came)
+    assert FREE_PIECES < wire.read_pieces <= FREE_PIECES + 2
+
+
+async def test_no_more_than_a_row_of_headers_is_read() -> None:
+    wire = Wire(*[bytes(4096)] * 10)
+    bounded = BoundedStream(wire, LoopShare())
+    with pytest.raises(AnswerRefused, match=TOO_LARGE_A_HEAD):
+        await read_on(bounded)
+    assert wire.read_pieces == ROW_BYTES // 4096 + 1
+    assert wire.asked_bytes == 4096, "what is dear to read is read in small parts"
+
+
+async def test_each_answer_of_a_connection_is_bounded_anew() -> None:
+    bounded = stream(*[bytes(4096)] * 10)
+    for _ in range(10):
+        await bounded.write(b"GET / HTTP/1.1")
+        await bounded.read(65536)
+
+
+async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn that takes readers beyond the slice is followed by one of everybody else's."""
+    share, order = LoopShare(), list[str]()
+    monkeypatch.setattr(bounded_answers, "_SLICE_S", -1.0)  # over as soon as it has begun
+
+    async def reader(n: int) -> None:
+        await share.wait()
+        order.append("reader")
+
+    readers = [asyncio.create_task(reader(n)) for n in range(3)]
+    while not all(each.done() for each in readers):
+        order.append("turn")
+        await asyncio.sleep(0)
+    assert order.count("reader") == 3
+    assert "reader reader" not in " ".join(order)
+
+
+async def test_readers_within_the_slice_do_not_wait() -> None:
+    share = LoopShare()
+    waiting = [share.wait() for _ in range(3)]
+    for each in waiting:
+        with pytest.raises(StopIteration):
+            each.send(None)
