@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from support.http_service import Service, running
 
-from attack.families import FAMILIES
+from attack.corpus import samples
+from attack.families import FAMILIES, json_bodies
 from attack.run import Plan, run
-from attack.stage import SETTINGS
+from attack.stage import SETTINGS, staged
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
@@ -37,6 +39,16 @@ def attacked(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module")
 def operator(attacked: Service) -> str:
     return attacked.worker.new_key("attackers", Role.OPERATOR)
+
+
+def test_what_mutations_begin_with_is_real(attacked: Service, operator: str) -> None:
+    async def answers() -> dict[str, int]:
+        async with staged(attacked.base_url, operator, proxied=False) as stage:
+            shots = {sample.name: json_bodies.unchanged(sample) for sample in samples()}
+            outcomes = {name: await shot.run(stage) for name, shot in shots.items()}
+        return {name: int(status) for name, outcome in outcomes.items() for status in outcome.statuses}
+
+    assert asyncio.run(answers()) == {sample.name: sample.status for sample in samples()}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from attack.attacks import Outcome, Play, Shot
 from attack.bystander import Delays, Waited
 from attack.corpus import samples, urls
 from attack.failures import Failure
-from attack.families import FAMILIES
+from attack.families import FAMILIES, permissions
 from attack.mutations import HEAVY, LIGHT
 from attack.origin import OPEN_HOST, Origin
 from attack.picture_files import FILES as PICTURES
@@ -58,7 +58,19 @@ def test_every_endpoint_that_takes_json_has_a_real_request(repository: Path) -> 
     assert {(method, path) for method, path in wanted if not any(_fits(method, path, *one) for one in there)} == set()
 
 
-def _pattern(path: str) -> list[str] | tuple[str, ...]:
+def test_every_route_that_asks_for_a_key_is_in_the_table_of_permissions(repository: Path) -> None:
+    described = json.loads((repository / "openapi.json").read_text())["paths"]
+    wanted = {
+        (method.upper(), _pattern(path))
+        for path, methods in described.items()
+        for method, operation in methods.items()
+        if "security" in operation and not path.startswith("/v1/gen-")  # these are made by one hand
+    }
+    there = {(route.method, _pattern(route.path)) for route in permissions.TABLE}
+    assert {(method, path) for method, path in wanted if not any(_fits(method, path, *one) for one in there)} == set()
+
+
+def _pattern(path: str) -> tuple[str, ...]:
     return tuple("" if part.startswith("{") else part for part in path.partition("?")[0].split("/"))
 
 

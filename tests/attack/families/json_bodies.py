@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from typing import Final
 
 from attack.attacks import Shot
 from attack.corpus import Sample, samples
-from attack.mutations import HEAVY, LIGHT, Mutation
+from attack.mutations import HEAVY, LIGHT, Mutated, Mutation
 from attack.stage import Stage
 from attack.wire import Request
 
@@ -29,6 +30,11 @@ def attacks(repository: Path, seed: int, count: int) -> Sequence[Shot]:
         sample = Random(f"{seed} {number}").choice(samples())
         made.append(_shot(f"{sample.name}: {kind} {seed}/{number}", sample, kind, f"{seed}/{number}"))
     return made
+
+
+def unchanged(sample: Sample) -> Shot:
+    """What an honest client sends."""
+    return Shot(sample.name, _building(sample, lambda _, body: Mutated(json.dumps(body).encode()), ""), sample.role)
 
 
 def _shot(name: str, sample: Sample, kind: str, mark: str) -> Shot:

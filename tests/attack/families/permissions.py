@@ -86,6 +86,9 @@ TABLE: Final = (
     Route("PATCH", "/v1/admin/projects/{project}", _LIMITS, {"limit_week": 100_000, "limit_month": None}),
     Route("PATCH", "/v1/admin/projects/{project}", _ADMIN, {"statuses": "full"}),
     Route("PATCH", "/v1/admin/projects/{project}", _ADMIN, {"limit_day": 100_000, "statuses": "full"}),
+    Route("PATCH", "/v1/admin/projects/{project}", _ADMIN, {"closed": False}),
+    Route("POST", "/v1/admin/projects/{fresh}/erasure", _ADMIN, {"project": "{fresh}"}),
+    Route("GET", "/v1/admin/projects/{fresh}/erasure", _ADMIN, endured=frozenset({404})),
     # What weighs against other organizations is the operator's.
     Route("PATCH", "/v1/admin/projects/{project}", _NOBODY, {"weight": 1}),
     Route("PATCH", "/v1/admin/projects/{project}", _NOBODY, {"max_active": 5000}),
@@ -130,7 +133,7 @@ def named(route: Route) -> str:
 def _scopes(route: Route) -> Sequence[str]:
     if any(name in named(route) for name in ("{task}", "{project}", "{key}")):
         return (OWN, NEIGHBOUR, FOREIGN)
-    return (OWN, FOREIGN) if "{organization}" in named(route) else (OWN,)
+    return (OWN, FOREIGN) if any(name in named(route) for name in ("{organization}", "{fresh}")) else (OWN,)
 
 
 def _acting(route: Route, who: str, scope: str) -> Callable[[Stage], Awaitable[Sequence[str]]]:
@@ -187,6 +190,8 @@ async def _names(route: Route, stage: Stage, owner: Tenant, project: str) -> Map
         body = {"prompt": "x", "width": 64, "height": 64, "webhook_url": stage.origin.open_url("hook")}
         key = stage.working_keys[project]
         names["task"] = (await stage.made("POST", "/v1/gen-3-image-klein", body, key=key))["id"]
+    if "{fresh}" in wanted:
+        names["fresh"] = await stage.project(owner.organization)
     if "{key}" in wanted:
         names["key"] = (await stage.made("POST", "/v1/admin/keys", {"name": "x", "project": project}))["id"]
     return names
