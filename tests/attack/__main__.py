@@ -20,7 +20,7 @@ from rich.console import Console
 from attack import report
 from attack.families import FAMILIES
 from attack.run import Plan, run
-from attack.stage import address_of, started
+from attack.stage import NotOurs, address_of, started
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _USUAL: Final = Plan()
@@ -55,7 +55,6 @@ def main() -> None:
 def _target(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, str]]:
     """Address and operator's key of the service that was named, or of one started for this run."""
     if arguments.url:
-        address_of(arguments.url)
         yield arguments.url, arguments.operator_key.read_text().strip()
         return
     print("starting the service", flush=True)
@@ -76,7 +75,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=_USUAL.corpus, help="what failed, tried first by later runs")
     parser.add_argument("--replay", type=Path, help="a corpus to try, and nothing else")
     parser.add_argument("--json", type=Path, help="where to write the outcome")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    try:
+        if arguments.url:
+            address_of(arguments.url)
+    except NotOurs as refusal:
+        parser.error(str(refusal))
+    return arguments
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -155,8 +154,3 @@ def started(folder: Path, repository: Path) -> Iterator[LocalService]:
         yield service
     finally:
         service.close()
-
-
-async def gathered(calls: list[Any]) -> list[Answer]:
-    """All at once. Raises what the first of them raises."""
-    return list(await asyncio.gather(*calls))
