@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises check proof chaos bench lock audit openapi clean
+.PHONY: help run test test-fast promises check proof chaos attack bench lock audit openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, se
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
 test: test-fast  ## Install and run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration tests/chaos
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration tests/chaos tests/attack
 
 test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract
@@ -43,6 +43,9 @@ proof: $(VENV)/.dev  ## Search the model of a task's life from end to end, for m
 
 chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check every promise
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
+
+attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and see what it costs a bystander
+	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK)
 
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,69 @@
+"""What is wrong about an answer, and what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from attack import verdict
+from attack.wire import Answer, Request
+
+ASKED = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
+ENTRY = {"type": "missing", "loc": ["body"], "msg": "Field required"}
+
+
+def answer(status: int, body: Any, kind: str = "application/json", **headers: str) -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(status, {"content-type": kind, **named}, data, 0.1)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        answer(200, b"\xff\xd8 a picture", "image/jpeg"),
+        answer(200, {"anything": "/usr/lib"}),
+        answer(204, b"", ""),
+        answer(403, {"detail": "Not authenticated"}),
+        answer(422, {"detail": [ENTRY, ENTRY | {"ctx": {"ge": 1}}]}),
+        answer(422, {"detail": [ENTRY | {"msg": "no such file: /tmp/mine"}]}),
+        answer(503, {"detail": "Come again"}, retry_after="2"),
+        answer(404, {"id": "x", "status": "Task not found", "result": None}),
+    ],
+)
+def test_nothing_is_wrong(fine: Answer) -> None:
+    assert verdict.wrong(ASKED, fine) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (answer(500, {"detail": "Internal Server Error"}), "HTTP 500"),
+        (answer(503, {"detail": "Come again"}), "HTTP 503"),
+        (answer(400, b"<html>", "text/html"), "an error in text/html"),
+        (answer(400, b"<html>"), "an error that is not JSON"),
+        (answer(404, {"error": "x"}), "form of errors"),
+        (answer(404, {"detail": "x", "trace": "y"}), "form of errors"),
+        (answer(404, {"detail": [ENTRY]}), "form of errors"),
+        (answer(422, {"detail": "x"}), "form of errors"),
+        (answer(422, {"detail": [ENTRY | {"input": "x"}]}), "form of errors"),
+        (answer(422, {"detail": [ENTRY | {"loc": ["body", 1]}]}), "form of errors"),
+        (answer(422, {"detail": [ENTRY] * 5000}), "bytes"),
+        (answer(400, {"detail": "Traceback (most recent call last)"}), "Traceback"),
+        (answer(400, {"detail": "no such file: /usr/share/x"}), "/usr/share"),
+        (answer(400, {"detail": "serve_app/http/auth.py, line 3"}), "auth.py"),
+        (answer(400, {"detail": "redis://127.0.0.1"}), "redis://"),
+        (answer(200, {"key": "gen_another"}), "secret"),
+    ],
+)
+def test_something_is_wrong(bad: Answer, why: str) -> None:
+    (told,) = verdict.wrong(ASKED, bad, {"gen_another"})
+    assert why in told
+
+
+def test_without_a_proxy_a_broken_request_may_be_told_in_plain_text() -> None:
+    plain = answer(400, b"Invalid HTTP request received.", "text/plain")
+    assert verdict.wrong(ASKED, plain, plain_400=True) == []
+    assert verdict.wrong(ASKED, plain) == ["an error in text/plain"]
