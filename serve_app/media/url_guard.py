@@ -26,6 +26,8 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+_SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
+"""Of IANA's registries of special-purpose addresses (RFC 6890), what `is_global` lets through in Python before 3.13."""
 _RESOLVE_TIMEOUT_S: Final = 5.0
 
 
@@ -123,7 +125,8 @@ def is_public(ip: IPv4Address | IPv6Address) -> bool:
         # Keeps out translated (NAT64), IPv4-compatible and site-local addresses, which `is_global` lets through.
         if ip.teredo is not None or ip not in _GLOBAL_UNICAST:
             return False
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    special = ip.is_multicast or ip.is_reserved or any(ip in network for network in _SPECIAL)
+    return ip.is_global and not special
 
 
 class _GuardedTransport(httpx2.AsyncHTTPTransport):
