@@ -146,7 +146,7 @@ async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) 
         _, secret = await found.keys.create("test")
         transport = httpx2.ASGITransport(app=app)
         headers = {"x-key": secret}
-        async with httpx2.AsyncClient(transport=transport, base_url="http://service", headers=headers) as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             yield client
 
 

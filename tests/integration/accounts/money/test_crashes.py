@@ -47,7 +47,7 @@ async def opened(redis_url: str, prefix: str, repository: Path, folder: Path) ->
 async def submit(app: FastAPI, secret: str) -> httpx2.Response:
     body = {"prompt": "a star", "images": [encoded(picture(64, 64))], "width": 64, "height": 64}
     headers = {"x-key": secret, "Idempotency-Key": "once"}
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://service") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client:
         return await client.post(f"/v1/{ENDPOINT}", json=body, headers=headers)
 
 
