@@ -25,6 +25,8 @@ FLAGS = {
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
+    # One that starts on a busy machine imports for longer than Ray's 5 s; after three such waits it would be killed.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "20",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
     # Ray runs its workers at low priority, but here they are the service, not a batch job beside it.
     "RAY_worker_niceness": "0",

@@ -90,7 +90,7 @@ async def _during(
         store = connection.connect(stage.redis_url)
         try:
             await _quiet(store)
-            evidence = await gathered(store)
+            evidence = await gathered(store, stage.at_rest)
             findings = await verdict.judge(journal, evidence, store, http, stage.objects)
             return findings, harm.by_fault(journal, evidence)
         finally:

@@ -14,6 +14,7 @@ from support.local_service import LocalService
 from support.replicated_redis import ReplicatedRedis
 
 from chaos.object_server import ObjectServer, serving
+from serve_app.sealing.at_rest import AtRest
 
 MODEL_NAME: Final = "flux3-klein"
 _WRONG_CLOCK: Final = Path(__file__).with_name("wrong_clock")
@@ -32,6 +33,10 @@ class Stage:
     @property
     def redis_url(self) -> str:
         return (self.service.folder / "data" / "redis" / "url").read_text()
+
+    @property
+    def at_rest(self) -> AtRest:
+        return AtRest([(self.service.folder / "data" / "sealing-key").read_text().strip()])
 
     @property
     def objects(self) -> Path:

@@ -29,7 +29,12 @@ class RedisProcess:
         with (folder / "log").open("ab") as log:
             command = [str(get_binary_path()), str(config), *flags]
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        until(lambda: bool(self.info()))
+        try:
+            until(lambda: self._process.poll() is not None or bool(self.info()))
+        finally:
+            if not self.info():
+                self.kill()
+        assert self._process.returncode is None, (folder / "log").read_text()
 
     def info(self) -> dict[str, Any]:
         """Empty while it does not answer."""

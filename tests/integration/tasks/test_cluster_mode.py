@@ -30,7 +30,8 @@ PREFIX = "{gen}:"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
-    server = RedisProcess(tmp_path_factory.mktemp("cluster"), free_port(), {"cluster-enabled": "yes"})
+    settings = {"cluster-enabled": "yes", "cluster-port": str(free_port())}
+    server = RedisProcess(tmp_path_factory.mktemp("cluster"), free_port(), settings)
     server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
     until(lambda: "cluster_state:ok" in server.ask("CLUSTER", "INFO"))
     yield server
