@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 
@@ -17,6 +17,8 @@ from serve_app.webhooks.policy import Policy
 from support.redis_contents import values
 from support.tasks import ALL, LANE, new_task
 
+T = TypeVar("T")
+
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
@@ -24,6 +26,7 @@ RECEIVER = receiver_of(URL)
 OTHER_RECEIVER = receiver_of(OTHER_URL)
 LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
+_AT_A_TIME = 50
 
 OK = DeliveryAttempt(1.0, 204)
 DOWN = DeliveryAttempt(1.0, 503)
@@ -40,11 +43,18 @@ async def ended(
 ) -> list[str]:
     """The ids of `n` tasks that have just ended. No others may be waiting."""
     tasks = [hooked_task(url, secret) for _ in range(n)]
-    await asyncio.gather(*map(store.submit, tasks))
+    for some in _parts(tasks):
+        await asyncio.gather(*map(store.submit, some))
     leases = await store.lease(LANE, n, ALL)
     assert {lease.id for lease in leases} == {task.id for task in tasks}
-    await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in leases))
+    for some in _parts(leases):
+        await asyncio.gather(*(store.complete(LANE, lease.id, lease.attempt, status, **outcome) for lease in some))
     return [task.id for task in tasks]
+
+
+def _parts(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many at a time as get a connection at once."""
+    return (several[start : start + _AT_A_TIME] for start in range(0, len(several), _AT_A_TIME))
 
 
 async def one_ended(store: TaskStore, url: str | None = URL, **outcome: Any) -> str:
