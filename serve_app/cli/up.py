@@ -27,7 +27,7 @@ def up(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start."""
-    from serve_app.local.launcher import Launcher, PortInUse, Stopped
+    from serve_app.local.launcher import Launcher, PortInUse, RayNotStarted, Stopped
 
     chosen = settings.load(config)
     began = time.monotonic()
@@ -45,6 +45,9 @@ def up(
             service.serve()
     except (AlreadyRunning, PortInUse) as problem:
         raise ValueError(str(problem)) from None
+    except RayNotStarted as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        raise typer.Exit(1) from None
     except Stopped:
         print("stopped; nothing accepted is lost", flush=True)
 

@@ -39,6 +39,10 @@ class PortInUse(RuntimeError):
     """Something else listens where the service should."""
 
 
+class RayNotStarted(RuntimeError):
+    """Ray gave up on starting, or on reaching the cluster."""
+
+
 class Stopped(Exception):
     """A signal asked the service to stop."""
 
@@ -132,6 +136,9 @@ class Launcher:
                 "the Ray cluster at ray.address has another token than this process, or there is none here: set "
                 "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/operations.md)"
             ) from None
+        except Exception as problem:
+            # On a busy machine, most often: Ray gives a node 30 s to start.
+            raise RayNotStarted(f"Ray did not start: {problem} Nothing is lost; try again") from problem
         self._started.callback(ray.shutdown)
         if not own:
             _warn_of_open_nodes()

@@ -1,6 +1,7 @@
-"""Two whole services for all tests of them: one that stays whole, and one that tests may break.
+"""Whole services: one for all tests that leave it whole, and one for each module that breaks it.
 
-A test that breaks one depends on time, so all of them run one after the other, on one worker (`xdist_group`).
+A start takes every processor for most of a minute, so all tests of whole services, those in `tests/chaos` too, are of
+one `xdist_group`: one after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def client(service: LocalService) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     folder = tmp_path_factory.mktemp("breakable")
     known = fingerprint(forbidden())

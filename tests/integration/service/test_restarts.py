@@ -12,7 +12,7 @@ from support.local_service import LocalService
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("breaking")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 LANE = "flux3-klein"
 TASKS = 20
