@@ -12,6 +12,8 @@ from support.redis_process import free_port
 
 from serve_app.local import ray_flags
 
+BUSY = "The current node timed out during startup."
+
 
 @pytest.fixture(autouse=True)
 def _own_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -25,11 +27,11 @@ def _own_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_machine_too_busy_for_ray_is_told_so(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**_: Any) -> None:
-        raise Exception("The current node timed out during startup.")
+        raise Exception(BUSY)
 
     monkeypatch.setattr("ray.init", init)
     monkeypatch.setenv("GEN_SERVICE__PORT", str(free_port()))
     monkeypatch.setenv("GEN_METRICS__PORT", str(free_port()))
     ran = gen_serve("up")
     assert ran.code == 1
-    assert ran.err == "error: Ray did not start: The current node timed out during startup. Nothing is lost; try again\n"
+    assert ran.err == f"error: Ray did not start: {BUSY} Nothing is lost; try again\n"
