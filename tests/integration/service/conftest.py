@@ -22,6 +22,13 @@ from serve_app.cli.client import Client
 PACE: dict[str, Any] = {"lease_s": 3, "max_active": 200}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("whole service"))
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[LocalService]:
     """One service for all tests that leave it whole."""

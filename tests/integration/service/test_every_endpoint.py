@@ -15,8 +15,6 @@ from support.pictures import sent
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 
 @pytest.fixture(scope="module")
 def photo() -> Image.Image:

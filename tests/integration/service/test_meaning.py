@@ -16,8 +16,6 @@ from training.worlds.pictures.drawing import drawn, drawn_mask
 from training.worlds.pictures.judge import Verdict, judge
 from training.worlds.pictures.scene import Background, Mask, Scene, Thing
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 ENDPOINT = "gen-3-image-klein"
 SQUARE = (8, 8)
 """Tokens of the canvas that a square picture is drawn on."""

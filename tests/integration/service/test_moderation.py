@@ -15,8 +15,6 @@ from support.pictures import sent
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 CIRCLE = {"prompt": "a red circle", "aspect_ratio": "1:1", "resolution": "768sq", "steps": 1}
 COVERED = (slice(16, 240), slice(136, 376))
 """A plain part of the forbidden picture."""

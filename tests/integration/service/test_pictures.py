@@ -17,8 +17,6 @@ from support.pictures import sent
 
 from serve_app.cli.client import Client, ServiceError
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]
 

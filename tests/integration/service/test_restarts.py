@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable
 
 import httpx2
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
 
 from serve_app.cli.client import Client
-
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
 
 LANE = "flux3-klein"
 TASKS = 20

@@ -13,8 +13,6 @@ from support.local_service import LocalService
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"the hook's own secret, 32 bytes!").decode()
 WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"
 WRONG_TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJzb21lYm9keSJ9.c2lnbmF0dXJl"

@@ -14,8 +14,6 @@ from support.pictures import sent
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 Pixels = npt.NDArray[np.int16]
 
 

@@ -18,8 +18,6 @@ from video_inspection import decoded, heard, inspect
 
 from serve_app.cli.client import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole service")]
-
 ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000
 PROMPT = "a red circle moves to the right on a dark blue background"

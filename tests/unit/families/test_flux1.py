@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
+from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, png, request, stock_pipeline
+from PIL import Image
+from support.jobs import make_job
+
+from deployments.checkpoint_files import CheckpointError
+from deployments.checkpoints import load
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.families.flux1 import Flux1
+from deployments.families.flux1_guidance import BLOCK, guidance_at, guidance_table, guided_steps
+from deployments.families.flux1_prompts import PromptEncoder
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.pictures.pixels import Pixels
+from training.build.bundle import CHECKPOINTS
+
+
+@pytest.fixture(scope="module")
+def stock() -> Any:
+    return stock_pipeline(CHECKPOINTS / "flux")
+
+
+@pytest.fixture(scope="module")
+def family() -> Flux1:
+    return Flux1.load(CHECKPOINTS / "flux", placement())
+
+
+def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
+    return png(a_picture(seed, width, height))
+
+
+def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = None) -> Pixels:
+    return drawn(family, encoded(family, job, image_prompt=image_prompt))
+
+
+def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
+    result = pipeline(
+        width=job.width,
+        height=job.height,
+        num_inference_steps=job.steps,
+        guidance_scale=job.guidance,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
+        **inputs,
+    )
+    return np.asarray(result.images[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "steps", "guidance"), [(64, 64, 4, 2.5), (96, 64, 5, 1.5), (64, 128, 12, 5.0)]
+)
+def test_alone_it_draws_what_the_stock_pipeline_draws(
+    stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
+) -> None:
+    job = make_job(width=width, height=height, steps=steps, guidance=guidance)
+    state = encoded(family, job)
+    pixels = drawn(family, state)
+    assert np.array_equal(pixels, stock_run(stock, job, prompt=job.prompt))
+    latents = torch.from_numpy(stock_run(stock, job, prompt=job.prompt, output_type="latent"))[None]
+    assert torch.equal(state.x, latents)
+
+
+def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family: Flux1) -> None:
+    redux: Any = FluxPriorReduxPipeline.from_pretrained(
+        str(CHECKPOINTS / "flux" / "redux"),
+        text_encoder=stock.text_encoder,
+        text_encoder_2=stock.text_encoder_2,
+        tokenizer=stock.tokenizer,
+        tokenizer_2=stock.tokenizer_2,
+        dtype=torch.float32,
+        local_files_only=True,
+    )
+    job, prompt = make_job(guidance=2.5), noise(1, 90, 70)
+    # Its call has no parameter for the length of texts.
+    length = min(512, stock.tokenizer_2.model_max_length)
+    with torch.no_grad():
+        text, pooled, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
+    read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
+    expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
+    assert np.array_equal(picture_of(family, job, prompt), expected)
+
+
+def test_image_prompts_change_the_picture_and_share_batches_with_each_other_only(family: Flux1) -> None:
+    alone = [picture_of(family, make_job(), noise(seed)) for seed in (1, 2)]
+    assert not np.array_equal(alone[0], alone[1])
+    assert not np.array_equal(alone[0], picture_of(family, make_job()))
+    states = [encoded(family, make_job(), image_prompt=noise(seed)) for seed in (1, 2)]
+    assert states[0].key == states[1].key != encoded(family, make_job()).key
+    for _ in range(4):
+        step(family, states)
+    for before, state in zip(alone, states, strict=True):
+        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
+
+
+def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
+    family = Flux1.load(CHECKPOINTS / "canny", placement())
+    refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
+    assert isinstance(refused, JobError)
+    assert "no image prompt" in str(refused)
+    assert isinstance(fine, State)
+
+
+def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) -> None:
+    """Different prompts, seeds, step counts, guidances and intervals, joining and leaving between steps."""
+    jobs = [
+        make_job(prompt="a red circle", steps=4, seed=1, guidance=1.5),
+        make_job(prompt="a blue star", steps=7, seed=2, guidance=5.0, guidance_interval=2),
+        make_job(prompt="x", steps=5, seed=3, guidance=2.5, guidance_interval=1.5),
+        make_job(prompt="word " * 300, steps=6, seed=4, guidance=3.0),
+    ]
+    alone = [picture_of(family, job) for job in jobs]
+    assert_near(drawn_together(family, *map(request, jobs)), alone)
+
+
+def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
+    prompts = ["a red circle", "word " * 300, ""]
+    for prompt, state in zip(
+        prompts, family.encode([PreparedRequest(make_job(prompt=p)) for p in prompts]), strict=True
+    ):
+        assert isinstance(state, State)
+        alone = encoded(family, make_job(prompt=prompt))
+        torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(alone.per["pooled"], state.per["pooled"], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("interval", "guided"),
+    [
+        (None, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (1, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (1.5, [0, 2, 3, 5, 6]),
+        (2, [0, 2, 4, 6]),
+        (2.5, [0, 3, 5]),
+        (4, [0, 4]),
+    ],
+)
+def test_an_interval_guides_every_nth_step(interval: float | None, guided: list[int]) -> None:
+    assert [i for i, is_guided in enumerate(guided_steps(8, interval)) if is_guided] == guided
+
+
+def test_each_picture_finds_the_guidance_of_its_own_step() -> None:
+    short, long = torch.linspace(1, 0, 4), torch.linspace(1, 0, BLOCK)
+    tables = torch.cat([guidance_table(short, 5.0, 2), guidance_table(long, 3.0, None)])
+    assert tables.shape == (2, 2, BLOCK)
+    for i in range(3):
+        assert guidance_at(torch.stack([short[i], long[i]]), tables).tolist() == [1.0 if i == 1 else 5.0, 3.0]
+
+
+def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(family: Flux1) -> None:
+    every = picture_of(family, make_job(guidance=5.0))
+    assert np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=1)))
+    assert not np.array_equal(every, picture_of(family, make_job(guidance=2.0)))
+    assert not np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=2)))
+    unguided = picture_of(family, make_job(guidance=1.0))
+    assert np.array_equal(unguided, picture_of(family, make_job(guidance=1.0, guidance_interval=2)))
+
+
+def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family: Flux1) -> None:
+    *bad, good = family.encode(
+        [
+            PreparedRequest(make_job(guidance_interval=0.5)),
+            PreparedRequest(make_job(), references=(noise(0),)),
+            PreparedRequest(make_job(), mask=noise(0)),
+            PreparedRequest(make_job(), control=noise(0)),
+            PreparedRequest(make_job(), image_prompt=b"no picture"),
+            PreparedRequest(make_job()),
+        ]
+    )
+    assert all(isinstance(error, JobError) for error in bad)
+    assert isinstance(good, State)
+
+
+def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(stock: Any) -> None:
+    t5, clip = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
+    encoder = PromptEncoder(stock, None, torch.float32, torch.device("cpu"))
+    try:
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = 48, 20
+        with torch.inference_mode():
+            [(text, _)] = encoder.encode(["word " * 90])
+        assert text.shape[1] == 48
+        # A name for "no limit" that transformers gives tokenizers which say nothing.
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = int(1e30), clip
+        with torch.inference_mode():
+            [(text, _)] = encoder.encode(["word"])
+        assert text.shape[1] == 512
+    finally:
+        stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = t5, clip
+
+
+@pytest.mark.parametrize("name", ["flux", "kontext", "fill", "canny"])
+def test_every_bundled_checkpoint_loads_by_its_name_and_runs(name: str) -> None:
+    assert isinstance(load(f"bundled/{name}", device="cpu"), Flux1)
+
+
+def test_a_broken_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text((CHECKPOINTS / "flux" / "model_index.json").read_text())
+    with pytest.raises(CheckpointError):
+        Flux1.load(tmp_path, placement())

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from flux_drawing import placement, png, stock_pipeline
+from PIL import Image
+from support.jobs import make_job
+
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.families.flux1 import Flux1
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.pictures.backdrop import Backdrop
+from deployments.pictures.pixels import Pixels
+from training.build.bundle import CHECKPOINTS
+
+JOB = make_job(guidance=2.5)
+SQUARE = (slice(16, 40), slice(8, 56))
+
+
+def loaded(name: str, render_side: int | None = None) -> Flux1:
+    return Flux1.load(CHECKPOINTS / name, placement(render_side))
+
+
+def stock(name: str) -> Any:
+    return stock_pipeline(CHECKPOINTS / name)
+
+
+@pytest.fixture(scope="module")
+def kontext() -> Flux1:
+    return loaded("kontext")
+
+
+@pytest.fixture(scope="module")
+def fill() -> Flux1:
+    return loaded("fill")
+
+
+@pytest.fixture(scope="module")
+def canny() -> Flux1:
+    return loaded("canny")
+
+
+def a_picture(seed: int, width: int = 64, height: int = 64) -> Image.Image:
+    """Coloured clouds: they have edges of every strength."""
+    noise = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def a_mask(rows: slice = SQUARE[0], columns: slice = SQUARE[1], width: int = 64, height: int = 64) -> Image.Image:
+    pixels = np.zeros((height, width), dtype=np.uint8)
+    pixels[rows, columns] = 255
+    return Image.fromarray(pixels)
+
+
+def encoded(family: Flux1, request: PreparedRequest) -> State:
+    [state] = family.encode([request])
+    assert isinstance(state, State), state
+    return state
+
+
+def drawn(family: Flux1, request: PreparedRequest) -> Pixels:
+    state = encoded(family, request)
+    while state.done_steps < state.total_steps:
+        step(family, [state])
+    return family.finish(state)
+
+
+def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
+    result = pipeline(
+        prompt=job.prompt,
+        width=job.width,
+        height=job.height,
+        num_inference_steps=job.steps,
+        guidance_scale=job.guidance,
+        generator=torch.Generator("cpu").manual_seed(job.seed),
+        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
+        **inputs,
+    )
+    return np.asarray(result.images[0])
+
+
+def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
+    """The same, but for roundings: the autoencoder's sums may add up in another order than in the stock pipeline."""
+    off = np.abs(pixels.astype(int) - expected)
+    assert off.max() <= 1
+    assert (off > 0).mean() < 1e-3
+
+
+def assert_a_batch_draws_what_each_draws_alone(family: Flux1, requests: Sequence[PreparedRequest]) -> None:
+    alone = [drawn(family, request) for request in requests]
+    states = [state for state in family.encode(requests) if isinstance(state, State)]
+    assert len({state.key for state in states}) == 1
+    while waiting := [state for state in states if state.done_steps < state.total_steps]:
+        step(family, waiting)
+    for before, state in zip(alone, states, strict=True):
+        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
+    for index, picture in enumerate(alone[1:]):
+        assert not np.array_equal(alone[index], picture)
+
+
+def four_jobs() -> list[GenerationJob]:
+    guidances = (1.5, 30.0, 3.0, 60.0)
+    return [replace(JOB, seed=k, steps=3 + k, guidance=g, prompt=f"picture {k}") for k, g in enumerate(guidances)]
+
+
+def mask_request(job: GenerationJob, picture: Image.Image, mask: Image.Image) -> PreparedRequest:
+    return PreparedRequest(job, (png(picture),), mask=png(mask))
+
+
+class TestKontext:
+    @pytest.mark.parametrize("size", [(64, 64), (96, 70), (48, 128)])
+    def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
+        reference = a_picture(1, *size)
+        job = replace(JOB, width=96)
+        expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64, _auto_resize=False)
+        assert_as_stock(drawn(kontext, PreparedRequest(job, (png(reference),))), expected)
+
+    def test_none_gives_what_the_stock_pipeline_gives(self, kontext: Flux1) -> None:
+        expected = stock_run(stock("kontext"), JOB, max_area=64 * 64)
+        assert_as_stock(drawn(kontext, PreparedRequest(JOB)), expected)
+
+    def test_a_batch_keeps_each_its_own_reference(self, kontext: Flux1) -> None:
+        requests = [PreparedRequest(job, (png(a_picture(k)),)) for k, job in enumerate(four_jobs())]
+        assert_a_batch_draws_what_each_draws_alone(kontext, requests)
+
+    def test_several_references_are_told_apart_by_the_first_position_id(self, kontext: Flux1) -> None:
+        first, second = png(a_picture(1)), png(a_picture(2, 96, 48))
+        state = encoded(kontext, PreparedRequest(JOB, (first, second)))
+        ids = state.shared["picture_ids"]
+        assert ids.shape == (16 + 16 + 18, 3)
+        assert [ids[ids[:, 0] == k].shape[0] for k in range(3)] == [16, 16, 18]
+        assert ids[32:, 1].max() == 2
+        assert ids[32:, 2].max() == 5
+
+    def test_every_reference_counts_and_so_does_their_order(self, kontext: Flux1) -> None:
+        first, second = png(a_picture(1)), png(a_picture(2))
+        pictures = [drawn(kontext, PreparedRequest(JOB, refs)) for refs in ((first,), (first, second), (second, first))]
+        assert not np.array_equal(pictures[0], pictures[1])
+        assert not np.array_equal(pictures[1], pictures[2])
+
+    def test_equal_areas_of_other_shape_and_other_counts_differ_in_key(self, kontext: Flux1) -> None:
+        wide, tall = png(a_picture(0, 128, 64)), png(a_picture(0, 64, 128))
+        keys = {encoded(kontext, PreparedRequest(JOB, refs)).key for refs in ((), (wide,), (tall,), (wide, tall))}
+        assert len(keys) == 4
+
+    def test_four_references_are_possible_and_five_are_not(self, kontext: Flux1) -> None:
+        data = png(a_picture(0))
+        four, five = kontext.encode([PreparedRequest(JOB, (data,) * 4), PreparedRequest(JOB, (data,) * 5)])
+        assert isinstance(four, State)
+        assert isinstance(five, JobError)
+
+    @pytest.mark.parametrize(("size", "grid"), [((200, 200), (4, 4)), ((16, 16), (4, 4)), ((300, 100), (4, 12))])
+    def test_with_a_side_to_render_each_reference_has_a_canvas_of_its_own(
+        self, size: tuple[int, int], grid: tuple[int, int]
+    ) -> None:
+        family = loaded("kontext", render_side=64)
+        data = png(a_picture(0, *size))
+        state = encoded(family, PreparedRequest(replace(JOB, width=size[0], height=size[1]), (data, data)))
+        tokens = grid[0] * grid[1]
+        assert state.grid == grid
+        assert state.per["tokens"].shape[1] == 2 * tokens
+        assert state.shared["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values.tolist() == [
+            grid[0] - 1,
+            grid[1] - 1,
+        ]
+
+
+class TestFill:
+    @pytest.mark.parametrize("size", [(64, 64), (96, 80)])
+    def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1, size: tuple[int, int]) -> None:
+        picture, mask = a_picture(1, *size), a_mask(width=size[0], height=size[1])
+        job = replace(JOB, width=size[0], height=size[1], guidance=30.0)
+        painted = stock_run(stock("fill"), job, image=picture, mask_image=mask)
+        expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(painted)
+        assert_as_stock(drawn(fill, mask_request(job, picture, mask)), expected)
+
+    def test_with_everything_masked_it_is_the_stock_picture(self, fill: Flux1) -> None:
+        picture, mask = a_picture(1), Image.new("L", (64, 64), 255)
+        expected = stock_run(stock("fill"), JOB, image=picture, mask_image=mask)
+        assert_as_stock(drawn(fill, mask_request(JOB, picture, mask)), expected)
+
+    def test_a_batch_keeps_each_its_own_picture_and_mask(self, fill: Flux1) -> None:
+        requests = [
+            mask_request(job, a_picture(k), a_mask(rows=slice(8 * k, 8 * k + 20))) for k, job in enumerate(four_jobs())
+        ]
+        assert_a_batch_draws_what_each_draws_alone(fill, requests)
+
+    @pytest.mark.parametrize("side", [None, 48])
+    @pytest.mark.parametrize("size", [(64, 64), (75, 90)])
+    def test_outside_the_mask_pixels_are_the_inputs_own(self, size: tuple[int, int], side: int | None) -> None:
+        width, height = size
+        picture, mask = a_picture(3, width, height), a_mask(width=width, height=height)
+        job = replace(JOB, width=width, height=height, steps=2)
+        pixels = drawn(loaded("fill", side), mask_request(job, picture, mask))
+        outside, original = np.asarray(mask) == 0, np.asarray(picture)
+        assert np.array_equal(pixels[outside], original[outside])
+        assert not np.array_equal(pixels[~outside], original[~outside])
+
+    def test_greys_are_split_in_the_middle(self, fill: Flux1) -> None:
+        grey = Image.fromarray(np.repeat(np.array([[127, 128]], dtype=np.uint8), 32, axis=1).repeat(64, axis=0))
+        picture = a_picture(4)
+        pixels = drawn(fill, mask_request(JOB, picture, grey))
+        assert np.array_equal(pixels[:, :32], np.asarray(picture)[:, :32])
+        assert np.array_equal(pixels, drawn(fill, mask_request(JOB, picture, a_mask(slice(0, 64), slice(32, 64)))))
+
+    def test_a_mask_of_another_size_and_half_an_input_are_refused(self, fill: Flux1) -> None:
+        picture = a_picture(0)
+        results = fill.encode(
+            [
+                mask_request(JOB, picture, a_mask(width=64, height=65)),
+                PreparedRequest(JOB, (png(picture),)),
+                PreparedRequest(JOB, mask=png(a_mask())),
+                PreparedRequest(JOB, (png(picture),) * 2, mask=png(a_mask())),
+                mask_request(JOB, picture, a_mask()),
+            ]
+        )
+        assert [isinstance(result, JobError) for result in results] == [True, True, True, True, False]
+        assert "size" in str(results[0])
+
+
+class TestCanny:
+    def test_edges_taken_as_they_are_give_what_the_stock_pipeline_gives(self, canny: Flux1) -> None:
+        control = a_picture(1, 90, 70)
+        job = replace(JOB, width=96)
+        expected = stock_run(stock("canny"), job, control_image=control)
+        assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
+
+    def test_edges_found_give_what_the_stock_pipeline_gives_for_them(self, canny: Flux1) -> None:
+        control = a_picture(1)
+        edges = Image.fromarray(cv2.Canny(np.array(control), 50, 200)).convert("RGB")
+        assert 0 < np.asarray(edges).mean() < 255
+        expected = stock_run(stock("canny"), JOB, control_image=edges)
+        job = replace(JOB, canny=(50, 200))
+        assert_as_stock(drawn(canny, PreparedRequest(job, control=png(control))), expected)
+
+    def test_a_batch_keeps_each_its_own_control(self, canny: Flux1) -> None:
+        thresholds = ((50, 200), None, (10, 20), (100, 100))
+        requests = [
+            PreparedRequest(replace(job, canny=canny_), control=png(a_picture(k)))
+            for k, (job, canny_) in enumerate(zip(four_jobs(), thresholds, strict=True))
+        ]
+        assert_a_batch_draws_what_each_draws_alone(canny, requests)
+
+    def test_thresholds_change_the_result(self, canny: Flux1) -> None:
+        control = png(a_picture(1))
+        pictures = [
+            drawn(canny, PreparedRequest(replace(JOB, canny=thresholds), control=control))
+            for thresholds in ((50, 200), (200, 50), (200, 500), None)
+        ]
+        assert np.array_equal(pictures[0], pictures[1])
+        assert not np.array_equal(pictures[0], pictures[2])
+        assert not np.array_equal(pictures[0], pictures[3])
+
+    def test_no_control_is_no_edges(self, canny: Flux1) -> None:
+        black = png(Image.new("RGB", (64, 64)))
+        assert np.array_equal(drawn(canny, PreparedRequest(JOB)), drawn(canny, PreparedRequest(JOB, control=black)))
+
+    def test_odd_sizes_are_followed_in_place(self, canny: Flux1) -> None:
+        job = replace(JOB, width=75, height=90, canny=(50, 200))
+        assert drawn(canny, PreparedRequest(job, control=png(a_picture(1, 75, 90)))).shape == (90, 75, 3)
