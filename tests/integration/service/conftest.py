@@ -22,6 +22,7 @@ from serve_app.cli.client import Client
 PACE: dict[str, Any] = {"lease_s": 3, "max_active": 200}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
