@@ -61,4 +61,4 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew
 	$(BIN)/gen-serve openapi > openapi.json
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info
