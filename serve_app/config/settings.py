@@ -26,7 +26,6 @@ from serve_app.sealing.settings import Key, SealingSettings
 from serve_app.section import Section
 from serve_app.tasks.settings import TaskSettings
 
-
 LOOPBACK_ORIGINS: Final = "loopback"
 """In place of an origin: every page that this machine serves itself, at any port."""
 _Origin = Annotated[

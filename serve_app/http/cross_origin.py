@@ -1,8 +1,8 @@
 """Which web pages' scripts may use the service: those of the origins that the settings name (CORS).
 
 No page of another origin reads an answer, and none gets a key across, as `x-key` and `Authorization` make browsers ask
-first. `null`, the origin of files and of sandboxed frames, is nobody's and can't be named. A page whose name was made to
-point at this machine (DNS rebinding) is refused by its `Host`, before it is asked where it comes from.
+first. `null`, the origin of files and of sandboxed frames, is nobody's and can't be named. A page whose name was made
+to point at this machine (DNS rebinding) is refused by its `Host`, before it is asked where it comes from.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class CrossOrigin(CORSMiddleware):
 
     def __init__(self, app: ASGIApp, origins: Sequence[str], open_path: str) -> None:
         named = [origin for origin in origins if origin != LOOPBACK_ORIGINS]
-        super().__init__(
-            app, allow_origins=named, allow_methods=_METHODS, allow_headers=_SENT, expose_headers=_SHOWN
-        )
+        super().__init__(app, allow_origins=named, allow_methods=_METHODS, allow_headers=_SENT, expose_headers=_SHOWN)
         self.loopback = LOOPBACK_ORIGINS in origins
         self.open_path = open_path
 

@@ -9,6 +9,7 @@ import { generateImage } from 'ai';
 const { baseURL, apiKey, requests } = JSON.parse(await text(process.stdin));
 const service = createBlackForestLabs({ baseURL, apiKey });
 const userAgents = new Set();
+globalThis.AI_SDK_LOG_WARNINGS = false; // they would go to standard output
 let polled = () => {};
 
 subscribe('undici:request:create', ({ request }) => {
@@ -20,7 +21,7 @@ subscribe('undici:request:create', ({ request }) => {
 
 async function made({ model, call, abort }) {
   const controller = new AbortController();
-  polled = abort ? () => controller.abort() : () => {};
+  polled = abort ? () => setImmediate(() => controller.abort()) : () => {};
   try {
     const { image, warnings, providerMetadata } = await generateImage({
       model: service.image(model),

