@@ -3,7 +3,7 @@
 Takes from standard input `{base_url, key, requests: {name: {model, inputs}}}`, and writes to standard output what came
 of each.
 """
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 

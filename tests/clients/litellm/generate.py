@@ -3,7 +3,7 @@
 Takes from standard input `{model, prompt}`, and writes to standard output what came of it. Its environment names the
 service: `BFL_API_BASE`, `BFL_API_KEY`.
 """
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
