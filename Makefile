@@ -62,7 +62,7 @@ audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities 
 	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
 
 openapi: $(VENV)/.dev  ## Write openapi.json anew
-	$(BIN)/gen-serve openapi > openapi.json
+	$(BIN)/gen-serve openapi --config configs/local.yaml > openapi.json
 
 clean:  ## Remove the virtual environment and caches, never data
 	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -68,6 +68,7 @@ class Service:
             "GEN_SERVICE__PORT": str(self.port),
             "GEN_METRICS__PORT": str(self.metrics_port),
             "GEN_DATA_DIR": str(self._folder / "data"),
+            "XDG_STATE_HOME": str(self._folder / "state"),  # nobody's commands are to find it
             **self._overrides,
         }
 

@@ -17,6 +17,8 @@ from serve_app.tasks.store import TaskStore
 # Tests run beside each other and beside whole services; torch threads that spin while they wait would slow all down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# No service that runs on this machine is taken for one of a test's.
+os.environ["XDG_STATE_HOME"] = os.devnull
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import typer
+from pydantic import ValidationError
 from redis.exceptions import RedisError
 
 from serve_app.accounts.segments import ArchiveOutOfReach
@@ -16,14 +17,18 @@ from serve_app.cli import (
     keys,
     licences,
     members,
+    models,
     openapi,
     organizations,
     projects,
+    status,
     tasks,
     up,
+    watch,
     webhooks,
 )
 from serve_app.cli.client import ServiceError
+from serve_app.cli.version import Version
 
 app = typer.Typer(
     help="Durable, self-hosted asynchronous media generation.",
@@ -33,6 +38,9 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("generate")(generate.generate)
+app.command("models")(models.models)
+app.command("status")(status.status)
+app.command("watch")(watch.watch)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("openapi")(openapi.openapi)
@@ -47,19 +55,30 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(webhooks.app, name="webhooks")
 
 
+@app.callback()
+def gen_serve(version: Version = False) -> None:
+    """What every command has."""
+
+
 def main() -> None:
-    """Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration."""
+    """Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration, 130 interrupted by Ctrl-C."""
     try:
-        app()
+        app(prog_name="gen-serve")
     except ServiceError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(1)
+        _end(1, str(problem))
     except RedisError as problem:
-        print(f"error: the task store: {problem}", file=sys.stderr)
-        sys.exit(1)
+        _end(1, f"the task store: {problem}")
     except ArchiveOutOfReach as problem:
-        print(f"error: older entries are out of reach in the object store: {problem}", file=sys.stderr)
-        sys.exit(1)
+        _end(1, f"older entries are out of reach in the object store: {problem}")
+    except ValidationError as problem:
+        _end(2, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
     except (FileNotFoundError, OverflowError, ValueError) as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+        _end(2, str(problem))
+    except OSError as problem:
+        _end(1, f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem))
+
+
+def _end(code: int, problem: str) -> None:
+    """In one line, so that it can be read in a log."""
+    print(f"error: {' '.join(problem.split())}", file=sys.stderr)
+    sys.exit(code)

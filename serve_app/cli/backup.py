@@ -15,12 +15,10 @@ import typer
 from pydantic import BaseModel, ValidationError
 from redis.asyncio import Redis
 
-from deployments.contract.objects import ObjectStore
 from serve_app.cli.client import ServiceError
-from serve_app.cli.options import DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected
+from serve_app.cli.options import Config
+from serve_app.cli.store import connected, objects_to_read
 from serve_app.cli.table import moment
-from serve_app.config import settings
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.redis_store import connection, snapshot
 
@@ -40,22 +38,19 @@ class _About(BaseModel):
     objects: int
 
 
-def backup(
-    folder: Annotated[Path, typer.Argument(help="Where to; it is made.")], config: Config = DEFAULT_CONFIG
-) -> None:
+def backup(folder: Annotated[Path, typer.Argument(help="Where to; it is made.")], config: Config = None) -> None:
     """Take a snapshot of the task store, whether the service runs or not, with the list of all objects.
 
     Objects are not copied: they never change, and object stores have means of their own.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = asyncio.run(_back_up(folder, config))
     print(f"the task store as it was at {moment(about.at)}, and the names of {about.objects} objects: {folder}")
 
 
 def restore(
-    folder: Annotated[Path, typer.Argument(help="What `gen-serve backup` made.")], config: Config = DEFAULT_CONFIG
+    folder: Annotated[Path, typer.Argument(help="What `gen-serve backup` made.")], config: Config = None
 ) -> None:
     """Put a snapshot into a task store that is empty, before a service runs on it. Safe to repeat."""
     about = _read(folder)
@@ -65,19 +60,25 @@ def restore(
         print(f"{len(missing)} of {about.objects} objects are gone since: {', '.join(missing[:_NAMED])}")
 
 
-async def _back_up(folder: Path, config: Path) -> _About:
+async def _back_up(folder: Path, config: Path | None) -> _About:
     async with connected(config) as (redis, prefix):
+        _make(folder)
         at = time.time()
         try:
             await snapshot.take(redis, folder / _STORE)
         except snapshot.SnapshotFailed as problem:
             raise ServiceError(str(problem)) from None
     # After the snapshot: what it names was there, or was deleted since.
-    keys = await _objects(config).keys("")
+    keys = await objects_to_read(config).keys("")
     (folder / _OBJECTS).write_text("".join(f"{key}\n" for key in keys))
     about = _About(at=at, prefix=prefix, sha256=_sha256(folder / _STORE), objects=len(keys))
     (folder / _ABOUT).write_text(about.model_dump_json())
     return about
+
+
+def _make(folder: Path) -> None:
+    """For its owner alone: it will hold what clients wrote."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _read(folder: Path) -> _About:
@@ -90,9 +91,9 @@ def _read(folder: Path) -> _About:
     return about
 
 
-async def _restore(folder: Path, about: _About, config: Path) -> tuple[int, list[str]]:
+async def _restore(folder: Path, about: _About, config: Path | None) -> tuple[int, list[str]]:
     """How many keys there are now, and which objects are missing."""
-    async with connected(config) as (target, prefix):
+    async with connected(config, make=True) as (target, prefix):
         if prefix != about.prefix:
             raise ValueError(f"the backup is of a service with redis.prefix {about.prefix!r}, not {prefix!r}")
         await _claim(target, prefix)
@@ -107,7 +108,7 @@ async def _restore(folder: Path, about: _About, config: Path) -> tuple[int, list
                 await source.aclose()
                 server.stop()
         await target.delete(snapshot.marker(prefix))
-    kept = set(await _objects(config).keys(""))
+    kept = set(await objects_to_read(config).keys(""))
     return keys, [key for key in (folder / _OBJECTS).read_text().splitlines() if key not in kept]
 
 
@@ -117,11 +118,6 @@ async def _claim(target: Redis, prefix: str) -> None:
         async for key in target.scan_iter(f"{prefix}*", count=1000):
             raise ServiceError(f"the task store is not empty: it has {key}, for one")
     await target.set(snapshot.marker(prefix), json.dumps({"since": time.time()}))
-
-
-def _objects(config: Path) -> ObjectStore:
-    chosen = settings.load(config)
-    return ObjectStore(chosen.objects_url, chosen.objects.options)
 
 
 def _sha256(file: Path) -> str:

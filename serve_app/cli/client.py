@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+
+from serve_app.cli.description import Description
 
 _POLL_S = 10
 """How long one poll waits on the server's side."""
@@ -76,6 +78,15 @@ class Client:
     def delete_finetune(self, finetune_id: str) -> dict[str, Any]:
         return self._call("POST", "/v1/delete_finetune", json={"finetune_id": finetune_id})
 
+    def description(self) -> Description:
+        """What the service says of itself; one that says nothing has no endpoints in it."""
+        answer = self._answer("GET", "/openapi.json", accept=range(400, 500))
+        try:
+            document = answer.json() if answer.is_success else {}
+        except ValueError:
+            document = {}
+        return Description(document if isinstance(document, dict) else {})
+
     def ready(self) -> bool:
         try:
             return self._http.get("/readyz").status_code == 200
@@ -83,11 +94,22 @@ class Client:
             return False
 
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        return self._answer(method, path, **options).json()
+        response = self._answer(method, path, **options)
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ServiceError(f"{self.base_url} is something else: it answers {path} with no object; see --base-url")
+        return body
 
-    def _answer(self, method: str, path: str, *, accept: tuple[int, ...] = (), **options: Any) -> httpx2.Response:
+    def _answer(self, method: str, path: str, *, accept: Container[int] = (), **options: Any) -> httpx2.Response:
         try:
             response = self._http.request(method, path, **options)
+        except httpx2.ConnectError as problem:
+            raise ServiceError(
+                f"{self.base_url} can't be reached ({problem}); gen-serve up starts a service, --base-url names another"
+            ) from None
         except httpx2.HTTPError as problem:
             raise ServiceError(f"{self.base_url} can't be reached: {problem}") from None
         if response.is_success or response.status_code in accept:
@@ -96,7 +118,7 @@ class Client:
 
 
 def extension(url: str) -> str:
-    """The file name extension of a result link, with its dot."""
+    """The suffix of the file behind a result link, with its dot."""
     suffix = Path(httpx2.URL(url).path).suffix
     return suffix or mimetypes.guess_extension("image/jpeg") or ".jpeg"
 
@@ -108,4 +130,7 @@ def _reason(response: httpx2.Response) -> str:
         return response.text[:200]
     if isinstance(detail, str):
         return detail
-    return "; ".join(f"{'.'.join(entry['loc'])}: {entry['msg']}" for entry in detail)
+    try:
+        return "; ".join(f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in detail)
+    except (KeyError, TypeError):
+        return str(detail)[:200]

@@ -2,81 +2,82 @@
 
 from __future__ import annotations
 
-import base64
-import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from serve_app.cli.client import Client, ServiceError, extension
-from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
+from serve_app.cli.client import Client
+from serve_app.cli.fields import request_body
+from serve_app.cli.options import BaseUrl, Json, Key
+from serve_app.cli.progress import INTERRUPTED, followed, offer_to_cancel, say_what_was_made
+from serve_app.cli.saving import Output, check_place, save, with_format
+from serve_app.cli.service import connect
+from serve_app.cli.table import show_json
 
 
 def generate(
-    path: Annotated[str, typer.Argument(help="Endpoint, e.g. gen-3-image-klein.")],
+    endpoint: Annotated[str, typer.Argument(help="As `gen-serve models` lists them, e.g. gen-3-image-klein.")],
     fields: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Fields as name=value. JSON values are taken as such, @FILE as a picture; repeat for lists."
+            help="name=value, name=@FILE for a picture or video, name:=JSON for any value; repeat a name for a list.",
+            show_default=False,
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; default <id>.<format>.")] = None,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    output: Output = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Print the id and leave; `tasks wait ID` fetches it.")
+    ] = False,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:
-    """Submit a request, wait for its result, save it."""
-    body = request_body(fields or [])
-    with Client(base_url, key_or_local(key)) as client:
-        saved = run(client, path, body, output)
-    print(saved)
+    """Submit a request, wait for its result, save it, print the file's name.
+
+    Ctrl-C offers to cancel the task; a second one leaves it as it is. Where nobody can answer, Ctrl-C cancels.
+
+    \b
+    gen-serve generate gen-3-image-klein prompt="a red star" -o star.png
+    gen-serve generate gen-3-image-klein prompt="make the star blue" images=@star.png -o blue.png
+    gen-serve generate gen-3-image-klein prompt="a red star" seed=7 --detach
+    """
+    endpoint = endpoint.removeprefix("/").removeprefix("v1/")
+    if detach and output is not None:
+        raise ValueError("with --detach nothing is saved: leave out -o, and give it to gen-serve tasks wait")
+    check_place(output)
+    with connect(base_url, key) as client:
+        form = client.description().form(endpoint)
+        body = with_format(request_body(fields or [], form), endpoint, form, output)
+        if detach:
+            submitted = client.submit(endpoint, body)
+            show_json(submitted) if as_json else print(submitted["id"])
+            return
+        task, saved = make(client, endpoint, body, output, following=_attended)
+    if as_json:
+        show_json({**task, "file": str(saved)})
+    else:
+        print(saved)
+        say_what_was_made(task)
 
 
-def run(client: Client, path: str, body: dict[str, Any], output: Path | None) -> Path:
-    """Submits, waits with a progress bar, saves. Returns where. Raises ServiceError when it came to nothing."""
-    task_id = client.submit(path, body)["id"]
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        line = bar.add_task("Pending", total=1.0)
-        ended = client.wait(
-            task_id, lambda task: bar.update(line, description=task["status"], completed=task["progress"] or 0)
-        )
-    if ended["status"] != "Ready":
-        raise ServiceError(f"{ended['status']}: {json.dumps(ended['details'])}")
-    link = ended["result"]["sample"]
-    target = output or Path(task_id + extension(link))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(client.fetch(link))
-    return target
+def make(
+    client: Client,
+    endpoint: str,
+    body: Mapping[str, Any],
+    output: Path | None,
+    following: Callable[[Client, str], dict[str, Any]] = followed,
+) -> tuple[dict[str, Any], Path]:
+    """Submits, waits, saves. Returns the task and where its file is. Raises ServiceError when it came to nothing."""
+    task = following(client, client.submit(endpoint, body)["id"])
+    return task, save(client, task, output)
 
 
-def request_body(fields: list[str]) -> dict[str, Any]:
-    """`["steps=4", "images=@a.png", "images=@b.png"]` as a request body. Raises ValueError for what it can't read."""
-    body: dict[str, Any] = {}
-    for field in fields:
-        name, sign, text = field.partition("=")
-        if not sign or not name:
-            raise ValueError(f"{field!r} is not name=value")
-        value = _value(text)
-        if name in body:
-            earlier = body[name] if isinstance(body[name], list) else [body[name]]
-            body[name] = [*earlier, value]
-        else:
-            body[name] = value
-    if isinstance(images := body.get("images"), str):
-        body["images"] = [images]
-    return body
-
-
-def _value(text: str) -> Any:
-    if text.startswith("@"):
-        file = Path(text[1:])
-        if not file.is_file():
-            raise ValueError(f"no such file: {file}")
-        return base64.b64encode(file.read_bytes()).decode()
+def _attended(client: Client, task_id: str) -> dict[str, Any]:
+    """The task once it is Ready, by someone who may change their mind."""
     try:
-        return json.loads(text)
-    except ValueError:
-        return text
+        return followed(client, task_id)
+    except KeyboardInterrupt:
+        offer_to_cancel(client, task_id)
+        raise typer.Exit(INTERRUPTED) from None

@@ -12,9 +12,9 @@ from serve_app.accounts.keys import ApiKey, KeyStore
 from serve_app.accounts.projects import DEFAULT_PROJECT, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.cli.accounts import found_project
-from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
+from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected
-from serve_app.cli.table import moment, show
+from serve_app.cli.table import at, show
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ def create(
     days: Annotated[
         float | None, typer.Option(help="How long it is valid; else until it is revoked.", min=0, max=36500)
     ] = None,
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Make a key and show it, this once."""
     expires = None if days is None else time.time() + days * 86400
@@ -45,7 +45,7 @@ def create(
 
 
 @app.command("list")
-def list_keys(config: Config = DEFAULT_CONFIG) -> None:
+def list_keys(as_json: Json = False, config: Config = None) -> None:
     """List the valid keys; the keys themselves are not stored."""
 
     async def read() -> list[ApiKey]:
@@ -61,17 +61,18 @@ def list_keys(config: Config = DEFAULT_CONFIG) -> None:
                 key.name,
                 key.project,
                 key.role,
-                *map(moment, (key.created, key.used, key.expires)),
+                *map(at, (key.created, key.used, key.expires)),
             )
             for key in asyncio.run(read())
         ),
+        as_json=as_json,
     )
 
 
 @app.command()
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, as `keys list` shows it.")],
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Revoke a key; it stops working within 10 seconds."""
 

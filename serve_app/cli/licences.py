@@ -9,11 +9,12 @@ import typer
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.licences import LicenceStore
+from serve_app.cli import configuration
 from serve_app.cli.accounts import check_organization
-from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
+from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected
-from serve_app.cli.table import moment, show
-from serve_app.config import catalog, settings
+from serve_app.cli.table import Moment, show
+from serve_app.config import catalog
 
 app = typer.Typer(help="Licences of models.", no_args_is_help=True)
 
@@ -22,9 +23,9 @@ Organization = Annotated[str, typer.Option(help="Whose.")]
 
 
 @app.command("add")
-def add(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG) -> None:
+def add(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config: Config = None) -> None:
     """License a model."""
-    known = catalog.load(settings.load(config)).licensed_models
+    known = catalog.load(configuration.load(config)).licensed_models
     if model not in known:
         raise ValueError(f"there is no model {model} to license; known: {', '.join(known)}")
 
@@ -38,7 +39,9 @@ def add(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config:
 
 
 @app.command("list")
-def list_licences(organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG) -> None:
+def list_licences(
+    organization: Organization = DEFAULT_ORGANIZATION, as_json: Json = False, config: Config = None
+) -> None:
     """List an organization's licences."""
 
     async def read() -> dict[str, float]:
@@ -46,11 +49,12 @@ def list_licences(organization: Organization = DEFAULT_ORGANIZATION, config: Con
             await check_organization(redis, prefix, organization)
             return await LicenceStore(redis, prefix).list(organization)
 
-    show(("model", "since"), ((model, moment(since)) for model, since in asyncio.run(read()).items()))
+    found = asyncio.run(read())
+    show(("model", "since"), ((model, Moment(since)) for model, since in found.items()), as_json=as_json)
 
 
 @app.command("remove")
-def remove(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG) -> None:
+def remove(model: Model, organization: Organization = DEFAULT_ORGANIZATION, config: Config = None) -> None:
     """Withdraw a licence."""
 
     async def withdraw() -> bool:

@@ -11,7 +11,7 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
 from serve_app.cli.accounts import check_organization
-from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
+from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected
 from serve_app.cli.table import show
 
@@ -23,7 +23,7 @@ Organization = Annotated[str, typer.Option(help="Whose.")]
 
 @app.command("set")
 def set_member(
-    person: Person, role: Role, organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG
+    person: Person, role: Role, organization: Organization = DEFAULT_ORGANIZATION, config: Config = None
 ) -> None:
     """Make someone a member, or give a member another role."""
     if role not in MEMBER_ROLES:
@@ -39,7 +39,9 @@ def set_member(
 
 
 @app.command("list")
-def list_members(organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG) -> None:
+def list_members(
+    organization: Organization = DEFAULT_ORGANIZATION, as_json: Json = False, config: Config = None
+) -> None:
     """List an organization's members."""
 
     async def read() -> dict[str, Role]:
@@ -47,11 +49,11 @@ def list_members(organization: Organization = DEFAULT_ORGANIZATION, config: Conf
             await check_organization(redis, prefix, organization)
             return await OrganizationStore(redis, prefix).members(organization)
 
-    show(("person", "role"), asyncio.run(read()).items())
+    show(("person", "role"), asyncio.run(read()).items(), as_json=as_json)
 
 
 @app.command("remove")
-def remove(person: Person, organization: Organization = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG) -> None:
+def remove(person: Person, organization: Organization = DEFAULT_ORGANIZATION, config: Config = None) -> None:
     """Take a member out."""
 
     async def take_out() -> bool:

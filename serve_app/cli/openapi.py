@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 
-from serve_app.cli.options import DEFAULT_CONFIG, Config
-from serve_app.config import catalog, settings
+from serve_app.cli import configuration
+from serve_app.cli.options import Config
+from serve_app.config import catalog
 
 
-def openapi(config: Config = DEFAULT_CONFIG) -> None:
+def openapi(config: Config = None) -> None:
     """Print the OpenAPI description of the service."""
     from serve_app.http.ingress import create_app
 
-    chosen = settings.load(config)
+    chosen = configuration.load(config)
     app = create_app(chosen, catalog.load(chosen))
     print(json.dumps(app.openapi(), indent=2, sort_keys=True))

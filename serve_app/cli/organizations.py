@@ -9,14 +9,15 @@ import typer
 
 from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.audit import AuditLog, Change
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, told
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, OrganizationStore
+from serve_app.cli import configuration
 from serve_app.cli.accounts import check_organization
 from serve_app.cli.accounts import name as checked
-from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
-from serve_app.cli.store import connected, object_store
-from serve_app.cli.table import moment, show
-from serve_app.config import catalog, settings
+from serve_app.cli.options import ACTOR, Config, Json
+from serve_app.cli.store import connected, objects_to_read
+from serve_app.cli.table import Amount, Cell, Moment, at, show
+from serve_app.config import catalog
 
 app = typer.Typer(help="Organizations.", no_args_is_help=True)
 
@@ -25,7 +26,7 @@ app = typer.Typer(help="Organizations.", no_args_is_help=True)
 def create(
     organization: Annotated[str, typer.Argument(help="Its id: letters, digits, dots, dashes.")],
     name: Annotated[str, typer.Option(help="What people call it; else its id.")] = "",
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Make an organization, without credits."""
 
@@ -39,23 +40,23 @@ def create(
 
 
 @app.command("list")
-def list_organizations(config: Config = DEFAULT_CONFIG) -> None:
+def list_organizations(as_json: Json = False, config: Config = None) -> None:
     """List all organizations with what they have left."""
 
-    async def read() -> list[tuple[str, str, str, str]]:
+    async def read() -> list[tuple[Cell, ...]]:
         async with connected(config) as (redis, prefix):
             credits = Credits(redis, prefix)
             return [
                 (
                     each.id,
                     each.name,
-                    told((await credits.balance(each.id)).balance),
-                    moment(each.created or None),
+                    Amount.of((await credits.balance(each.id)).balance),
+                    at(each.created or None),
                 )
                 for each in await OrganizationStore(redis, prefix).list()
             ]
 
-    show(("id", "name", "credits", "created"), asyncio.run(read()))
+    show(("id", "name", "credits", "created"), asyncio.run(read()), as_json=as_json)
 
 
 @app.command()
@@ -63,11 +64,11 @@ def approve(
     organization: Annotated[str, typer.Argument(help="Its id.")],
     endpoint: Annotated[str, typer.Argument(help="As in the catalog: gen-2-max.")],
     tolerance: Annotated[int, typer.Argument(help="The highest safety tolerance; -1 leaves it to the catalog.")],
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Set the highest safety tolerance that an organization may ask an endpoint for."""
     _check_level(tolerance)
-    served = catalog.load(settings.load(config)).served
+    served = catalog.load(configuration.load(config)).served
     if endpoint not in served:
         raise ValueError(f"there is no endpoint {endpoint}; there are: {', '.join(served)}")
     if tolerance > served[endpoint].highest_tolerance:
@@ -88,7 +89,7 @@ def cap(
     organization: Annotated[str, typer.Argument(help="Its id.")],
     category: Annotated[str, typer.Argument(help=f"One of: {', '.join(CATEGORIES)}.")],
     tolerance: Annotated[int, typer.Argument(help="The highest safety tolerance that counts; -1: no such limit.")],
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Hold a category of moderation to a tolerance, whatever an organization asks for."""
     _check_level(tolerance)
@@ -114,25 +115,21 @@ def _check_level(tolerance: int) -> None:
 def audit(
     organization: Annotated[str, typer.Argument(help="Its id.")] = DEFAULT_ORGANIZATION,
     limit: Annotated[int, typer.Option(help="Changes, newest first.", min=1)] = 20,
-    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """List who changed what."""
 
     async def read() -> list[Change]:
         async with connected(config) as (redis, prefix):
             await check_organization(redis, prefix, organization)
-            return (await AuditLog(redis, prefix, object_store(config)).read(organization, limit))[0]
+            return (await AuditLog(redis, prefix, objects_to_read(config)).read(organization, limit))[0]
 
     show(
         ("time", "who", "what", "which", "details"),
         (
-            (
-                moment(change.at),
-                change.actor,
-                change.action,
-                change.subject,
-                " ".join(f"{name}={value}" for name, value in change.details.items()),
-            )
+            (Moment(change.at), change.actor, change.action, change.subject, change.details)
             for change in asyncio.run(read())
         ),
+        as_json=as_json,
     )

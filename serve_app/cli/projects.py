@@ -7,28 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
-from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending, told
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits, Spending
 from serve_app.accounts.erasures import Erasure, ErasureStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.cli.accounts import check_organization, found_project, millicredits, name
 from serve_app.cli.client import ServiceError
-from serve_app.cli.options import ACTOR, DEFAULT_CONFIG, Config
+from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected, object_store
-from serve_app.cli.table import moment, show
+from serve_app.cli.table import Amount, Cell, Spent, moment, show
 from serve_app.erasure import Eraser
 from serve_app.submission.errors import StorageOutOfReach
 
 app = typer.Typer(help="Projects.", no_args_is_help=True)
 
 ProjectId = Annotated[str, typer.Argument(help="The project's id.")]
-Amount = Annotated[float | None, typer.Option(help="Credits that may be spent in one; -1 for no limit.", min=-1)]
+Limit = Annotated[float | None, typer.Option(help="Credits that may be spent in one; -1 for no limit.", min=-1)]
 
 
 @app.command()
 def create(
     project: ProjectId,
     organization: Annotated[str, typer.Option(help="Who pays.")] = DEFAULT_ORGANIZATION,
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Make a project."""
 
@@ -44,7 +44,9 @@ def create(
 
 @app.command("list")
 def list_projects(
-    organization: Annotated[str, typer.Option(help="Whose.")] = DEFAULT_ORGANIZATION, config: Config = DEFAULT_CONFIG
+    organization: Annotated[str, typer.Option(help="Whose.")] = DEFAULT_ORGANIZATION,
+    as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """List an organization's projects with their limits and what they have spent, in credits."""
 
@@ -55,17 +57,13 @@ def list_projects(
             projects = await ProjectStore(redis, prefix).list(organization)
             return [(project, await credits.spending(project.id)) for project in projects]
 
-    def row(project: Project, spent: list[Spending]) -> tuple[str, ...]:
+    def row(project: Project, spent: list[Spending]) -> tuple[Cell, ...]:
         limits = (project.limit_day, project.limit_week, project.limit_month)
-        of_limits = (
-            told(now.spent) + ("" if limit is None else f" of {told(limit)}")
-            for now, limit in zip(spent, limits, strict=True)
-        )
-        active = "" if project.max_active is None else str(project.max_active)
-        return (project.id, f"{project.weight:g}", project.statuses, active, *of_limits)
+        windows = (_window(now, limit) for now, limit in zip(spent, limits, strict=True))
+        return (project.id, project.weight, project.statuses, project.max_active, *windows)
 
     columns = ("id", "weight", "statuses", "active at most", "today", "this week", "this month")
-    show(columns, (row(project, spent) for project, spent in asyncio.run(read())))
+    show(columns, (row(project, spent) for project, spent in asyncio.run(read())), as_json=as_json)
 
 
 @app.command("set")
@@ -81,10 +79,10 @@ def set_project(
     max_active: Annotated[
         int | None, typer.Option(help="Unfinished tasks at a time; 0 for the default.", min=0)
     ] = None,
-    limit_day: Amount = None,
-    limit_week: Amount = None,
-    limit_month: Amount = None,
-    config: Config = DEFAULT_CONFIG,
+    limit_day: Limit = None,
+    limit_week: Limit = None,
+    limit_month: Limit = None,
+    config: Config = None,
 ) -> None:
     """Change what is named, and nothing else."""
     if statuses not in (None, "full", "basic"):
@@ -118,7 +116,7 @@ def erase(
     organization: Annotated[str, typer.Argument(help="Who pays for it.")],
     project: ProjectId,
     confirm: Annotated[str, typer.Option(help="The project's id once more; else it is asked for.")] = "",
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Erase what a project has, but for the numbers of the ledger, and print the proof. May be repeated after a crash.
 
@@ -143,3 +141,7 @@ def erase(
     show(("what", "erased"), ((kind, str(n)) for kind, n in erasure.deleted.items()))
     print(f"{erasure.looked_at} keys of the store were looked through in the end: nothing else is left")
     print(f"{erasure.ledger} entries of the ledger stay, which are books: amounts, times and ids")
+
+
+def _window(now: Spending, limit: int | None) -> Spent:
+    return Spent(Amount.of(now.spent), None if limit is None else Amount.of(limit))

@@ -1,18 +1,23 @@
-"""`gen-serve tasks`: look at tasks and cancel them, over HTTP."""
+"""`gen-serve tasks`: look at tasks, fetch what they made, cancel them, over HTTP."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from serve_app.cli.client import Client, ServiceError
-from serve_app.cli.options import DEFAULT_BASE_URL, BaseUrl, Key, key_or_local
-from serve_app.cli.table import show
+from serve_app.cli.options import BaseUrl, Json, Key
+from serve_app.cli.progress import INTERRUPTED, check_ready, followed, say_how_to_go_on, say_what_was_made
+from serve_app.cli.saving import Output, check_place, save
+from serve_app.cli.service import connect, connect_without_key
+from serve_app.cli.table import Amount, Cell, show, show_json
 
 app = typer.Typer(help="Tasks.", no_args_is_help=True)
+
+TaskId = Annotated[str, typer.Argument(help="The task's id.", show_default=False)]
+
+COLUMNS = ("id", "endpoint", "status", "progress", "attempt", "submitted", "took", "credits")
 
 
 @app.command("list")
@@ -22,36 +27,91 @@ def list_tasks(
         str | None, typer.Option(help="Start of a further page, as printed below the one before.")
     ] = None,
     active: Annotated[bool, typer.Option("--active", help="Only tasks that have not ended.")] = False,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    as_json: Json = False,
+    base_url: BaseUrl = None,
     key: Key = "",
 ) -> None:
-    """List the tasks of the key's project, newest first."""
-    with Client(base_url, key_or_local(key)) as client:
+    """List the tasks of the key's project, newest first. With --json as the service answers it."""
+    with connect(base_url, key) as client:
         page = client.tasks(limit=limit, cursor=cursor, active=active)
-    show(("id", "endpoint", "status", "attempt", "submitted", "took"), map(_row, page["tasks"]))
+    if as_json:
+        show_json(page)
+        return
+    show(COLUMNS, map(row, page["tasks"]))
     if page["next"]:
-        print(f"more: gen-serve tasks list --cursor {page['next']}")
+        print(f"more: gen-serve tasks list {'--active ' if active else ''}--cursor {page['next']}")
 
 
 @app.command("show")
-def show_task(task_id: str, base_url: BaseUrl = DEFAULT_BASE_URL) -> None:
-    """Show a task as polling answers it."""
-    with Client(base_url) as client:
+def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) -> None:
+    """Show a task. With --json as polling answers it."""
+    with connect_without_key(base_url) as client:
         task = client.poll(task_id)
-    print(json.dumps(task, indent=2))
+    if as_json:
+        show_json(task)
     if task["status"] == "Task not found":
-        raise ServiceError("there is no such task, or it is no longer kept")
+        check_ready(task)
+    if not as_json:
+        show(("what", "value"), _facts(task))
 
 
 @app.command()
-def cancel(task_id: str, base_url: BaseUrl = DEFAULT_BASE_URL, key: Key = "") -> None:
+def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url: BaseUrl = None) -> None:
+    """Wait for a task, save its result, print the file's name. Ctrl-C leaves the task as it is.
+
+    \b
+    id=$(gen-serve generate gen-3-image-klein prompt="a red star" output_format=png --detach)
+    gen-serve tasks wait $id -o star.png
+    """
+    check_place(output)
+    with connect_without_key(base_url) as client:
+        try:
+            task = followed(client, task_id)
+        except KeyboardInterrupt:
+            say_how_to_go_on(task_id)
+            raise typer.Exit(INTERRUPTED) from None
+        saved = save(client, task, output)
+    if as_json:
+        show_json({**task, "file": str(saved)})
+    else:
+        print(saved)
+        say_what_was_made(task)
+
+
+@app.command()
+def watch(task_id: TaskId, base_url: BaseUrl = None) -> None:
+    """Show how a task comes along until it has ended, and save nothing. Ctrl-C leaves the task as it is."""
+    with connect_without_key(base_url) as client:
+        task = followed(client, task_id)
+    print(task["result"]["sample"])
+    say_what_was_made(task)
+
+
+@app.command()
+def cancel(task_id: TaskId, base_url: BaseUrl = None, key: Key = "") -> None:
     """Cancel a task; its work stops at the next step."""
-    with Client(base_url, key_or_local(key)) as client:
+    with connect(base_url, key) as client:
         client.cancel(task_id)
     print(f"cancelled {task_id}")
 
 
-def _row(task: dict[str, Any]) -> tuple[str, ...]:
-    submitted = f"{datetime.fromtimestamp(task['created']):%Y-%m-%d %H:%M:%S}"
-    took = f"{task['finished'] - task['created']:.1f} s" if task["finished"] else ""
-    return task["id"], task["endpoint"], task["status"], str(task["attempt"]), submitted, took
+def row(task: dict[str, Any]) -> tuple[Cell, ...]:
+    """What a list shows of a task, in the order of `COLUMNS`."""
+    return (
+        task["id"],
+        task["endpoint"],
+        task["status"],
+        "" if task["progress"] is None else f"{task['progress']:.0%}",
+        task["attempt"],
+        f"{datetime.fromtimestamp(task['created']):%Y-%m-%d %H:%M:%S}",
+        f"{task['finished'] - task['created']:.1f} s" if task["finished"] else "",
+        None if task.get("cost") is None else Amount(task["cost"]),
+    )
+
+
+def _facts(task: dict[str, Any]) -> list[tuple[str, Cell]]:
+    """All that is known of a task, one a line, what it made and why it ended without the names of their objects."""
+    flat = {name: value for name, value in task.items() if not isinstance(value, dict)}
+    for name in ("result", "details", "preview"):
+        flat |= task.get(name) or {}
+    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in flat.items() if value]

@@ -7,33 +7,43 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli import generate
+from serve_app.cli import configuration
 from serve_app.cli.client import Client, ServiceError
-from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.cli.generate import make
+from serve_app.cli.options import Config
 from serve_app.config import settings
 from serve_app.local.embedded_redis import AlreadyRunning
+from serve_app.local.running import RunningService, announced
+
+if TYPE_CHECKING:
+    from serve_app.local.launcher import Launcher
 
 _ENDPOINT = "gen-3-image-klein"
 
 
 def up(
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
     first_picture: Annotated[
         str | None, typer.Option(help="Once ready, make a picture of this prompt, over HTTP as a client would.")
     ] = None,
 ) -> None:
-    """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start."""
+    """Serve until Ctrl-C. Accepted tasks survive whatever happens, and go on with the next start.
+
+    \b
+    gen-serve up --config configs/local.yaml
+    """
     from serve_app.local.launcher import Launcher, PortInUse, RayNotStarted, Stopped
 
-    chosen = settings.load(config)
+    file = configuration.named_or_here(config)
+    chosen = settings.load(file)
     began = time.monotonic()
     print(f"starting; data in {chosen.data_dir}", flush=True)
     try:
-        with Launcher(chosen) as service:
+        with Launcher(chosen) as service, announced(_noted(service, file)):
             print(
                 f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (description at /docs)", flush=True
             )
@@ -52,20 +62,32 @@ def up(
         print("stopped; nothing accepted is lost", flush=True)
 
 
+def _noted(service: Launcher, config: Path) -> RunningService:
+    chosen = service.settings
+    return RunningService(
+        base_url=service.base_url,
+        metrics_url=service.metrics_url,
+        key_file=service.key_file,
+        config=config.resolve(),
+        data_dir=chosen.data_dir,
+        catalog=chosen.catalog,
+    )
+
+
 def _in_background(base_url: str, key_file: Path, prompt: str, target: Path) -> None:
     """In a thread of its own: the main thread watches over the server."""
 
-    def make() -> None:
+    def first() -> None:
         try:
             with Client(base_url, key_file.read_text().strip()) as client:
-                saved = generate.run(client, _ENDPOINT, {"prompt": prompt}, target)
+                _, saved = make(client, _ENDPOINT, {"prompt": prompt}, target)
         except ServiceError as problem:
             print(f"the first picture failed: {problem}", file=sys.stderr, flush=True)
             return
         print(f"\npicture saved: {saved}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
         print("serving; Ctrl-C stops", flush=True)
 
-    threading.Thread(target=make, daemon=True).start()
+    threading.Thread(target=first, daemon=True).start()
 
 
 def curl(base_url: str, key_file: Path, prompt: str) -> str:

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from serve_app.cli.client import ServiceError
-from serve_app.cli.options import DEFAULT_CONFIG, Config
+from serve_app.cli.options import Config, Json
 from serve_app.cli.store import at_rest, connected
-from serve_app.cli.table import moment, show
+from serve_app.cli.table import Cell, as_objects, at, show, show_json
 from serve_app.media.url_guard import receiver_of
 from serve_app.sealing.sealer import new_key
 from serve_app.tasks.reader import TaskReader
@@ -21,6 +21,7 @@ from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
 
 _PAGE = 100
+_COLUMNS = ("id", "receiver", "state", "attempts", "last answer", "next try")
 
 
 @app.command("list")
@@ -30,11 +31,15 @@ def list_deliveries(
         str | None, typer.Option(help="Start of a further page, as printed below the one before.")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that were given up.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """List deliveries, newest first; their ids are those of the tasks."""
     deliveries, following = asyncio.run(_page(config, limit, cursor, failed))
-    show(("id", "receiver", "state", "attempts", "last answer", "next try"), map(_row, deliveries))
+    if as_json:
+        show_json({"deliveries": as_objects(_COLUMNS, map(_row, deliveries)), "next": following})
+        return
+    show(_COLUMNS, map(_row, deliveries))
     if following:
         print(f"more: gen-serve webhooks list {'--failed ' if failed else ''}--cursor {following}")
 
@@ -43,7 +48,7 @@ def list_deliveries(
 def replay(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of tasks.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that were given up.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    config: Config = None,
 ) -> None:
     """Have webhooks sent again, at once and with all their attempts."""
     if failed == bool(ids):
@@ -60,7 +65,7 @@ def make_key() -> None:
     print(new_key())
 
 
-async def _page(config: Path, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
+async def _page(config: Path | None, limit: int, cursor: str | None, failed: bool) -> tuple[list[Delivery], str | None]:
     """With receivers by their address, wherever it can be read."""
     opening = at_rest(config)
     async with connected(config) as (redis, prefix):
@@ -72,7 +77,7 @@ async def _page(config: Path, limit: int, cursor: str | None, failed: bool) -> t
     return shown, following
 
 
-async def _replay(config: Path, ids: list[str]) -> tuple[int, list[str]]:
+async def _replay(config: Path | None, ids: list[str]) -> tuple[int, list[str]]:
     """Those named, or all that were given up. How many there were, and which there were not."""
     async with connected(config) as (redis, prefix):
         outbox = Outbox(redis, prefix)
@@ -87,15 +92,15 @@ async def _replay(config: Path, ids: list[str]) -> tuple[int, list[str]]:
         return len(ids) - len(unknown), unknown
 
 
-def _row(delivery: Delivery) -> tuple[str, ...]:
+def _row(delivery: Delivery) -> tuple[Cell, ...]:
     last = _answer(delivery.log[-1]) if delivery.log else ""
     return (
         delivery.id,
         delivery.receiver,
         delivery.state.value,
-        str(delivery.attempts),
+        delivery.attempts,
         last,
-        moment(delivery.next),
+        at(delivery.next),
     )
 
 

@@ -98,7 +98,9 @@ def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
 
     def build() -> FastAPI:
         give_back_large_blocks()
-        return create_app(settings, catalog)
+        app = create_app(settings, catalog)
+        app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
+        return app
 
     return build
 

@@ -23,6 +23,7 @@ from serve_app.accounts.roles import Role
 from serve_app.config import catalog
 from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
+from serve_app.http.metrics import PATH as METRICS
 from serve_app.http.metrics import create_metrics_app
 from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
@@ -79,6 +80,12 @@ class Launcher:
     @property
     def key_file(self) -> Path:
         return self.settings.data_dir / "key"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where this machine reads the figures; None where there are none."""
+        host, port = self.settings.metrics.host, self.settings.metrics.port
+        return None if port is None else f"http://{reachable(host)}:{port}{METRICS}"
 
     @property
     def operator_key_file(self) -> Path:

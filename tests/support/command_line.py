@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -34,6 +34,11 @@ class Ran:
         return [re.split(r"\s{2,}", line.strip()) for line in self.out.splitlines()[1:]]
 
     @property
+    def json(self) -> Any:
+        """What it printed, which is JSON and nothing else."""
+        return json.loads(self.out)
+
+    @property
     def ids(self) -> list[str]:
         """The first column of what a list printed, without the line that leads to its next page."""
         return [row[0] for row in self.table if not row[0].startswith("more: ")]
@@ -41,21 +46,23 @@ class Ran:
 
 @dataclass(frozen=True)
 class GenServe:
-    """Runs commands on the service that `config` describes."""
+    """Runs commands on the service that `config` describes; without one they have to find it."""
 
-    config: Path
+    config: Path | None
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, *words: str) -> Ran:
-        self.monkeypatch.setenv("GEN_CONFIG", str(self.config))
+    def __call__(self, *words: str, notes: bool = False) -> Ran:
+        """`notes`: stderr may have something to say, though the command succeeds."""
+        if self.config is not None:
+            self.monkeypatch.setenv("GEN_CONFIG", str(self.config))
         self.monkeypatch.setattr("sys.argv", ["gen-serve", *words])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         code = ended.value.code
         printed = self.capsys.readouterr()
         assert isinstance(code, int)
-        assert bool(printed.err) == (code != 0), "errors go to stderr, and nothing else does"
+        assert notes or bool(printed.err) == (code != 0), "errors go to stderr, and nothing else does"
         return Ran(code, printed.out, printed.err)
 
 

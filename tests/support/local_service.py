@@ -30,7 +30,7 @@ class LocalService:
         `environment` is set in addition to that of this process.
         """
         self.folder = folder
-        self._environment = dict(environment or {})
+        self._environment = {"XDG_STATE_HOME": str(folder / "state"), **(environment or {})}
         self.repository = repository
         self.port = _free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"

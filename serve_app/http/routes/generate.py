@@ -57,10 +57,18 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             summary=endpoint.summary or name,
             operation_id=name,
             deprecated=endpoint.deprecated is not None or None,
-            openapi_extra=_to_try(endpoint),
+            openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
             responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 413, 429, 503),
         )
     return routes
+
+
+def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """In credits: the first megapixel, each further one, each one sent; for each mode, where there are several."""
+    return [
+        {**({"mode": mode} if mode else {}), **endpoint.price_of(mode).model_dump(mode="json")}
+        for mode in endpoint.ways
+    ]
 
 
 def _to_try(endpoint: Endpoint) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands on a service that runs nowhere: its Redis is all that they need."""
+"""Commands on a service that runs nowhere, whose Redis is all that they need, and on one that answers over HTTP."""
 
 from __future__ import annotations
 
@@ -10,9 +10,72 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 from support.command_line import GenServe, Holder, write_config
+from support.http_service import Service, running
+from support.pictures import picture
 
 from serve_app.accounts.callers import Caller, Callers
+from serve_app.cli.client import Client
+from serve_app.config.settings import TaskSettings
 from serve_app.redis_store import connection
+
+
+@pytest.fixture(autouse=True)
+def _nothing_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No service of this user's, and nothing that the environment says, reaches a test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("GEN_CONFIG", "GEN_BASE_URL", "GEN_KEY", "GEN_API_KEY", "GEN_DATA_DIR", "GEN_METRICS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("serve_app.cli.service.DEFAULT_BASE_URL", "http://127.0.0.1:1")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, which is empty."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    # No dispatcher runs, so a lease that ran out would not come back: let none run out.
+    tasks = TaskSettings(lease_s=3600)
+    with running(tmp_path_factory.mktemp("service"), redis_url, repository, tasks=tasks) as service:
+        yield service
+
+
+@pytest.fixture
+def key(service: Service) -> str:
+    """Of a project that no other test uses, in an organization with 100 credits."""
+    worker = service.worker
+    organization = worker.new_organization(credits=100)
+    return worker.new_key(worker.new_project(organization), organization=organization)
+
+
+@pytest.fixture
+def client_of(
+    service: Service, key: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> GenServe:
+    """Commands in an empty folder, without any settings: an address and a key are all there is."""
+    monkeypatch.setenv("GEN_BASE_URL", service.base_url)
+    monkeypatch.setenv("GEN_KEY", key)
+    return GenServe(None, monkeypatch, capsys)
+
+
+@pytest.fixture
+def model(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every task made the first time it is polled: a picture of the format that it asks for."""
+    poll, made = Client.poll, set[str]()
+
+    def polled(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
+        if task_id not in made:
+            made.add(task_id)
+            form = service.worker.job(task_id)["output_format"]
+            service.worker.deliver(task_id, picture(form=form.upper()), form)
+        return poll(client, task_id, wait)
+
+    monkeypatch.setattr(Client, "poll", polled)
 
 
 @pytest.fixture

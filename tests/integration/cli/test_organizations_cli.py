@@ -68,7 +68,7 @@ def test_credits_are_granted_shown_and_accounted_for(gen_serve: GenServe, acme: 
         assert f"by={ACTOR}" in row[4]
         assert row[4].endswith(f"note={note}")
     assert gen_serve("credits", "ledger", "--organization", acme, "--limit", "1").table == ledger.table[:1]
-    assert gen_serve("credits", "show").table == [["0", "0", "0", "0"]]
+    assert gen_serve("credits", "show", "--organization", "default").table == [["0", "0", "0", "0"]]
 
 
 def test_a_grant_with_a_name_is_made_once(gen_serve: GenServe, acme: str) -> None:

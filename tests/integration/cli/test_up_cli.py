@@ -1,9 +1,10 @@
-"""`gen-serve up` where Ray does not come up."""
+"""`gen-serve up` without Ray: what it leaves for other commands, and where Ray does not come up."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from support.command_line import GenServe
 from support.redis_process import free_port
 
 from serve_app.local import ray_flags
+from serve_app.local.launcher import Launcher, Stopped
+from serve_app.local.running import running
 
 BUSY = "The current node timed out during startup."
 
@@ -35,3 +38,41 @@ def test_a_machine_too_busy_for_ray_is_told_so(gen_serve: GenServe, monkeypatch:
     ran = gen_serve("up")
     assert ran.code == 1
     assert ran.err == f"error: Ray did not start: {BUSY} Nothing is lost; try again\n"
+
+
+def test_other_commands_find_the_service_until_it_is_stopped(
+    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repository: Path
+) -> None:
+    found = []
+
+    def serve(_: Launcher) -> None:
+        found.extend(running())
+        raise Stopped
+
+    monkeypatch.setattr(Launcher, "_start", lambda _: None)
+    monkeypatch.setattr(Launcher, "serve", serve)
+    monkeypatch.setenv("GEN_SERVICE__PORT", "8123")
+    monkeypatch.setenv("GEN_METRICS__PORT", "9123")
+    assert gen_serve("up").code == 0
+    [service] = found
+    assert (service.base_url, service.metrics_url) == ("http://127.0.0.1:8123", "http://127.0.0.1:9123/metrics")
+    assert (service.config, service.data_dir) == (tmp_path / "config.yaml", tmp_path / "data")
+    assert (service.key_file, service.catalog) == (tmp_path / "data/key", repository / "configs/catalog.yaml")
+    assert running() == []
+
+
+def test_a_service_is_started_with_what_is_here_not_with_what_runs(
+    gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Launcher, "_start", lambda _: None)
+    nested: list[str] = []
+
+    def serve(_: Launcher) -> None:
+        monkeypatch.delenv("GEN_CONFIG")
+        monkeypatch.chdir(tmp_path)
+        nested.append(GenServe(None, monkeypatch, gen_serve.capsys)("up").err)
+        raise Stopped
+
+    monkeypatch.setattr(Launcher, "serve", serve)
+    assert gen_serve("up").code == 0
+    assert "configs/local.yaml" in nested[0]

@@ -42,6 +42,7 @@ SHOWN = {
 
 DOCUMENTS = (
     "README.md",
+    "docs/cli.md",
     "docs/image-endpoints.md",
     "docs/tools.md",
     "docs/video.md",

@@ -1,0 +1,199 @@
+"""Which settings and which service commands work with, from whatever folder they are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.command_line import GenServe, write_config
+from support.http_service import Service
+
+from serve_app.local.running import RunningService, announced
+
+Runs = Callable[[Path], RunningService]
+
+
+@pytest.fixture
+def anywhere(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> GenServe:
+    """Commands in an empty folder, that are told nothing."""
+    return GenServe(None, monkeypatch, capsys)
+
+
+@pytest.fixture
+def config(tmp_path: Path, repository: Path, redis_url: str, prefix: str) -> Path:
+    """Settings whose paths are relative, as those of `configs/local.yaml`."""
+    folder = tmp_path / "started-here"
+    folder.mkdir()
+    written = write_config(folder, repository, redis_url, prefix)
+    settings = json.loads(written.read_text()) | {"data_dir": "data", "catalog": "catalog.yaml"}
+    (folder / "catalog.yaml").write_text((repository / "configs/catalog.yaml").read_text())
+    written.write_text(json.dumps(settings))
+    return written
+
+
+@pytest.fixture
+def runs(service: Service) -> Iterator[Runs]:
+    """A service that runs with these settings, in their folder."""
+    with ExitStack() as stack:
+
+        def start(config: Path) -> RunningService:
+            folder = config.parent
+            (folder / "data").mkdir(exist_ok=True)
+            (folder / "data" / "key").write_text(service.worker.new_key("default") + "\n")
+            noted = RunningService(
+                base_url=service.base_url,
+                metrics_url=None,
+                key_file=folder / "data" / "key",
+                config=config,
+                data_dir=folder / "data",
+                catalog=folder / "catalog.yaml",
+            )
+            stack.enter_context(announced(noted))
+            return noted
+
+        yield start
+
+
+@pytest.mark.parametrize("command", ["keys list", "credits ledger", "organizations list", "openapi"])
+def test_without_settings_it_is_said_what_to_do(anywhere: GenServe, here: Path, command: str) -> None:
+    ran = anywhere(*command.split())
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    for hint in ("configs/local.yaml", "--config", "GEN_CONFIG"):
+        assert hint in ran.err
+    assert list(here.iterdir()) == []
+
+
+def test_the_settings_of_the_service_that_runs_are_found(anywhere: GenServe, config: Path, runs: Runs) -> None:
+    runs(config)
+    assert anywhere("organizations", "list").code == 0
+    assert anywhere("licences", "list").code == 0
+    assert anywhere("openapi").json["info"]["title"]
+
+
+def test_what_is_named_comes_before_the_service_that_runs(
+    anywhere: GenServe, config: Path, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(config)
+    monkeypatch.setenv("GEN_CONFIG", str(tmp_path / "missing.yaml"))
+    assert anywhere("organizations", "list").err == f"error: no such config file: {tmp_path}/missing.yaml\n"
+    assert anywhere("organizations", "list", "--config", str(config)).code == 0
+
+
+def test_the_service_that_runs_comes_before_the_folder(
+    anywhere: GenServe, config: Path, runs: Runs, here: Path
+) -> None:
+    (here / "configs").mkdir()
+    (here / "configs" / "local.yaml").write_text("service: {port: nonsense}")
+    ran = anywhere("organizations", "list")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "service.port" in ran.err
+    runs(config)
+    assert anywhere("organizations", "list").code == 0
+
+
+def test_relative_paths_of_a_file_are_those_of_the_service_that_runs_with_it(
+    anywhere: GenServe, config: Path, runs: Runs, here: Path
+) -> None:
+    runs(config)
+    ran = anywhere("openapi", "--config", str(config))
+    assert ran.code == 0, "the catalog is found"
+    assert list(here.iterdir()) == []
+
+
+def test_the_environment_comes_before_the_service_that_runs(
+    anywhere: GenServe, config: Path, runs: Runs, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(config)
+    monkeypatch.setenv("GEN_CATALOG", "mine.yaml")
+    assert anywhere("openapi").err == f"error: no such catalog: {here}/mine.yaml\n"
+
+
+def test_between_several_services_one_has_to_be_chosen(
+    anywhere: GenServe, config: Path, runs: Runs, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = runs(config)
+    monkeypatch.setattr("serve_app.cli.configuration.running", lambda: [noted, noted])
+    monkeypatch.setattr("serve_app.cli.service.running", lambda: [noted, noted])
+    assert "--config" in anywhere("organizations", "list").err
+    assert "--base-url" in anywhere("tasks", "list").err
+    assert anywhere("organizations", "list", "--config", str(config)).code == 0
+    assert anywhere("tasks", "list", "--base-url", noted.base_url).code == 0
+
+
+# Without settings: what needs nothing but HTTP.
+
+
+@pytest.mark.parametrize("command", ["tasks list", "credits show", "finetunes list", "models", "watch --until-done"])
+def test_what_needs_only_http_finds_the_service_that_runs(
+    anywhere: GenServe, config: Path, runs: Runs, here: Path, command: str
+) -> None:
+    assert anywhere(*command.split()).code != 0
+    runs(config)
+    assert anywhere(*command.split()).code == 0
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["GEN_KEY", "GEN_API_KEY"])
+def test_an_address_and_a_key_are_enough(
+    anywhere: GenServe, service: Service, key: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    words = ("credits", "show", "--json", "--base-url", service.base_url)
+    assert anywhere(*words, "--key", key).json == [{"left": 100}]
+    monkeypatch.setenv(variable, key)
+    assert anywhere(*words).json == [{"left": 100}]
+
+
+def test_localhost_is_the_service_that_runs_there(anywhere: GenServe, config: Path, runs: Runs) -> None:
+    noted = runs(config)
+    assert anywhere("tasks", "list", "--base-url", noted.base_url.replace("127.0.0.1", "localhost")).code == 0
+
+
+def test_a_local_key_is_shown_to_no_other_service(
+    anywhere: GenServe, config: Path, runs: Runs, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(config)
+    (here / ".gen").mkdir()
+    (here / ".gen" / "key").write_text("gen_of_this_machine")
+    ran = anywhere("tasks", "list", "--base-url", "http://media.example.com")
+    assert ran.code == 2
+    assert "no API key" in ran.err
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "nonsense", "ftp://example.com", "http://"])
+def test_what_is_no_address_is_named(anywhere: GenServe, address: str) -> None:
+    ran = anywhere("tasks", "list", "--key", "k", "--base-url", address)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"--base-url {address} is no address" in ran.err
+
+
+def test_a_service_that_is_not_there_is_an_error_that_says_what_to_do(anywhere: GenServe) -> None:
+    ran = anywhere("tasks", "list", "--key", "k", "--base-url", "http://127.0.0.1:1")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    for hint in ("http://127.0.0.1:1", "gen-serve up", "--base-url"):
+        assert hint in ran.err
+
+
+# What is not there is not made by looking for it.
+
+
+@pytest.mark.parametrize(
+    "command", ["keys list", "organizations list", "credits ledger", "webhooks list", "keys create x", "backup copy"]
+)
+def test_no_data_are_made_by_looking_for_some(
+    anywhere: GenServe, here: Path, tmp_path: Path, repository: Path, command: str
+) -> None:
+    config = tmp_path / "fresh.yaml"
+    config.write_text(json.dumps({"catalog": str(repository / "configs/catalog.yaml")}))
+    ran = anywhere(*command.split(), "--config", str(config))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"there is no data in {here}/.gen" in ran.err
+    assert list(here.iterdir()) == []
+
+
+def test_reading_from_a_redis_elsewhere_makes_no_folder(gen_serve: GenServe, tmp_path: Path) -> None:
+    for command in ("credits ledger", "credits usage", "organizations audit", "webhooks list", "keys list"):
+        assert gen_serve(*command.split()).code == 0
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,127 @@
+"""The commands that look at tasks: list, show, wait, watch, cancel, and the list that follows them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.command_line import GenServe
+from support.http_service import Service
+from support.pictures import picture
+
+from serve_app.cli.client import Client
+from serve_app.tasks.task import Status
+
+SUBMIT = ("generate", "gen-3-image-klein", "prompt=a red star", "seed=7", "--detach")
+
+
+@pytest.fixture
+def task_id(client_of: GenServe) -> str:
+    return client_of(*SUBMIT).out.strip()
+
+
+def test_tasks_are_listed(client_of: GenServe, service: Service, task_id: str) -> None:
+    [row] = client_of("tasks", "list").table
+    assert row[:3] == [task_id, "gen-3-image-klein", "Pending"]
+    service.worker.deliver(task_id, picture(form="JPEG"))
+    [row] = client_of("tasks", "list").table
+    assert (row[0], row[2], row[-1]) == (task_id, "Ready", "0.9")
+    [task] = client_of("tasks", "list", "--json").json["tasks"]
+    assert (task["id"], task["status"], task["cost"]) == (task_id, "Ready", 0.9)
+    assert client_of("tasks", "list", "--active").table == []
+
+
+def test_further_pages_keep_what_was_asked_for(client_of: GenServe) -> None:
+    ids = [client_of(*SUBMIT).out.strip() for _ in range(3)]
+    first = client_of("tasks", "list", "--active", "--limit", "2")
+    *_, last = first.out.splitlines()
+    assert last.startswith("more: gen-serve tasks list --active --cursor ")
+    cursor = last.split()[-1]
+    rest = client_of("tasks", "list", "--active", "--limit", "2", "--cursor", cursor)
+    assert [row[0] for row in first.table[:2]] + rest.ids == ids[::-1]
+    assert client_of("tasks", "list", "--json", "--limit", "2").json["next"]
+
+
+def test_a_task_is_shown(client_of: GenServe, service: Service, task_id: str) -> None:
+    service.worker.deliver(task_id, picture(form="JPEG"))
+    shown = dict(client_of("tasks", "show", task_id).table)
+    assert (shown["id"], shown["status"], shown["seed"], shown["cost"]) == (task_id, "Ready", "7", "0.9")
+    assert client_of("tasks", "show", task_id, "--json").json["result"]["seed"] == 7
+
+
+def test_why_a_task_ended_is_shown(client_of: GenServe, service: Service, task_id: str) -> None:
+    service.worker.end(task_id, Status.REQUEST_MODERATED, details={"Moderation Reasons": ["violence", "self-harm"]})
+    assert dict(client_of("tasks", "show", task_id).table)["Moderation Reasons"] == "violence, self-harm"
+
+
+@pytest.mark.parametrize("command", ["show", "wait", "watch"])
+def test_a_task_that_is_not_there_is_named(client_of: GenServe, command: str) -> None:
+    ran = client_of("tasks", command, str(uuid.uuid4()))
+    assert (ran.code, ran.out, ran.err) == (1, "", "error: there is no such task, or it is no longer kept\n")
+
+
+def test_a_cancelled_task_is_over(client_of: GenServe, task_id: str) -> None:
+    assert client_of("tasks", "cancel", task_id).out == f"cancelled {task_id}\n"
+    assert dict(client_of("tasks", "show", task_id).table)["status"] == "Error"
+    assert client_of("tasks", "wait", task_id).err == "error: Error: Cancelled by the client\n"
+
+
+@pytest.mark.usefixtures("model")
+def test_watching_a_task_saves_nothing(client_of: GenServe, task_id: str) -> None:
+    ran = client_of("tasks", "watch", task_id, notes=True)
+    assert ran.out.startswith("http://")
+    assert f"id {task_id}" in ran.err
+
+
+def test_a_list_that_follows_tasks_tells_every_change(
+    client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [client_of(*SUBMIT).out.strip() for _ in range(2)]
+    steps = iter(
+        (
+            lambda: service.worker.advance(ids[0], Status.GENERATING, progress=0.5),
+            lambda: service.worker.deliver(ids[0], picture(form="JPEG")),
+            lambda: service.worker.end(ids[1], Status.ERROR),
+        )
+    )
+    monkeypatch.setattr("time.sleep", lambda _: next(steps)())
+    lines = [line.split("\t") for line in client_of("watch", "--until-done").out.splitlines()]
+    assert [(line[0], line[2]) for line in lines] == [
+        (ids[0], "Pending"),
+        (ids[1], "Pending"),
+        (ids[0], "Generating"),
+        (ids[0], "Ready"),
+        (ids[1], "Error"),
+    ]
+
+
+def test_a_list_that_follows_tasks_ends_by_an_interrupt(client_of: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    assert client_of("watch", notes=True).code == 130
+
+
+def test_what_answers_but_is_no_such_service_is_told(client_of: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Page:
+        is_success = True
+
+        def json(self) -> Any:
+            raise ValueError("<html>")
+
+    monkeypatch.setattr(Client, "_answer", lambda *_, **__: Page())
+    ran = client_of("tasks", "list")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "--base-url" in ran.err
+
+
+def test_on_a_terminal_the_list_is_drawn_anew(
+    client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, task_id: str
+) -> None:
+    monkeypatch.setattr("serve_app.cli.watch.Console", lambda: Console(force_terminal=True, width=200))
+    monkeypatch.setattr("time.sleep", lambda _: service.worker.deliver(task_id, picture(form="JPEG")))
+    out = client_of("watch", "--until-done").out
+    assert out.index("Pending") < out.index("Ready")
