@@ -227,7 +227,7 @@ def test_a_secret_is_sealed(client: Client, service: Service) -> None:
 @pytest.mark.parametrize("path", ["gen-3-video-finetuned", "gen-3-video/t2v", "gen-3-videos"])
 def test_there_is_no_other_endpoint(client: Client, service: Service, path: str) -> None:
     with service.unchanged():
-        assert refusal(client.order(path, **minimal("t2v")), 404) == "Not Found"
+        assert refusal(client.order(path, **minimal("t2v")), 404).startswith("Not Found")
 
 
 # The description.
