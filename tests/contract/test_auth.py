@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -88,7 +89,7 @@ def old_key(service: Service) -> Iterator[str]:
     secret = f"gen_{uuid.uuid4().hex}"
     digest, prefix = digest_of(secret), service.settings.redis.prefix
     with Redis.from_url(service.settings.redis_url) as redis:
-        record = {"id": uuid.uuid4().hex[:12], "name": "old", "hint": secret[:10], "created": 1_700_000_000.0}
+        record: dict[Any, Any] = {"id": uuid.uuid4().hex[:12], "name": "old", "hint": secret[:10], "created": 1.7e9}
         redis.hset(f"{prefix}key:{digest}", mapping=record)
         redis.hset(f"{prefix}keys", record["id"], digest)
     yield secret

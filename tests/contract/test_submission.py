@@ -155,4 +155,4 @@ def test_the_endpoint_has_no_other_name(client: Client) -> None:
 def test_a_refused_webhook_is_named(client: Client, service: Service) -> None:
     for url in ("http://127.0.0.1/hook", "http://[::1]/", "http://169.254.169.254/latest", "http://nowhere.test/"):
         with service.unchanged():
-            assert problems(client.submit(webhook_url=url)) == [(["body", "webhook_url"], "value_error")], url
+            assert problems(client.submit(webhook_url=url)) == [(["body", "webhook_url"], "url_refused")], url
