@@ -51,9 +51,12 @@ attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and s
 bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
 	$(BIN)/python -m benchmarks
 
-lock: $(VENV)/.dev  ## Write requirements.lock anew: every dependency with the hashes of its files
+lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header -o requirements.lock
+	@for client in blackforest litellm; do \
+	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
+	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done
 
 audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities (asks the internet)
 	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
@@ -62,4 +65,4 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew
 	$(BIN)/gen-serve openapi > openapi.json
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info

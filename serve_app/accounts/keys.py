@@ -19,7 +19,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
@@ -28,6 +28,9 @@ from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
 from serve_app.accounts.roles import Role
+
+KEY_PREFIX: Final = "gen_"
+"""What every secret begins with, and no token does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class KeyStore:
 
         `organization` is that of the project: whose audit log tells of the key.
         """
-        secret = secret or f"gen_{secrets.token_urlsafe(32)}"
+        secret = secret or KEY_PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time(), role, expires)
         digest = digest_of(secret)
         fields: dict[Any, Any] = {

@@ -9,7 +9,7 @@ typing error never passes as a default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import yaml
 from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
@@ -26,6 +26,12 @@ from serve_app.sealing.settings import Key, SealingSettings
 from serve_app.section import Section
 from serve_app.tasks.settings import TaskSettings
 
+LOOPBACK_ORIGINS: Final = "loopback"
+"""In place of an origin: every page that this machine serves itself, at any port."""
+_Origin = Annotated[
+    str, Field(pattern=rf"^({LOOPBACK_ORIGINS}|https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?)$")
+]
+
 
 class ServiceSettings(Section):
     host: str = "127.0.0.1"
@@ -33,12 +39,13 @@ class ServiceSettings(Section):
     public_url: Annotated[str, Field(pattern=r"^https?://[^/?#]+/?$")] | None = None
     allowed_hosts: list[Annotated[str, Field(pattern=r"^([a-z0-9._-]+|\[[0-9a-f:.]+\])$")]] = []
     trusted_proxies: list[IPvAnyNetwork] = []
+    cors_origins: list[_Origin] = []
     max_body_mb: int = Field(default=288, ge=1)
     max_inflight_mb: int = Field(default=1024, ge=1)
     min_body_rate: int = Field(default=16 * 1024, ge=1)
     max_body_s: float = Field(default=900.0, gt=0)
     decoders: int = Field(default=4, ge=1)
-    basic_status_clients: list[str] = ["ai-sdk/black-forest-labs", "blackforest", "ComfyUI"]
+    basic_status_clients: list[str] = ["ai-sdk/", "bfl-python/"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []

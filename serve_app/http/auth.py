@@ -1,4 +1,7 @@
-"""Who is asking, and whether they may: a key in `x-key`, or a token in `Authorization`."""
+"""Who is asking, and whether they may: a key in `x-key`, or a key or a token in `Authorization: Bearer`.
+
+Where both headers are sent, the key in `x-key` holds, and the other is not looked at.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
+from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.roles import Permission
 from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
@@ -26,7 +30,9 @@ _key_scheme = APIKeyHeader(
     name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` makes one."
 )
 _token_scheme = HTTPBearer(
-    auto_error=False, bearerFormat="JWT", description="A token of an issuer that this service knows."
+    auto_error=False,
+    bearerFormat="JWT",
+    description="A token of an issuer that this service knows; or an API key, as in `x-key`, which goes before it.",
 )
 
 
@@ -45,14 +51,17 @@ def has_credentials(headers: Headers) -> bool:
 
 async def _caller(services: Services, request: HTTPConnection) -> Caller:
     secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
-    if secret:
-        caller = await services.callers.authenticate(secret)
-        if caller is None:
-            raise HTTPException(403, "Not authenticated - Invalid Authentication")
-        return caller
-    if authorization.lower().startswith(_BEARER):
-        return await _bearer(services, authorization[len(_BEARER) :].strip(), request)
-    raise HTTPException(403, "Not authenticated")
+    if not secret and authorization.lower().startswith(_BEARER):
+        token = authorization[len(_BEARER) :].strip()
+        if not token.startswith(KEY_PREFIX):
+            return await _bearer(services, token, request)
+        secret = token
+    if not secret:
+        raise HTTPException(403, "Not authenticated")
+    caller = await services.callers.authenticate(secret)
+    if caller is None:
+        raise HTTPException(403, "Not authenticated - Invalid Authentication")
+    return caller
 
 
 async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:

@@ -19,6 +19,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors, services
 from serve_app.http.body_limit import BodyLimit
+from serve_app.http.cross_origin import CrossOrigin
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
@@ -79,6 +80,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    if settings.service.cors_origins:
+        app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)

@@ -15,6 +15,8 @@ from serve_app.submission.errors import Invalid
 _CLOSE: Final = {"Connection": "close"}
 """What is left of the body stays unread, so the connection can't be used again."""
 
+_OF_CURL: Final = ", which curl -d sends by itself: add -H 'Content-Type: application/json', or use --json"
+
 
 class JsonRoute(APIRoute):
     """Takes up to `MAX_TEXT_BYTES` of JSON, within the bounds of `JsonBody`."""
@@ -87,6 +89,7 @@ class _JsonRequest(Request):
         main, _, sub = kind.partition("/")
         if main != "application" or not (sub == "json" or sub.endswith("+json")):
             sent = f"not {kind[:60]}" if kind else "and it is missing"
+            sent += _OF_CURL if kind == "application/x-www-form-urlencoded" else ""
             raise Invalid(
                 ["header", "Content-Type"], f"Content-Type should be application/json, {sent}", "content_type"
             )

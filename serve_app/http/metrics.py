@@ -20,6 +20,7 @@ from prometheus_client.utils import floatToGoString
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors
+from serve_app.http.origin import KnownHosts
 from serve_app.http.services import ANSWER_S
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
@@ -53,6 +54,8 @@ def create_metrics_app(settings: Settings, catalog: Catalog) -> FastAPI:
     app = FastAPI(lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     errors.install(app)
     token = settings.metrics.token.get_secret_value() if settings.metrics.token else None
+    if not token:  # a web page whose name points at this machine would be shown them
+        app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset())
 
     @app.get(PATH)
     async def metrics(request: Request) -> PlainTextResponse:

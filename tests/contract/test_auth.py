@@ -1,4 +1,4 @@
-"""Who may do what: the `x-key` header."""
+"""Who may do what: a key in the header `x-key`, or in `Authorization: Bearer`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from support.http_service import Service
 from support.promises import promise
 
 from serve_app.accounts.keys import digest_of
+from serve_app.http.body_limit import KEYLESS_BYTES
 
 MISSING = {"detail": "Not authenticated"}
 INVALID = {"detail": "Not authenticated - Invalid Authentication"}
@@ -114,3 +115,54 @@ def test_a_service_starts_with_a_key_from_before_projects(service: Service, old_
     keys = service.worker.keys
     service.worker.run(keys.claim_projects())
     assert "default" in {key.project for key in service.worker.run(keys.list())}
+
+
+def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:
+    return {"Authorization": f"{scheme} {secret}"}
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_key_may_come_as_a_bearer(client: Client, scheme: str) -> None:
+    """As SDKs send one that have no header of their own for it."""
+    secret = client.headers.pop("x-key")
+    accepted = client.post(ENDPOINT, json={"prompt": "a cat"}, headers=bearing(secret, scheme))
+    assert accepted.status_code == 200, accepted.text
+    assert [task["id"] for task in client.get("/v1/tasks", headers=bearing(secret)).json()["tasks"]] == [
+        accepted.json()["id"]
+    ]
+
+
+def test_a_large_body_is_read_for_a_key_that_comes_as_a_bearer(client: Client) -> None:
+    body = b'{"prompt": "a cat"}'.ljust(KEYLESS_BYTES + 1)
+    headers = {"Content-Type": "application/json", **bearing(client.headers.pop("x-key"))}
+    assert client.post(ENDPOINT, content=body, headers=headers).status_code == 200
+
+
+@promise("Decided: errors", '403 `"Not authenticated - Invalid Authentication"` when it is wrong, revoked or expired')
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+@pytest.mark.parametrize("key", ["gen_wrong", "gen_", "gen_" + "x" * 4000, "gen_a.b.c"], ids=lambda key: key[:9])
+def test_a_wrong_key_is_one_in_either_header(
+    client: Client, service: Service, method: str, path: str, key: str
+) -> None:
+    del client.headers["x-key"]
+    with service.unchanged():
+        response = client.request(method, path, json={"prompt": "x"}, headers=bearing(key))
+    assert (response.status_code, response.json()) == (403, INVALID)
+
+
+def test_a_revoked_key_is_no_bearer_either(client: Client, service: Service) -> None:
+    keys = service.worker.keys
+    key, secret = service.worker.run(keys.create("short-lived"))
+    assert service.worker.run(keys.revoke(key.id))
+    del client.headers["x-key"]
+    response = client.get("/v1/tasks", headers=bearing(secret))
+    assert (response.status_code, response.json()) == (403, INVALID)
+
+
+def test_of_two_keys_the_one_in_x_key_holds(client: Client, other_client: Client) -> None:
+    task_id = client.accepted()
+    both = client.get("/v1/tasks", headers=bearing(other_client.secret))
+    assert [task["id"] for task in both.json()["tasks"]] == [task_id]
+    wrong = {"x-key": "gen_wrong", **bearing(client.secret)}
+    assert client.get("/v1/tasks", headers=wrong).json() == INVALID
+    assert client.get("/v1/tasks", headers=bearing("gen_wrong")).status_code == 200

@@ -91,6 +91,13 @@ def test_another_content_type(client: Client, kind: str | None) -> None:
     assert "application/json" in response.json()["detail"][0]["msg"]
 
 
+def test_whoever_tries_with_curl_is_told_what_to_add(client: Client) -> None:
+    """`curl -d '{"prompt": "a cat"}'` says that it sends a form."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "curl/8.5.0", "Accept": "*/*"}
+    response = client.post(ENDPOINT, content=b'{"prompt": "a cat"}', headers=headers)
+    assert response.json()["detail"][0]["msg"].endswith("add -H 'Content-Type: application/json', or use --json")
+
+
 @promise("What the service does", "Request and response bodies are JSON (`Content-Type: application/json`).")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/problem+json", "APPLICATION/JSON"])
 def test_content_types_that_are_json(client: Client, kind: str) -> None:

@@ -17,7 +17,8 @@ from serve_app.tasks.task import Status
 
 KEYS = {"id", "status", "result", "progress", "details", "preview"}
 REASONS = {"Moderation Reasons": ["Violence", "Sexual Content"]}
-AI_SDK = "ai-sdk/black-forest-labs/1.0 runtime/node.js/22"
+AI_SDK = "ai/7.0.173 ai-sdk/provider-utils/5.0.40 runtime/node.js/v24.19.0"
+"""As its `generateImage` calls itself, to the letter."""
 
 
 @promise("States and transitions", "`Pending`: Task is queued")
@@ -293,9 +294,11 @@ def test_answers_are_not_kept_by_caches_unasked(client: Client) -> None:
     ("agent", "vocabulary"),
     [
         (AI_SDK, "basic"),
-        ("ComfyUI/0.3", "basic"),
-        ("blackforest-python", "basic"),
-        ("python-requests/2.32", "full"),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.27 runtime/node.js/v24.19.0", "basic"),
+        ("ai-sdk/black-forest-labs/2.0.41 ai-sdk/provider-utils/5.0.40 runtime/node.js/v24.19.0", "basic"),
+        ("bfl-python/0.2.0", "basic"),
+        ("python-requests/2.34.2", "full"),
+        ("Python/3.12 aiohttp/3.13.2", "full"),
         ("", "full"),
     ],
 )

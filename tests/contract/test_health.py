@@ -76,6 +76,16 @@ def test_figures_are_for_those_who_show_the_token(start_service: StartService) -
         assert scraper.get("/metrics", headers={"Authorization": "Bearer let me in"}).status_code == 200
 
 
+def test_figures_are_not_for_a_page_whose_name_was_made_to_point_here(
+    scraper: Client, start_service: StartService
+) -> None:
+    for host, status in (("evil.test:9464", 421), ("127.0.0.1:9464", 200), ("localhost", 200)):
+        assert scraper.get("/metrics", headers={"Host": host}).status_code == status
+    with start_service(metrics=MetricsSettings(token=SecretStr("let me in"))).figures() as guarded:
+        headers = {"Host": "10.1.2.3:9464", "Authorization": "Bearer let me in"}
+        assert guarded.get("/metrics", headers=headers).status_code == 200
+
+
 def test_figures_are_in_the_format_that_prometheus_reads(scraper: Client) -> None:
     families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
     assert {name: family.type for name, family in families.items()} == {

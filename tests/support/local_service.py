@@ -80,8 +80,13 @@ class LocalService:
         if self._process is not None:
             self.stop()
 
+    @property
+    def key(self) -> str:
+        """Made at the first start; of the default project."""
+        return (self.folder / "data" / "key").read_text().strip()
+
     def client(self) -> Client:
-        return Client(self.base_url, (self.folder / "data" / "key").read_text().strip())
+        return Client(self.base_url, self.key)
 
     def processes(self, name: str = "") -> list[psutil.Process]:
         """The service's living processes whose title or command contains `name`."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.config.catalog import Catalog, Withdrawn
+from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
@@ -24,6 +24,7 @@ from serve_app.http.regions import elsewhere
 from serve_app.http.routes.schemas import Problem, Submission, errors
 from serve_app.http.services import Deps
 from serve_app.requests import GenerationRequest
+from serve_app.requests.examples import examples
 from serve_app.submission.accept import accept
 from serve_app.submission.offer import Offer
 from serve_app.tasks.limits import Refused
@@ -58,6 +59,7 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             summary=endpoint.summary or name,
             operation_id=name,
             deprecated=name in catalog.deprecated or None,
+            openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
             responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 409, 413, 429, 503),
         )
     for name, withdrawn in catalog.withdrawn.items():
@@ -73,6 +75,21 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             deprecated=True,
         )
     return routes
+
+
+def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """In credits: the first megapixel, each further one, each one sent; for each mode, where there are several."""
+    return [
+        {**({"mode": mode} if mode else {}), **endpoint.price_of(mode).model_dump(mode="json")}
+        for mode in endpoint.ways
+    ]
+
+
+def _to_try(endpoint: Endpoint) -> dict[str, Any]:
+    """Bodies for the description, which it offers to send."""
+    bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
+    shown = {name: {"value": body} for name, body in bodies.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
 
 
 def _farewell(name: str, withdrawn: Withdrawn) -> str:

@@ -23,6 +23,8 @@ from serve_app.tasks.task import Task
 
 router = APIRouter(tags=["results"])
 
+FILES = "/v1/results/"
+"""Where result files are, for everyone who has a link."""
 _RECHECK_S = 2.0
 """The completion channel may lose messages, so a waiting poll also looks by itself."""
 _OPEN = {
@@ -66,7 +68,7 @@ async def get_result(
 
 
 @router.api_route(
-    "/v1/results/{key:path}",
+    FILES + "{key:path}",
     methods=["GET", "HEAD"],
     response_class=FileResponse,
     responses=errors(403, 404),
@@ -98,7 +100,7 @@ class _ResultFile(FileResponse):
             raise HTTPException(416, f"No such range: the file has {file_size} bytes", headers) from None
 
 
-@router.options("/v1/results/{key:path}", include_in_schema=False)
+@router.options(FILES + "{key:path}", include_in_schema=False)
 async def preflight(key: str) -> Response:
     return Response(status_code=204, headers=_OPEN)
 

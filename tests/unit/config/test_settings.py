@@ -200,3 +200,14 @@ def test_backends_are_known_by_name() -> None:
 def test_no_more_is_approved_than_requests_can_name() -> None:
     with pytest.raises(ValidationError, match=r"safety\.approved must be at most 6"):
         catalog_of(safety={"approved": 7})
+
+
+def test_the_local_profile_takes_existing_clients_as_they_are(repository: Path) -> None:
+    local = settings.load(repository / "configs/local.yaml").service
+    assert local.path_aliases
+    assert local.cors_origins == ["loopback"]
+    assert local.basic_status_clients == ServiceSettings().basic_status_clients
+
+
+def test_elsewhere_nothing_is_opened_unasked() -> None:
+    assert (ServiceSettings().path_aliases, ServiceSettings().cors_origins) == ([], [])

