@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.keys import digest_of, key_of
 from serve_app.accounts.organizations import ceilings_of, safety_of
-from serve_app.accounts.projects import Project, project_of
+from serve_app.accounts.projects import DEFAULT_PROJECT, Project, project_of
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 _AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
@@ -66,7 +66,7 @@ class Callers:
 
     async def _look_up(self, digest: str) -> Caller | None:
         found: list[list[Any]] = await self._authenticate(
-            keys=[self._prefix], args=[self._prefix, digest, DEFAULT_ORGANIZATION]
+            keys=[self._prefix], args=[self._prefix, digest, DEFAULT_ORGANIZATION, DEFAULT_PROJECT]
         )
         if not found:
             return None

@@ -8,7 +8,8 @@
 | `gen:keys:revoked` | set | sha256 of revoked keys |
 
 Keys have 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs nothing per request. A secret is found
-by its hash: nothing is compared that timing could tell about. Keys from before roles are a developer's.
+by its hash: nothing is compared that timing could tell about. Keys from before roles are a developer's; those from
+before projects act in the default one.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def key_of(raw: Mapping[str, str], used: str | None = None) -> ApiKey:
     return ApiKey(
         raw["id"],
         raw["name"],
-        raw["project"],
+        raw.get("project", DEFAULT_PROJECT),
         raw["hint"],
         float(raw["created"]),
         Role(raw.get("role", Role.DEVELOPER)),

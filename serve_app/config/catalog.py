@@ -63,6 +63,8 @@ class Deprecated(Section):
     since: date
     sunset: date | None = None
     """The day it stops answering; None while that is not decided."""
+    successors: tuple[str, ...] = ()
+    """Endpoints to go to instead, by name."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Deprecated:
@@ -77,6 +79,19 @@ class Finetuned(Section):
     request: str | None = None
     deprecated: Deprecated | None = None
     regions: tuple[str, ...] | None = None
+
+
+class Withdrawn(Deprecated):
+    """What is not served any more."""
+
+    advice: str = ""
+    """What to do where it has no successor."""
+
+
+class OtherName(Section):
+    """A further name of an endpoint: requests to it are requests to the endpoint."""
+
+    deprecated: Deprecated | None = None
 
 
 class Mode(Section):
@@ -102,6 +117,7 @@ class Endpoint(Section):
     modes: dict[str, Mode] = {}
     """By the names that requests have for them."""
     deprecated: Deprecated | None = None
+    other_names: dict[str, OtherName] = {}
     regions: tuple[str, ...] = ()
     """Regions that serve it, by the names in `service.regions`; empty: all of them."""
 
@@ -141,6 +157,7 @@ class Endpoint(Section):
         changes = {
             "takes_finetunes": True,
             "finetuned": None,
+            "other_names": {},
             "request": own.request or self.request,
             "deprecated": own.deprecated,
             "regions": self.regions if own.regions is None else own.regions,
@@ -188,6 +205,8 @@ class RewriterModel(Section):
 
 class Catalog(Section):
     endpoints: dict[str, Endpoint]
+    withdrawn: dict[str, Withdrawn] = {}
+    """By the name that it had."""
     models: dict[str, Model]
     rewriter: RewriterModel | None = None
     moderation: ModerationCatalog | None = None
@@ -206,11 +225,38 @@ class Catalog(Section):
                     raise ValueError(f"models.{recipe.model}.steps is missing, and requests to {name} don't say")
         return self
 
+    @model_validator(mode="after")
+    def _names_are_clear(self) -> Catalog:
+        others = [other for endpoint in self.endpoints.values() for other in endpoint.other_names]
+        taken = set(self.served)
+        for other in (*others, *self.withdrawn):
+            if other in taken:
+                raise ValueError(f"{other} is the name of two endpoints")
+            taken.add(other)
+        for name, deprecated in self.deprecated.items():
+            if unknown := set(deprecated.successors) - set(self.names):
+                raise ValueError(f"{name}: there is no successor {', '.join(sorted(unknown))}")
+        return self
+
     @property
     def served(self) -> dict[str, Endpoint]:
         """All endpoints there are: those named, and their tuned variants."""
         variants = {f"{name}-finetuned": endpoint.finetuned_variant() for name, endpoint in self.endpoints.items()}
         return self.endpoints | {name: variant for name, variant in variants.items() if variant is not None}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Every name that requests may have for an endpoint, and by it the endpoint's own."""
+        others = {other: name for name, endpoint in self.endpoints.items() for other in endpoint.other_names}
+        return {name: name for name in self.served} | others
+
+    @property
+    def deprecated(self) -> dict[str, Deprecated]:
+        """By name, what is on its way out, and what is gone."""
+        told = {name: endpoint.deprecated for name, endpoint in self.served.items()}
+        for endpoint in self.endpoints.values():
+            told |= {name: other.deprecated for name, other in endpoint.other_names.items()}
+        return {name: deprecated for name, deprecated in told.items() if deprecated is not None} | self.withdrawn
 
     def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:
         """How each mode of the endpoint is done on this profile."""

@@ -6,11 +6,11 @@ import time
 from typing import Any, Final
 
 from deployments.contract.clip import FPS, Clip
-from deployments.contract.job import GenerationJob, Output
+from deployments.contract.job import GenerationJob, LayoutRow, Output
 from serve_app.media.clip_sizes import clip_ratio, clip_size
 from serve_app.media.geometry import RATIOS, Size, size_for
 from serve_app.media.ratio_words import ratio_from_prompt
-from serve_app.requests.layout import caption, parse_layout
+from serve_app.requests.layout import LayoutError, caption, parse_layout
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.task import Lease
 
@@ -38,7 +38,7 @@ def generation_job(job: Job, lease: Lease, prompt: str, folder: str) -> Generati
         output_format=job.output_format,
         output_prefix=f"{folder}{lease.id}/{lease.attempt}",
         references=job.references,
-        layout=parse_layout(job.prompt) if job.structured else (),
+        layout=_layout(job),
         isolated=lease.isolated,
         guidance=job.guidance,
         guidance_interval=job.guidance_interval,
@@ -68,6 +68,16 @@ def result_of(generation: GenerationJob, output: Output, took_s: float) -> dict[
         sizes = {"frames": clip.frames, "width": generation.width, "height": generation.height}
         result["draft"] = {"key": output.draft, **sizes, "sound": clip.sound}
     return result
+
+
+def _layout(job: Job) -> tuple[LayoutRow, ...]:
+    if not job.structured:
+        return ()
+    try:
+        return parse_layout(job.prompt)
+    except LayoutError:
+        # Accepted by an earlier release, which took for text what is refused today.
+        return ()
 
 
 def _size(job: Job) -> Size:

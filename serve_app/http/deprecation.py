@@ -1,4 +1,6 @@
-"""Tells the clients of endpoints that are on their way out: `Deprecation` (RFC 9745) and `Sunset` (RFC 8594)."""
+"""Tells the clients of endpoints that are on their way out, or gone: `Deprecation` (RFC 9745), `Sunset` (RFC 8594), and
+where to go instead: `Link` with `successor-version` (RFC 5829).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,16 @@ from email.utils import format_datetime
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_app.config.catalog import Deprecated
 
-def notices(since: date, sunset: date | None) -> dict[str, str]:
-    """The headers of an endpoint deprecated `since` a day that will answer until `sunset`; days begin in UTC."""
-    headers = {"Deprecation": f"@{int(_start(since).timestamp())}"}
-    if sunset is not None:
-        headers["Sunset"] = format_datetime(_start(sunset), usegmt=True)
+
+def notices(deprecated: Deprecated) -> dict[str, str]:
+    """The headers of such an endpoint; days begin in UTC."""
+    headers = {"Deprecation": f"@{int(_start(deprecated.since).timestamp())}"}
+    if deprecated.sunset is not None:
+        headers["Sunset"] = format_datetime(_start(deprecated.sunset), usegmt=True)
+    if deprecated.successors:
+        headers["Link"] = ", ".join(f'</v1/{name}>; rel="successor-version"' for name in deprecated.successors)
     return headers
 
 

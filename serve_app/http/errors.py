@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.accounts.segments import ArchiveOutOfReach
+from serve_app.http import suggestions
 from serve_app.http.methods import allowed
 from serve_app.media.fetching import TooManyFetches
 from serve_app.redis_store.connection import UNREACHABLE
@@ -64,7 +65,8 @@ def unprocessable(entries: Sequence[Mapping[str, Any]]) -> JSONResponse:
 async def _validation(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, RequestValidationError)
     found = problem.errors()
-    entries = [_entry(error) for error in found[:_MOST_LISTED]]
+    known = suggestions.fields_of(request, problem.body)
+    entries = [_entry(error) for error in suggestions.for_fields(found[:_MOST_LISTED], known)]
     if more := len(found) - len(entries):
         entries.append({"type": "too_many_errors", "loc": ["body"], "msg": f"There are {more} more problems"})
     return unprocessable(entries)
@@ -72,7 +74,7 @@ async def _validation(request: Request, problem: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Invalid)
-    return unprocessable([problem.entry])
+    return unprocessable([_shortened(problem.entry)])
 
 
 async def _finetune_unusable(request: Request, problem: Exception) -> JSONResponse:
@@ -89,9 +91,12 @@ async def _http(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, HTTPException)
     if isinstance(problem.__cause__, Invalid):
         # FastAPI takes whatever goes wrong while a body is read for an error of its own.
-        return unprocessable([problem.__cause__.entry])
+        return unprocessable([_shortened(problem.__cause__.entry)])
     if problem.status_code == 405:
         return _not_allowed(request, problem)
+    if problem.status_code == 404 and "endpoint" not in request.scope:
+        meant = suggestions.for_path(request.app, request.scope["path"])
+        return JSONResponse({"detail": f"Not Found{meant}"}, status_code=404)
     return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
 
 
@@ -130,8 +135,7 @@ async def _internal(request: Request, problem: Exception) -> JSONResponse:
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
-    loc = [_cut(str(part), _NAME_CHARS) for part in error["loc"]]
-    entry = {"type": error["type"], "loc": loc, "msg": _cut(error["msg"], _MESSAGE_CHARS)}
+    entry = _shortened({"type": error["type"], "loc": error["loc"], "msg": _cut(error["msg"], _MESSAGE_CHARS)})
     context = {
         k: _cut(v, _MESSAGE_CHARS) if isinstance(v, str) else v
         for k, v in error.get("ctx", {}).items()
@@ -140,6 +144,10 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     if context:
         entry["ctx"] = context
     return entry
+
+
+def _shortened(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "loc": [_cut(str(part), _NAME_CHARS) for part in entry["loc"]]}
 
 
 def _cut(text: str, most: int) -> str:

@@ -15,7 +15,7 @@ from serve_app.http.routes.account import PRICING
 from serve_app.http.services import Services
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.offer import Offer
-from serve_app.tasks.limits import IdempotencyMismatch, Refused
+from serve_app.tasks.limits import IdempotencyMismatch, Refused, StillInWork
 
 
 class HeadCheck:
@@ -61,7 +61,7 @@ async def _look(services: Services, caller: Caller, offer: Offer, idempotency_ke
                 idempotency_key=idempotency_key,
             )
             return
-        except IdempotencyMismatch:
+        except (IdempotencyMismatch, StillInWork):
             return  # it was used before: the body tells what for
         except Refused as problem:
             refusal = refusal or problem

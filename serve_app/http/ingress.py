@@ -75,9 +75,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     app.add_middleware(
         SlowBodies, min_rate=settings.service.min_body_rate, max_s=settings.service.max_body_s, uploads=tuple(uploads)
     )
-    deprecated = {f"/v1/{name}": e.deprecated for name, e in catalog.served.items() if e.deprecated}
     app.add_middleware(
-        DeprecationNotices, headers_of={path: notices(told.since, told.sunset) for path, told in deprecated.items()}
+        DeprecationNotices, headers_of={f"/v1/{name}": notices(told) for name, told in catalog.deprecated.items()}
     )
     if settings.service.path_aliases:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)

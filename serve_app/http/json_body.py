@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from json import JSONDecodeError
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,10 @@ MAX_VALUES: Final = 2000
 """Strings, numbers, lists and objects of a body; none of the service's requests has a hundred."""
 MAX_DEPTH: Final = 16
 
+NUL: Final = "nul_character"
+NUL_REFUSED: Final = "Input should have no NUL character"
+"""Kind and message of the error."""
+
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 """From within a string to its end, or to the end of what has come of it."""
 _OTHER_ESCAPE: Final = re.compile(rb"\\[^/nr]", re.DOTALL)
@@ -32,9 +37,11 @@ _OTHER_ESCAPE: Final = re.compile(rb"\\[^/nr]", re.DOTALL)
 class BadBody(ValueError):
     """The body is not one that can be read. The message is fit for the client's eyes."""
 
-    def __init__(self, message: str, kind: str = "json_invalid") -> None:
+    def __init__(self, message: str, kind: str = "json_invalid", loc: Sequence[str] = ()) -> None:
+        """`loc` leads from the body to what is wrong with it, where that is one value."""
         super().__init__(message)
         self.kind = kind
+        self.loc = loc
 
 
 class TextTooLarge(ValueError):
@@ -86,7 +93,7 @@ class JsonBody:
             raise BadBody(f"The body is not valid JSON: {problem.msg}") from None
         except (ValueError, RecursionError):
             raise BadBody("The body is not valid JSON in UTF-8, or is nested too deeply") from None
-        return self._whole(value, MAX_DEPTH)
+        return self._whole(value, ())
 
     def _outside(self, chunk: bytes, at: int) -> int:
         """Goes to the end of the chunk, or into the next string. Returns where that is."""
@@ -126,17 +133,18 @@ class JsonBody:
         if len(self._text) > MAX_TEXT_BYTES:
             raise TextTooLarge
 
-    def _whole(self, value: Any, depth: int) -> Any:
-        """`value` with the strings that were kept apart, each of which is taken out of here."""
-        if depth < 0:
+    def _whole(self, value: Any, loc: tuple[str, ...]) -> Any:
+        """`value`, which is at `loc`, with the strings that were kept apart, each of which is taken out of here."""
+        if len(loc) > MAX_DEPTH:
             raise BadBody(f"The body should be nested at most {MAX_DEPTH} deep", "too_deep")
         match value:
-            case str() if (kept := self._apart.pop(value, None)) is not None:
-                return _decoded(kept)
+            case str():
+                kept = self._apart.pop(value, None)
+                return _without_nul(value if kept is None else _decoded(kept), loc)
             case list():
-                return [self._whole(each, depth - 1) for each in value]
+                return [self._whole(each, (*loc, str(index))) for index, each in enumerate(value)]
             case dict():
-                return {name: self._whole(each, depth - 1) for name, each in value.items()}
+                return {_without_nul(name, loc): self._whole(each, (*loc, name)) for name, each in value.items()}
             case _:
                 return value
 
@@ -148,6 +156,12 @@ def _end_inside(chunk: bytes, at: int) -> int:
     inside = _INSIDE.match(chunk, at)
     assert inside is not None, "it may be empty"
     return inside.end()
+
+
+def _without_nul(text: str, loc: tuple[str, ...]) -> str:
+    if "\0" in text:
+        raise BadBody(NUL_REFUSED, NUL, loc)
+    return text
 
 
 def _unescaped(piece: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 
-from serve_app.http.json_body import MAX_TEXT_BYTES, BadBody, JsonBody, TextTooLarge
+from serve_app.http.json_body import MAX_TEXT_BYTES, NUL, NUL_REFUSED, BadBody, JsonBody, TextTooLarge
 from serve_app.submission.errors import Invalid
 
 _CLOSE: Final = {"Connection": "close"}
@@ -27,6 +27,9 @@ class JsonRoute(APIRoute):
         handle, takes_files = super().get_route_handler(), self.takes_files
 
         async def read_well(request: Request) -> Response:
+            for name, value in request.query_params.multi_items():
+                if "\0" in name + value:
+                    raise Invalid(["query", name], NUL_REFUSED, NUL)
             return await handle(_JsonRequest(request, takes_files))
 
         return read_well
@@ -93,4 +96,4 @@ class _JsonRequest(Request):
 
 
 def _invalid(problem: BadBody) -> Invalid:
-    return Invalid(["body"], str(problem), problem.kind)
+    return Invalid(["body", *problem.loc], str(problem), problem.kind)

@@ -25,6 +25,7 @@ from serve_app.tasks.limits import (
     Refused,
     ReplyUnreadable,
     SpendingLimitReached,
+    StillInWork,
     StoreFull,
     TooFast,
     TooLate,
@@ -45,6 +46,9 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+        case StillInWork():
+            message = "The first request with this Idempotency-Key is still being handled; send it again shortly"
+            return HTTPException(409, message, {"Retry-After": "1"})
         case ReplyUnreadable():
             message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
             return HTTPException(409, message)

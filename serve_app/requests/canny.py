@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from serve_app.media.geometry import fit
-from serve_app.requests.fields import JSON_NUMBER, JSON_REAL, ImageInput, NullIsUnset, Text, located_error
+from serve_app.requests.fields import JSON_NUMBER, JSON_REAL, ImageInput, NullIsUnset, Prompt, located_error
 from serve_app.requests.pictures import Role, SentPicture
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
@@ -24,7 +24,7 @@ Threshold = Annotated[int, Field(ge=0, le=500), JSON_NUMBER, NullIsUnset()]
 class EdgesRequest(UpsamplingRequest):
     """What both forms share."""
 
-    prompt: Text = Field(description="What the picture shows.", examples=["A marble statue of a cat"])
+    prompt: Prompt = Field(description="What the picture shows.", examples=["A marble statue of a cat"])
     canny_low_threshold: Threshold = Field(default=50, description="Weaker edges than this are dropped.", examples=[50])
     canny_high_threshold: Threshold = Field(
         default=200,

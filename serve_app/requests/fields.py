@@ -7,7 +7,7 @@ in no `repr` and in no error.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import randbelow
 from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
 
-from deployments.contract.job import PictureFormat as PictureFormat
+from deployments.contract import job
 from serve_app.media.geometry import MAX_AREA
 from serve_app.media.url_guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture
@@ -93,6 +93,25 @@ def check_exact_size(width: int | None, height: int | None) -> None:
         raise located_error("height", "area_too_large", "width x height should be at most {most} pixels", most=MAX_AREA)
 
 
+def _lower_case(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _format_name(value: Any) -> Any:
+    name = _lower_case(value)
+    return "jpeg" if name == "jpg" else name
+
+
+def _not_blank(prompt: str) -> str:
+    if not prompt.strip():
+        raise PydanticCustomError("prompt_blank", "Input should have more than white space")
+    return prompt
+
+
+def _random_if_negative(seed: int) -> int | None:
+    return None if seed < 0 else seed
+
+
 def _number(value: Any) -> Any:
     if isinstance(value, (bool, str, bytes)):
         raise PydanticCustomError("int_type", "Input should be a valid integer")
@@ -129,17 +148,25 @@ JSON_NUMBER: Final = BeforeValidator(_number)
 JSON_REAL: Final = BeforeValidator(_real)
 """The same for a number that need not be whole."""
 
+LOWER_CASE: Final = BeforeValidator(_lower_case)
+"""Marks a name that may be written in any case."""
+
 Flag = Annotated[bool, Strict(), NullIsUnset()]
 
-Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
+Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS), AfterValidator(_not_blank)]
 
 Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARS)]
 """A prompt that may be empty."""
 
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), JSON_NUMBER]
 
-WideSeed = Annotated[int, Field(ge=0, le=MAX_WIDE_SEED), JSON_NUMBER]
-"""All that the models' random numbers can start from; it reaches them unchanged, and so it is reported."""
+WideSeed = Annotated[int, Field(le=MAX_WIDE_SEED), JSON_NUMBER, AfterValidator(_random_if_negative)]
+"""All that the models' random numbers can start from; it reaches them unchanged, and so it is reported. Negative ones,
+-1 above all, are what clients send who want a random one: they mean the same as null.
+"""
+
+PictureFormat = Annotated[job.PictureFormat, BeforeValidator(_format_name)]
+"""However it is written, and `jpg` for `jpeg`."""
 
 WebhookUrl = Annotated[
     str,
@@ -195,6 +222,11 @@ class GenerationRequest(BaseModel):
         """Of safety, that a request can name."""
         field = TypeAdapter(cls.model_fields["safety_tolerance"].rebuild_annotation())
         return max(each["maximum"] for each in field.json_schema()["anyOf"] if "maximum" in each)
+
+    @classmethod
+    def field_names(cls, body: Any) -> Collection[str]:
+        """What may be in a body like this one."""
+        return cls.model_fields
 
     @abstractmethod
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:

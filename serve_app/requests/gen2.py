@@ -15,13 +15,14 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from serve_app.media.geometry import AUTO, MAX_AREA, MAX_SIDE, MIN_SIDE, picture_size
-from serve_app.requests.fields import JSON_NUMBER, Flag, ImageInput, Text, check_exact_size
+from serve_app.requests.fields import JSON_NUMBER, Flag, ImageInput, Prompt, check_exact_size
 from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE, TolerantRequest, with_opposite
 
 MAX_PICTURES: Final = 8
-MAX_SAFETY_TOLERANCE: Final = 5
+MAX_SAFETY_TOLERANCE: Final = 6
+"""The last has to be approved by an operator: the catalog approves up to 5."""
 
 
 def _zero_is_unset(value: Any) -> Any:
@@ -55,7 +56,7 @@ class Gen2ProRequest(TolerantRequest):
         **{f"input_image_{number}": "references" for number in range(2, MAX_PICTURES + 1)},
     }
 
-    prompt: Text = Field(
+    prompt: Prompt = Field(
         description="What the picture shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
     )
     input_image: ImageInput | None = Field(
@@ -84,7 +85,9 @@ class Gen2ProRequest(TolerantRequest):
         examples=[720],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 (strictest) to 5. 2 when left out.", examples=[2]
+        default=None,
+        description="How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out.",
+        examples=[2],
     )
     # No field of this endpoint, but some clients send it: only a plain true means anything.
     disable_pup: SkipJsonSchema[Any] = None

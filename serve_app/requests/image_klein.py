@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from serve_app.media.geometry import MAX_AREA, MAX_SIDE, MIN_SIDE, picture_size
 from serve_app.requests.fields import (
     JSON_NUMBER,
+    LOWER_CASE,
     AspectRatio,
     GenerationRequest,
     ImageInput,
@@ -61,7 +62,7 @@ class ImageKleinRequest(GenerationRequest):
         "prompt. Ignored when `width` and `height` are set.",
         examples=["16:9"],
     )
-    resolution: Resolution | None = Field(
+    resolution: Annotated[Resolution, LOWER_CASE] | None = Field(
         default=None,
         description="Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for "
         "edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` "

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, Ratio, Size, scale_to, size_for
-from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Text
+from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Prompt
 from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
@@ -58,7 +58,7 @@ class KontextRequest(UpsamplingRequest):
         "input_image_4": "references",
     }
 
-    prompt: Text = Field(
+    prompt: Prompt = Field(
         description="How to change the picture, or what to show.", examples=["Replace the sky with a starry night"]
     )
     input_image: ImageInput | None = Field(

@@ -4,12 +4,12 @@ Two forms, never mixed in one array:
 
 - generate: `{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}`
 - edit: `{"id": "cat_1", "from": "ref_image_0", "src_bbox": [..], "tgt_bbox": [..], "desc": ".."}`, in which `tgt_bbox`
-  null removes the element and `from` null describes a new one; both null would say nothing and is refused.
+  null removes the element and `from` null describes a new one; both null would say nothing and is refused. `from` may
+  also name a picture as the prompt itself does: `<ref_image_0>`.
 
-Boxes are `[top, left, bottom, right]`, whole numbers 0 to 1000, top above bottom and left of right. What counts as such
-an array: it ends the prompt, it has items, and all of them are objects. So `a clock showing [3]`, an empty array and
-text that is no JSON are plain text; an array of objects that breaks the rules is an error, as it was surely meant as a
-layout.
+Boxes are `[top, left, bottom, right]`, whole numbers 0 to 1000, top above bottom and left of right. Every array that
+ends the prompt and has items is a layout, and an error where it breaks the rules. An empty array, and text that is no
+JSON, are plain text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 from deployments.contract.job import Box, LayoutRow
@@ -26,10 +26,11 @@ MAX_COORDINATE: Final = 1000
 
 _GENERATE_KEYS: Final = ("id", "bbox", "desc")
 _EDIT_KEYS: Final = ("id", "from", "src_bbox", "tgt_bbox", "desc")
-_START: Final = re.compile(r"\[\s*\{")
+_STARTS: Final = (re.compile(r"\[(?=\s*\{)"), re.compile(r"\[(?=\s*[^\s{\]])"))
+"""Of arrays that begin with an object, which are looked for first, and of others."""
 
 _MAX_STARTS: Final = 32
-"""How many places a prompt may have that look like the start of an array; bounds the work on hostile text."""
+"""How many places of each kind a prompt may have; bounds the work on hostile text."""
 
 
 class LayoutError(ValueError):
@@ -39,9 +40,14 @@ class LayoutError(ValueError):
 def parse_layout(prompt: str) -> tuple[LayoutRow, ...]:
     """The rows at the end of `prompt`, in their order; empty for plain text. Raises LayoutError."""
     _, items = _split(prompt)
-    keys = _GENERATE_KEYS if items and "bbox" in items[0] else _EDIT_KEYS
+    keys = _GENERATE_KEYS if items and isinstance(items[0], dict) and "bbox" in items[0] else _EDIT_KEYS
     rows: list[LayoutRow] = []
     for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise LayoutError(
+                f"layout row {index} must be an object, as an array that ends the prompt is a layout; if it is meant "
+                "as text, let something follow it, a full stop for instance"
+            )
         _check_keys(item, keys, index)
         rows.append(_generate_row(item, index) if keys is _GENERATE_KEYS else _edit_row(item, index))
     names = [row.name for row in rows]
@@ -65,15 +71,15 @@ def caption(prompt: str) -> str:
     return _split(prompt)[0]
 
 
-def _split(prompt: str) -> tuple[str, list[dict[str, Any]]]:
+def _split(prompt: str) -> tuple[str, list[Any]]:
     """The caption and the items of the array that ends the prompt."""
     if prompt.rstrip().endswith("]"):
-        for start in islice(_START.finditer(prompt), _MAX_STARTS):
+        for start in chain.from_iterable(islice(each.finditer(prompt), _MAX_STARTS) for each in _STARTS):
             try:
                 items, end = _DECODER.raw_decode(prompt, start.start())
             except (ValueError, RecursionError):
                 continue
-            if not prompt[end:].strip() and all(isinstance(item, dict) for item in items):
+            if not prompt[end:].strip():
                 return prompt[: start.start()].rstrip(), items
     return prompt, []
 
@@ -96,7 +102,7 @@ def _edit_row(item: Mapping[str, Any], index: int) -> LayoutRow:
         name=_text(item, "id", index),
         target=None if item["tgt_bbox"] is None else _box(item, "tgt_bbox", index),
         description=_text(item, "desc", index),
-        source=None if item["from"] is None else _text(item, "from", index),
+        source=None if item["from"] is None else _unbracketed(_text(item, "from", index)),
         source_box=None if item["src_bbox"] is None else _box(item, "src_bbox", index),
     )
     if row.source is None and row.target is None:
@@ -117,6 +123,10 @@ def _text(item: Mapping[str, Any], key: str, index: int) -> str:
     if not isinstance(value, str) or (key != "desc" and not value):
         raise LayoutError(f"{key} of layout row {index} must be a {'' if key == 'desc' else 'non-empty '}string")
     return value
+
+
+def _unbracketed(name: str) -> str:
+    return name[1:-1] if name.startswith("<") and name.endswith(">") else name
 
 
 def _box(item: Mapping[str, Any], key: str, index: int) -> Box:

@@ -1,6 +1,6 @@
 """What the image endpoints before generation 3 and the tools share: many clients exist, and each sends a little more.
 
-Unknown fields are ignored, an explicit null means "not set", and prompts may be empty.
+Unknown fields are ignored, and an explicit null means "not set", as a negative seed does.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class TolerantRequest(GenerationRequest):
 
     seed: WideSeed | None = Field(
         default=None,
-        description="The same seed with the same request gives the same picture. Random when left out. Beyond 2^53, "
-        "JavaScript reads the seed of the answer rounded.",
+        description="The same seed with the same request gives the same picture. Random when left out, or negative. "
+        "Beyond 2^53, JavaScript reads the seed of the answer rounded.",
         examples=[42],
     )
     safety_tolerance: Annotated[int, Field(ge=0, le=6), JSON_NUMBER] | None = Field(

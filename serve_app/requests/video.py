@@ -5,7 +5,7 @@ Unknown fields are refused. Problems are those of the form that was chosen, at t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 from types import MappingProxyType
@@ -24,10 +24,12 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from serve_app.media.clip_sizes import clip_area, clip_ratio, clip_size
 from serve_app.media.geometry import AUTO, RATIOS, Ratio
+from serve_app.media.limits import VIDEOS
 from serve_app.requests import keyframes
 from serve_app.requests.draft import Draft
 from serve_app.requests.fields import (
     JSON_NUMBER,
+    LOWER_CASE,
     Flag,
     GenerationRequest,
     ImageInput,
@@ -92,7 +94,7 @@ class NewClipRequest(ClipRequest):
         description="What the video shows, and what is heard: speech, sounds, music.",
         examples=["Waves roll onto a beach at dusk, gulls cry, the camera moves slowly towards a lighthouse"],
     )
-    resolution: Annotated[Resolution, NullIsUnset()] = Field(
+    resolution: Annotated[Resolution, LOWER_CASE, NullIsUnset()] = Field(
         default="hd",
         description="`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area.",
         examples=["hd"],
@@ -193,8 +195,9 @@ class VideoToVideoRequest(NewClipRequest):
     mode: Literal["v2v"] = Field(description="A video goes on.")
     start_video: ImageInput = Field(
         repr=False,
-        description="The video to go on from: mp4, as base64, `data:` URI or http(s) URL, at most 50 MB. The result "
-        "begins with it.",
+        description="The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) "
+        f"URL; at most {VIDEOS.max_bytes // 2**20} MB, from 1/24 to {VIDEOS.max_seconds:g} seconds long, with sides "
+        f"from {VIDEOS.min_side} to {VIDEOS.max_side} pixels. The result begins with it.",
         examples=["https://example.com/start.mp4"],
     )
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
@@ -220,7 +223,7 @@ class DraftEnhanceRequest(ClipRequest):
         "sound are the draft's.",
         examples=["6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e"],
     )
-    resolution: Annotated[Resolution, NullIsUnset()] = Field(
+    resolution: Annotated[Resolution, LOWER_CASE, NullIsUnset()] = Field(
         default="fhd", description="`hd` is 1280x704 at 16:9, `fhd` 1920x1088.", examples=["fhd"]
     )
 
@@ -261,6 +264,11 @@ class VideoRequest(ClipRequest):
         forms = {name: handler.generate_schema(form) for name, form in FORMS.items()}
         described = core_schema.tagged_union_schema(dict(forms), discriminator="mode")
         return core_schema.no_info_wrap_validator_function(cls._by_mode, described)
+
+    @classmethod
+    def field_names(cls, body: Any) -> Collection[str]:
+        mode = body.get("mode") if isinstance(body, dict) else None
+        return FORMS[mode].model_fields if isinstance(mode, str) and mode in FORMS else cls.model_fields
 
     @classmethod
     def _by_mode(cls, body: Any, _: ValidatorFunctionWrapHandler) -> ClipRequest:

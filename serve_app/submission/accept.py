@@ -1,8 +1,8 @@
 """From a request to an accepted task.
 
-First a look at the limits, which costs next to nothing. Then check, price, store the inputs, and one atomic step in
-Redis, which decides. Whatever refuses the request leaves nothing behind; whatever kills this process before that step
-leaves at most inputs, which are swept.
+First a look at the limits, which costs next to nothing, and keeps an idempotency key for this request. Then check,
+price, store the inputs, and one atomic step in Redis, which decides. What refuses the request leaves nothing behind;
+whatever kills this process before that step leaves at most inputs, which are swept, and the key, which runs out.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
+
+from redis.exceptions import RedisError
 
 from serve_app.accounts.callers import Caller
 from serve_app.config.catalog import Endpoint
@@ -22,12 +25,14 @@ from serve_app.requests import GenerationRequest
 from serve_app.submission.dependencies import Dependencies
 from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import Prepared, prepare
-from serve_app.submission.storing import discard, store
+from serve_app.submission.storing import File, discard, store
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.limits import Refused
+from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Accepted, NewTask, Webhook
 
 _PIECE_CHARS: Final = 2**20
+_GIVE_UP_S: Final = 1.0
 
 
 async def accept(
@@ -45,7 +50,7 @@ async def accept(
     (errors.py), a kind of Refused (tasks/limits.py), or redis.RedisError; then there is no task and nothing is held.
     Raises Uncertain.
     """
-    tasks, objects = dependencies.tasks, dependencies.objects
+    tasks, task_id = dependencies.tasks, str(uuid.uuid4())
     # In a thread: the body may be hundreds of megabytes of pictures.
     body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
     earlier = await tasks.look(
@@ -56,41 +61,56 @@ async def accept(
         key_id=caller.id,
         idempotency_key=idempotency_key,
         body_hash=body_hash,
+        task_id=task_id,
     )
     if earlier is not None:
         return Accepted(earlier, created=False)
-    prepared = await prepare(dependencies, caller, offer, body)
+    try:
+        prepared = await prepare(dependencies, caller, offer, body)
+        files = {f"inputs/{task_id}/{n}.{each.extension}": each for n, (_, each) in enumerate(prepared.inputs)}
+        task = NewTask(
+            id=task_id,
+            project=caller.project.id,
+            organization=caller.organization,
+            lane=prepared.recipe.model,
+            endpoint=offer.name,
+            job=_job(prepared, list(files)).encode(),
+            work=prepared.plan.work,
+            weight=caller.project.weight,
+            reply=json.dumps(_reply(task_id, base, offer.endpoint, body, prepared)),
+            price=prepared.price,
+            key_id=caller.id,
+            user=body.user or "",
+            webhook=_webhook(dependencies, body, base),
+            idempotency_key=idempotency_key,
+            body_hash=body_hash,
+        )
+        return await _submit(dependencies, task, files)
+    except BaseException:
+        if idempotency_key:
+            await _give_up_key(tasks, caller.project.id, idempotency_key, task_id)
+        raise
 
-    task_id = str(uuid.uuid4())
-    keys = [f"inputs/{task_id}/{n}.{each.extension}" for n, (_, each) in enumerate(prepared.inputs)]
-    task = NewTask(
-        id=task_id,
-        project=caller.project.id,
-        organization=caller.organization,
-        lane=prepared.recipe.model,
-        endpoint=offer.name,
-        job=_job(prepared, keys).encode(),
-        work=prepared.plan.work,
-        weight=caller.project.weight,
-        reply=json.dumps(_reply(task_id, base, offer.endpoint, body, prepared)),
-        price=prepared.price,
-        key_id=caller.id,
-        user=body.user or "",
-        webhook=_webhook(dependencies, body, base),
-        idempotency_key=idempotency_key,
-        body_hash=body_hash,
-    )
-    files = [each for _, each in prepared.inputs]
-    await store(tasks, objects, task.project, task_id, dict(zip(keys, files, strict=True)))
+
+async def _submit(dependencies: Dependencies, task: NewTask, files: Mapping[str, File]) -> Accepted:
+    tasks, objects = dependencies.tasks, dependencies.objects
+    await store(tasks, objects, task.project, task.id, files)
     try:
         accepted = await tasks.submit(task)
     except Refused:
-        if keys:
-            await discard(tasks, objects, task_id)
+        if files:
+            await discard(tasks, objects, task.id)
         raise
-    if keys and not accepted.created:
-        await discard(tasks, objects, task_id)
+    if files and not accepted.created:
+        await discard(tasks, objects, task.id)
     return accepted
+
+
+async def _give_up_key(tasks: TaskStore, project: str, idempotency_key: str, task_id: str) -> None:
+    """So that a repetition can be handled at once; where the task store is away, after `CLAIM_S`."""
+    with suppress(RedisError, TimeoutError):
+        async with asyncio.timeout(_GIVE_UP_S):
+            await tasks.give_up_key(project, idempotency_key, task_id)
 
 
 def _job(prepared: Prepared, keys: Sequence[str]) -> Job:

@@ -96,7 +96,7 @@ async def _check_webhook(guard: UrlGuard, body: GenerationRequest) -> None:
         try:
             await guard.check(body.webhook_url)
         except UrlRefused as refusal:
-            raise Invalid(["body", "webhook_url"], str(refusal)) from None
+            raise Invalid(["body", "webhook_url"], str(refusal), "url_refused") from None
 
 
 async def _adapter(dependencies: Dependencies, caller: Caller, lane: str, body: GenerationRequest) -> Adapter | None:

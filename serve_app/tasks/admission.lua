@@ -3,13 +3,13 @@
 local MOST_ACTIVE = 1000000  -- of any project: accounts/projects.py
 
 -- Returns nil, or what to answer where a request came before with this idempotency key, '' for none, and made another
--- task than `id`: {2, reply}, or {3} for another body.
+-- task than `id`, or is about to: {2, reply}, {3} for another body, {4} while there is no reply yet.
 local function repeated(idem, body_hash, id)
   if idem == '' then return nil end
   local seen = redis.call('HMGET', idem, 'body', 'reply', 'id')
   if not seen[1] or seen[3] == id then return nil end
   if seen[1] ~= body_hash then return { 3 } end
-  return { 2, seen[2] }
+  return seen[2] and { 2, seen[2] } or { 4 }
 end
 
 -- Returns nil, or {0, why, ...}: 'closed', 0 | 'full', 0 | 'rate', wait in ms | 'queue', how many | 'active', limit | what `unaffordable` says.

@@ -14,13 +14,26 @@ from serve_app.redis_store.connection import NO_ANSWER
 from serve_app.redis_store.scripts import UNREPLICATED, Replication, Scripts, flat, milliseconds
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest
 from serve_app.sealing.sealer import Unreadable
-from serve_app.tasks.limits import IdempotencyMismatch, Limits, ReplyUnreadable, TooLate, Uncertain, refusal
+from serve_app.tasks.limits import (
+    IdempotencyMismatch,
+    Limits,
+    ReplyUnreadable,
+    StillInWork,
+    TooLate,
+    Uncertain,
+    refusal,
+)
 from serve_app.tasks.reader import TaskReader
 from serve_app.tasks.scripts import source
 from serve_app.tasks.task import Accepted, NewTask
 
 SUBMIT_S = 4.0
 """How long after it was sent a submission may still be carried out; less than its client is made to wait."""
+
+CLAIM_S = 30.0
+"""How long an idempotency key is kept for a request that is being checked: repetitions are put off for so long where
+whoever handled the first died, or lost the task store.
+"""
 
 RESERVATION_S = 3600
 """How long inputs may wait in the object store for their submission before they are swept."""
@@ -51,12 +64,14 @@ class Admission(TaskReader):
         key_id: str,
         idempotency_key: str = "",
         body_hash: str = "",
+        task_id: str = "",
     ) -> str | None:
         """The reply to an earlier submission with this idempotency key, None when there was none.
 
         Raises the kind of Refused that `submit` would meet now, whatever the task is; `price` is the least that it can
-        cost. Spares a request that comes to nothing its work. Changes nothing: `submit` decides all the same, so that
-        parallel repeats make one task.
+        cost. Spares a request that comes to nothing its work. Changes nothing, but that the key is kept for the task
+        `task_id`, if it is named, until that is submitted or `give_up_key` is called. `submit` decides all the same,
+        so that parallel repeats make one task.
         """
         args = [
             self._idempotency_key(project, idempotency_key),
@@ -69,9 +84,15 @@ class Admission(TaskReader):
             key_id,
             *self._rate,
             self.limits.max_memory,
+            task_id,
+            milliseconds(CLAIM_S),
         ]
         code, *rest = _admitted(await self._run("look", lane, args))
         return self._earlier(rest[0]) if code == 2 else None
+
+    async def give_up_key(self, project: str, idempotency_key: str, task_id: str) -> None:
+        """Frees the key that `look` kept for the task, which is not to be. Once it is made, nothing changes."""
+        await self._run("give_up_key", "", [self._idempotency_key(project, idempotency_key), task_id])
 
     async def count_request(self, key_id: str) -> int:
         """Counts a request that makes no task as one of those that the key may send; returns how many it has left.
@@ -166,4 +187,6 @@ def _admitted(answer: list[Any]) -> list[Any]:
         raise refusal(*answer[1:])
     if answer[0] == 3:
         raise IdempotencyMismatch
+    if answer[0] == 4:
+        raise StillInWork
     return answer

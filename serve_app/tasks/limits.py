@@ -25,6 +25,10 @@ class IdempotencyMismatch(Refused):
     """The idempotency key was used before, with another body."""
 
 
+class StillInWork(Refused):
+    """The idempotency key is that of a request which is being handled right now."""
+
+
 class ReplyUnreadable(Refused):
     """The idempotency key was used before, and the key that its reply was sealed with is gone."""
 

@@ -16,7 +16,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
-| `gen:idempotency:{project}:{hash}` | hash | `body id reply` of a request sent with an idempotency key; expires |
+| `gen:idempotency:{project}:{hash}` | hash | `body id` of a request with such a key, `reply` once accepted; expires |
 | `gen:reserved:{project}` | zset | ids of tasks not submitted yet whose inputs are being stored, by when they go, ms |
 | `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |

@@ -8,8 +8,9 @@ local reply, key, idem = ARGV[13], task_key(ARGV[3]), ARGV[11]
 local organization, price, endpoint, key_id = ARGV[14], tonumber(ARGV[15]), ARGV[16], ARGV[17]
 local now = now_ms()
 
+-- Of two that are both on their way, as the first took longer than its key was kept, the first to come here counts.
 local earlier = repeated(idem, ARGV[12], id)
-if earlier then return earlier end
+if earlier and earlier[1] ~= 4 then return earlier end
 -- A client library that repeats the call after a lost answer finds its own task.
 if redis.call('EXISTS', key) == 1 then return { 1, reply, 0 } end
 

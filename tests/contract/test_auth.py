@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from redis import Redis
 from support.client import ENDPOINT, Client
 from support.http_service import Service
 from support.promises import promise
 
+from serve_app.accounts.keys import digest_of
 from serve_app.http.body_limit import KEYLESS_BYTES
 
 MISSING = {"detail": "Not authenticated"}
@@ -76,6 +82,39 @@ def test_open_to_everyone(client: Client, method: str, path: str) -> None:
 def test_the_key_is_judged_before_the_body(client: Client) -> None:
     response = client.post(ENDPOINT, json={"steps": "many"}, headers={"x-key": "gen_wrong"})
     assert (response.status_code, response.json()) == (403, INVALID)
+
+
+@pytest.fixture
+def old_key(service: Service) -> Iterator[str]:
+    """As it was stored before there were projects and roles."""
+    secret = f"gen_{uuid.uuid4().hex}"
+    digest, prefix = digest_of(secret), service.settings.redis.prefix
+    with Redis.from_url(service.settings.redis_url) as redis:
+        record: dict[Any, Any] = {"id": uuid.uuid4().hex[:12], "name": "old", "hint": secret[:10], "created": 1.7e9}
+        redis.hset(f"{prefix}key:{digest}", mapping=record)
+        redis.hset(f"{prefix}keys", record["id"], digest)
+    yield secret
+    assert service.worker.run(service.worker.keys.revoke(record["id"]))
+
+
+@promise(
+    "Authentication",
+    "Keys issued before the projects feature continue to work and sit in a default project of a default organization.",
+)
+def test_a_key_from_before_projects_acts_in_the_default_one(service: Service, operator: Client, old_key: str) -> None:
+    with Client(service.base_url, "default", old_key) as client:
+        task_id = client.accepted()
+        assert client.get("/v1/credits").json() == operator.get("/v1/credits").json()
+    with service.client("default") as colleague:
+        assert task_id in {task["id"] for task in colleague.get("/v1/tasks").json()["tasks"]}
+    listed = operator.get("/v1/admin/keys", params={"project": "default"}).json()["keys"]
+    assert [key["project"] for key in listed if key["name"] == "old"] == ["default"]
+
+
+def test_a_service_starts_with_a_key_from_before_projects(service: Service, old_key: str) -> None:
+    keys = service.worker.keys
+    service.worker.run(keys.claim_projects())
+    assert "default" in {key.project for key in service.worker.run(keys.list())}
 
 
 def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.client import ENDPOINT, HOOK, Client, problems
+from support.client import ENDPOINT, HOOK, Client, problems, refusal
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
-from support.website import Website
+from support.website import Gate, Website
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
@@ -54,8 +54,9 @@ def test_many_at_once_make_one_task(client: Client, worker: Worker, key: str, bo
     before = len(worker.run(worker.objects.keys("inputs")))
     with ThreadPoolExecutor(16) as pool:
         replies = list(pool.map(lambda _: submit(client, key, **body), range(16)))
-    assert {reply.status_code for reply in replies} == {200}
-    (task_id,) = {reply.json()["id"] for reply in replies}
+    assert {reply.status_code for reply in replies} <= {200, 409}, "409 to those that came before the first was through"
+    (task_id,) = {reply.json()["id"] for reply in replies if reply.status_code == 200}
+    assert submit(client, key, **body).json()["id"] == task_id
     assert count(client) == 1
     kept = worker.run(worker.objects.keys("inputs"))
     assert set(worker.job(task_id)["references"]) <= set(kept)
@@ -146,3 +147,44 @@ def test_a_repeat_is_answered_though_its_picture_is_gone(client: Client, web: We
     first = submit(client, key, images=[url])
     del web.pages[f"/{key}"]
     assert submit(client, key, images=[url]).json() == first.json()
+
+
+# While the first request is being handled.
+
+
+@promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
+def test_a_repeat_of_what_is_in_work_is_told_when_to_come_again(client: Client, web: Website, key: str) -> None:
+    gate = Gate()
+    url = web.put(f"/{key}", picture(), gate=gate)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(submit, client, key, images=[url])
+        try:
+            assert gate.reached.wait(20)
+            repeat, other = submit(client, key, images=[url]), submit(client, key, prompt="a dog")
+        finally:
+            gate.opened.set()
+        reply = first.result()
+    assert "is still being handled" in refusal(repeat, 409)
+    assert int(repeat.headers["retry-after"]) >= 1
+    assert problems(other) == REUSED
+    assert submit(client, key, images=[url]).json() == reply.json()
+    assert count(client) == 1
+
+
+@promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
+def test_a_key_is_free_again_once_its_first_request_is_refused(
+    client: Client, service: Service, web: Website, key: str
+) -> None:
+    with service.unchanged():
+        response = submit(client, key, images=[web.url("/no-such-picture")])
+    assert problems(response) == [(["body", "images", "0"], "image_invalid")]
+    assert submit(client, key).status_code == 200
+
+
+def test_a_key_is_free_again_once_its_first_request_is_refused_by_the_store(service: Service, key: str) -> None:
+    organization = service.worker.new_organization(credits=1)
+    with service.client(organization=organization) as client:
+        # More than the least that it may cost, so that only the step which decides refuses it.
+        refused = submit(client, key, resolution="4k", images=[encoded(picture())])
+        assert refusal(refused, 402) == "Insufficient credits"
+        assert submit(client, key).status_code == 200

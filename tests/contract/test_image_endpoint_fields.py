@@ -14,21 +14,26 @@ from support.promises import promise
 from support.worker import Worker
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
+REQUIRED_PROMPT = [*GEN_2, "gen-kontext-pro", CANNY]
+OPTIONAL_PROMPT = ["gen-pro", FILL]
 LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
 MAX_SEED = 2**64 - 1
 PICTURES = {f"input_image_{n}": PHOTO for n in range(2, 9)}
 
 TAKEN: list[tuple[list[str], dict[str, Any]]] = [
-    (ENDPOINTS, {"prompt": ""}),
+    (OPTIONAL_PROMPT, {"prompt": ""}),
+    (OPTIONAL_PROMPT, {"prompt": " \n"}),
     (ENDPOINTS, {"prompt": "x" * 32_768}),
     (ENDPOINTS, {"seed": 0}),
     (ENDPOINTS, {"seed": MAX_SEED}),
+    (ENDPOINTS, {"seed": -1}),
     (ENDPOINTS, {"safety_tolerance": 0}),
     (GEN_2, {"safety_tolerance": 5}),
     (ENDPOINTS[3:], {"safety_tolerance": 6}),
     (ENDPOINTS, {"output_format": "jpeg"}),
     (ENDPOINTS, {"output_format": "png"}),
     (ENDPOINTS, {"output_format": "webp"}),
+    (ENDPOINTS, {"output_format": "jpg"}),
     (ENDPOINTS, {"webhook_url": LONGEST_URL, "webhook_secret": "x" * 512, "user": "u" * 256}),
     (ENDPOINTS, {"webhook_url": HOOK, "webhook_secret": "x", "user": "u"}),
     (GEN_2, {"width": 64, "height": 64}),
@@ -62,14 +67,16 @@ TAKEN: list[tuple[list[str], dict[str, Any]]] = [
 
 REFUSED: list[tuple[list[str], dict[str, Any], str, str]] = [
     (ENDPOINTS, {"prompt": 3}, "prompt", "string_type"),
-    (["gen-2-pro", "gen-kontext-pro", CANNY], {"prompt": None}, "prompt", "string_type"),
+    (REQUIRED_PROMPT, {"prompt": None}, "prompt", "string_type"),
+    (REQUIRED_PROMPT, {"prompt": ""}, "prompt", "string_too_short"),
+    (REQUIRED_PROMPT, {"prompt": " \n\t\u3000"}, "prompt", "prompt_blank"),
     (ENDPOINTS, {"prompt": "x" * 32_769}, "prompt", "string_too_long"),
-    (ENDPOINTS, {"seed": -1}, "seed", "greater_than_equal"),
     (ENDPOINTS, {"seed": MAX_SEED + 1}, "seed", "less_than_equal"),
     (["gen-pro"], {"seed": "7"}, "seed", "int_type"),
     (["gen-pro"], {"seed": 1.5}, "seed", "int_from_float"),
     (ENDPOINTS, {"safety_tolerance": -1}, "safety_tolerance", "greater_than_equal"),
-    (GEN_2, {"safety_tolerance": 6}, "safety_tolerance", "less_than_equal"),
+    (GEN_2, {"safety_tolerance": 6}, "safety_tolerance", "safety_tolerance_not_approved"),
+    (GEN_2, {"safety_tolerance": 7}, "safety_tolerance", "less_than_equal"),
     (ENDPOINTS[3:], {"safety_tolerance": 7}, "safety_tolerance", "less_than_equal"),
     (ENDPOINTS, {"output_format": "gif"}, "output_format", "literal_error"),
     (ENDPOINTS, {"webhook_url": LONGEST_URL + "x"}, "webhook_url", "string_too_long"),
@@ -251,3 +258,19 @@ def test_thresholds_are_put_in_order(client: Client, worker: Worker, low: int, h
 
 def test_a_mask_alone_is_no_picture(client: Client) -> None:
     assert problems(client.order(FILL, mask=MASK)) == [(["body", "image"], "missing")]
+
+
+@promise("Common field types", "`seed`: integer or null, reproducibility; random when omitted.")
+@pytest.mark.parametrize("seed", [-1, -7, -1.0, -(10**30)])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_negative_seed_is_a_random_one(client: Client, worker: Worker, endpoint: str, seed: float) -> None:
+    seeds = {worker.job(client.ordered(endpoint, **MINIMAL[endpoint], seed=seed))["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+    assert all(0 <= each < 2**32 for each in seeds)
+
+
+@pytest.mark.parametrize("sent", ["jpg", "JPG", "Jpeg"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_other_spellings_of_jpeg(client: Client, worker: Worker, endpoint: str, sent: str) -> None:
+    job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint], output_format=sent))
+    assert job["output_format"] == "jpeg"

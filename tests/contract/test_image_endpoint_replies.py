@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from support.worker import Worker
 
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings, Settings
-from serve_app.http.deprecation import notices
 from serve_app.http.ingress import create_app
 
 QUOTED = [*GEN_2, "gen-kontext-pro"]
@@ -112,18 +110,6 @@ def test_a_deprecated_endpoint_says_so_in_every_answer(client: Client) -> None:
 def test_others_do_not(client: Client, endpoint: str) -> None:
     response = client.order(endpoint)
     assert not {"deprecation", "sunset"} & set(response.headers)
-
-
-@promise(
-    "Decided: tuned models",
-    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, "
-    "`Sunset` (RFC 9745, RFC 8594).",
-)
-def test_the_end_is_told_as_a_date() -> None:
-    assert notices(date(2025, 10, 31), date(2027, 1, 1)) == {
-        "Deprecation": "@1761868800",
-        "Sunset": "Fri, 01 Jan 2027 00:00:00 GMT",
-    }
 
 
 # Other names.

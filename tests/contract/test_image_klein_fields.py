@@ -61,6 +61,7 @@ def test_taken(client: Client, body: dict[str, Any]) -> None:
     ("body", "field", "kind"),
     [
         ({"prompt": ""}, "prompt", "string_too_short"),
+        ({"prompt": " \n\t\u3000"}, "prompt", "prompt_blank"),
         ({"prompt": "x" * 32_769}, "prompt", "string_too_long"),
         ({"prompt": None}, "prompt", "string_type"),
         ({"prompt": 3}, "prompt", "string_type"),
@@ -73,7 +74,7 @@ def test_taken(client: Client, body: dict[str, Any]) -> None:
         ({"aspect_ratio": "16x9"}, "aspect_ratio", "literal_error"),
         ({"aspect_ratio": 1}, "aspect_ratio", "literal_error"),
         ({"resolution": "8k"}, "resolution", "literal_error"),
-        ({"resolution": "1K"}, "resolution", "literal_error"),
+        ({"resolution": 1}, "resolution", "literal_error"),
         ({"width": 63, "height": 64}, "width", "greater_than_equal"),
         ({"width": 64, "height": 63}, "height", "greater_than_equal"),
         ({"width": 6257, "height": 64}, "width", "less_than_equal"),
@@ -98,7 +99,7 @@ def test_taken(client: Client, body: dict[str, Any]) -> None:
         ({"safety_tolerance": 8}, "safety_tolerance", "less_than_equal"),
         ({"safety_tolerance": 1.5}, "safety_tolerance", "int_from_float"),
         ({"output_format": "gif"}, "output_format", "literal_error"),
-        ({"output_format": "JPEG"}, "output_format", "literal_error"),
+        ({"output_format": ["jpeg"]}, "output_format", "literal_error"),
         ({"steps": 0}, "steps", "greater_than_equal"),
         ({"steps": 17}, "steps", "less_than_equal"),
         ({"steps": 4.5}, "steps", "int_from_float"),
@@ -123,6 +124,21 @@ def test_taken(client: Client, body: dict[str, Any]) -> None:
 def test_refused(client: Client, service: Service, body: dict[str, Any], field: str, kind: str) -> None:
     with service.unchanged():
         assert problems(client.submit(**body)) == [(["body", field], kind)]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "usual"),
+    [
+        *(({"resolution": name.upper()}, {"resolution": name}) for name in TIERS),
+        ({"output_format": "jpg"}, {"output_format": "jpeg"}),
+        ({"output_format": "JPG"}, {"output_format": "jpeg"}),
+        ({"output_format": "WebP"}, {"output_format": "webp"}),
+    ],
+    ids=lambda value: json.dumps(value),
+)
+def test_other_spellings(client: Client, worker: Worker, spelled: dict[str, str], usual: dict[str, str]) -> None:
+    job, same = (worker.job(client.accepted(seed=1, aspect_ratio="1:1", **body)) for body in (spelled, usual))
+    assert job == same
 
 
 def test_every_problem_is_named_at_once(client: Client) -> None:

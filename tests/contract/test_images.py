@@ -205,4 +205,4 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(client: Client, web: 
 def test_pictures_of_a_refused_webhook_are_not_kept(client: Client, service: Service) -> None:
     with service.unchanged():
         response = client.submit(images=[encoded(picture())], webhook_url="http://127.0.0.1/")
-        assert problems(response) == [(["body", "webhook_url"], "value_error")]
+        assert problems(response) == [(["body", "webhook_url"], "url_refused")]

@@ -17,6 +17,7 @@ from support.client import Client, problems, refusal
 from support.http_service import Service
 from support.promises import promise
 
+from serve_app.accounts.callers import Callers
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
 from serve_app.accounts.windows import day_number
@@ -322,6 +323,28 @@ def test_a_report_that_could_not_be_counted_says_so(service: Service, developer:
     with service.unchanged():
         response = report(developer, number_of_generations=2)
     assert refusal(response, 500).startswith("Usage could not be processed")
+
+
+@pytest.fixture
+def store_is_away(service: Service, licensed: str) -> Iterator[None]:
+    """For whoever looks up a key."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    broken = Callers(connection.connect(f"redis://127.0.0.1:{port}", retries=0))
+    whole = service.app.state.services
+    service.app.state.services = dataclasses.replace(whole, callers=broken)
+    yield
+    service.app.state.services = whole
+
+
+@promise("14. Model usage", "500: Usage could not be processed: `detail` string stating the failure")
+@pytest.mark.usefixtures("store_is_away")
+def test_a_report_whose_key_can_not_be_looked_up_says_so(service: Service, developer: Client) -> None:
+    with service.unchanged():
+        response = report(developer, number_of_generations=2)
+    detail = "Usage could not be processed: the store is out of reach; nothing was counted, send it again"
+    assert refusal(response, 500) == detail
+    assert developer.get("/v1/tasks").status_code == 503, "elsewhere it is a 503"
 
 
 @pytest.mark.usefixtures("counting_fails")

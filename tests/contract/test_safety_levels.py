@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from image_endpoints import GEN_2
 from support.client import Client, problems, refusal
 from support.http_service import Service, StartService
 from support.promises import promise
@@ -88,6 +89,20 @@ def test_no_more_is_approved_than_requests_can_name(operator: Client, client: Cl
     assert [each["loc"] for each in response.json()["detail"]] == [["body", "tolerance"]]
     assert "levels up to 5" in response.json()["detail"][0]["msg"]
     assert operator.put(path, json={"tolerance": 5}).status_code == 200
+
+
+@promise("2. gen-2-max", "0 to 5, 0 strictest; higher levels need a request to the provider")
+@pytest.mark.parametrize("endpoint", GEN_2)
+def test_an_operator_may_grant_a_higher_level_on_request(
+    operator: Client, client: Client, service: Service, worker: Worker, endpoint: str
+) -> None:
+    with service.client(organization=worker.new_organization(credits=100)) as stranger:
+        assert refused(stranger, service, endpoint, 6) == [0, 1, 2, 3, 4, 5]
+    assert approve(operator, client.organization, endpoint, 6)["safety"] == {endpoint: 6}
+    assert tolerance_of(worker, client, endpoint, safety_tolerance=6) == 6
+    path = f"/v1/admin/organizations/{client.organization}/safety/{endpoint}"
+    (entry,) = operator.put(path, json={"tolerance": 7}).json()["detail"]
+    assert "levels up to 6" in entry["msg"]
 
 
 @promise("1. gen-3-image-klein", "an unapproved level returns 422 together with the approved levels")

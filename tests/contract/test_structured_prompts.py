@@ -42,6 +42,7 @@ def references(count: int) -> dict[str, Any]:
         (prompt(NEW), 1),
         (prompt(NEW), 0),
         (prompt({**EDITED, "from": "ref_image_1"}), 2),
+        (prompt({**EDITED, "from": "<ref_image_1>"}), 2),
         (prompt({**EDITED, "from": "ref_image_9"}), 10),
     ],
 )
@@ -54,8 +55,8 @@ def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worke
 @pytest.mark.parametrize(
     "text",
     [
-        "a clock showing [3]",
-        'words ["a", "b"]',
+        "a clock showing [three]",
+        "a clock showing [3].",
         "nothing []",
         'broken [{"id": 1]',
         '[{"id": NaN}]',
@@ -92,6 +93,12 @@ def test_what_is_no_table_is_plain_text(client: Client, worker: Worker, text: st
         [{**NEW, "tgt_bbox": None}],
         [{**EDITED, "from": 0}],
         [{"a": 1}],
+        [MADE, 5],
+        [5, MADE],
+        [MADE, None],
+        [[MADE]],
+        [3],
+        ["a", "b"],
     ],
     ids=json.dumps,
 )
@@ -104,7 +111,16 @@ def test_a_table_that_breaks_the_rules_is_refused(client: Client, service: Servi
 @promise("Region entry", "Reference image name the element is taken from; null when it is newly described")
 @pytest.mark.parametrize(
     ("source", "images"),
-    [("ref_image_0", 0), ("ref_image_1", 1), ("ref_image_5", 1), ("ref_image_10", 10), ("cat_1", 1), ("", 1)],
+    [
+        ("ref_image_0", 0),
+        ("ref_image_1", 1),
+        ("<ref_image_1>", 1),
+        ("ref_image_5", 1),
+        ("ref_image_10", 10),
+        ("cat_1", 1),
+        ("<ref_image_0", 1),
+        ("", 1),
+    ],
 )
 def test_an_element_comes_only_from_a_picture_that_was_sent(
     client: Client, service: Service, source: str, images: int
@@ -112,6 +128,22 @@ def test_an_element_comes_only_from_a_picture_that_was_sent(
     with service.unchanged():
         response = client.submit(prompt=prompt({**EDITED, "from": source}), **references(images))
     assert problems(response) == [(["body", "prompt"], "layout")]
+
+
+def test_the_refusal_tells_how_text_is_kept_text(client: Client) -> None:
+    (entry,) = client.submit(prompt="a clock showing [3]").json()["detail"]
+    assert "row 0" in entry["msg"]
+    assert "let something follow it" in entry["msg"]
+
+
+@promise("Region entry", "The reference image inside the prompt is named `<ref_image_0>`")
+def test_the_model_is_told_the_same_picture_however_it_is_named(client: Client, worker: Worker) -> None:
+    plain, bracketed = (
+        worker.generation(client.accepted(prompt=prompt({**EDITED, "from": name}), **references(2)))
+        for name in ("ref_image_1", "<ref_image_1>")
+    )
+    assert [row.source for row in bracketed.layout] == ["ref_image_1"]
+    assert bracketed.layout == plain.layout
 
 
 def test_the_refusal_names_row_and_choice(client: Client) -> None:

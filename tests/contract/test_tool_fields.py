@@ -32,6 +32,8 @@ TAKEN: list[tuple[list[str], dict[str, Any]]] = [
     (TOOLS, {"seed": 0}),
     (TOOLS, {"seed": MAX_SEED}),
     (TOOLS, {"seed": 3.0}),
+    (TOOLS, {"seed": -1}),
+    (TOOLS, {"output_format": "jpg"}),
     (TOOLS, {"safety_tolerance": 0}),
     (TOOLS, {"safety_tolerance": 5}),
     (TOOLS, {"output_format": "jpeg"}),
@@ -55,7 +57,6 @@ TAKEN: list[tuple[list[str], dict[str, Any]]] = [
 ]
 
 REFUSED: list[tuple[list[str], dict[str, Any], str, str]] = [
-    (TOOLS, {"seed": -1}, "seed", "greater_than_equal"),
     (TOOLS, {"seed": MAX_SEED + 1}, "seed", "less_than_equal"),
     (TOOLS, {"seed": "7"}, "seed", "int_type"),
     (TOOLS, {"seed": 1.5}, "seed", "int_from_float"),

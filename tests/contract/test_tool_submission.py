@@ -138,7 +138,7 @@ def test_other_methods(client: Client, tool: str, method: str) -> None:
 )
 def test_unknown_paths(client: Client, service: Service, path: str) -> None:
     with service.unchanged():
-        assert refusal(client.order(path, **MINIMAL[ERASE]), 404) == "Not Found"
+        assert refusal(client.order(path, **MINIMAL[ERASE]), 404).startswith("Not Found")
         priced = client.post("/v1/pricing", json={"path": f"/v1/{path}", "body": MINIMAL[ERASE]})
         assert refusal(priced, 404) == "Not Found"
 
@@ -168,7 +168,7 @@ def test_aliases_lead_to_the_same_tools(start_service: StartService) -> None:
     "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
 )
 def test_without_aliases_there_are_none(client: Client) -> None:
-    assert refusal(client.order("flux-tools/erase-v1", **MINIMAL[ERASE]), 404) == "Not Found"
+    assert refusal(client.order("flux-tools/erase-v1", **MINIMAL[ERASE]), 404).startswith("Not Found")
 
 
 # The description.
@@ -184,7 +184,7 @@ def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
     operation = described["paths"][f"/v1/{tool}"]["post"]
     assert operation["operationId"] == tool
     assert operation["summary"]
-    assert set(operation["responses"]) == {"200", "401", "402", "403", "413", "422", "429", "503"}
+    assert set(operation["responses"]) == {"200", "401", "402", "403", "409", "413", "422", "429", "503"}
     assert set(described["paths"][f"/v1/{tool}"]) == {"post"}
     assert "parameters" not in operation or all(each["in"] == "header" for each in operation["parameters"])
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
@@ -228,6 +228,6 @@ def test_limits_are_shown(described: dict[str, Any]) -> None:
 @promise("Decided: errors", "never echo the value of a secret or an image")
 def test_no_error_repeats_a_picture(client: Client) -> None:
     for tool in TOOLS:
-        response = client.order(tool, **MINIMAL[tool], seed=-1)
-        assert problems(response) == [(["body", "seed"], "greater_than_equal")]
+        response = client.order(tool, **MINIMAL[tool], seed="x")
+        assert problems(response) == [(["body", "seed"], "int_type")]
         assert PHOTO[:40] not in response.text

@@ -72,6 +72,8 @@ def test_unknown_fields_are_refused(client: Client, service: Service, mode: str,
         ("v2v", {"duration": 16}, ["duration"]),
         ("t2v", {"aspect_ratio": "3:2"}, ["aspect_ratio"]),
         ("t2v", {"resolution": "1k"}, ["resolution"]),
+        ("t2v", {"prompt": " \n"}, ["prompt"]),
+        ("t2v", {"seed": -1}, ["seed"]),
         ("t2v", {"safety_tolerance": 5}, ["safety_tolerance"]),
         ("t2v", {"webhook_url": "http://127.0.0.1/"}, ["webhook_url"]),
         ("i2v", {"keyframes": []}, ["keyframes"]),
@@ -158,3 +160,17 @@ def test_no_error_repeats_what_was_sent(client: Client) -> None:
         assert PICTURE[:40] not in response.text
         assert encoded(clip())[:40] not in response.text
         assert "hunter2" not in response.text
+
+
+def test_other_spellings_of_a_resolution(client: Client, worker: Worker) -> None:
+    body = minimal("t2v") | {"aspect_ratio": "16:9"}
+    assert worker.job(client.ordered(VIDEO, **body, resolution="FHD"))["width"] == 1920
+
+
+@promise("10. gen-3-video", "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
+def test_the_description_tells_which_videos_are_taken(client: Client) -> None:
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["VideoToVideoRequest"]["properties"]
+    described = fields["start_video"]["description"]
+    for limit in ("mp4", "H.264", "50 MB", "1/24 to 20 seconds", "64 to 4096 pixels"):
+        assert limit in described
+    assert fields["duration"]["anyOf"][0]["anyOf"][0]["maximum"] == 15

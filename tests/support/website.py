@@ -5,12 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PUBLIC_HOST = "pictures.test"
 """Resolves to loopback and is on the allow-list of `http_service`; loopback itself is not."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Holds an answer back."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,7 @@ class Page:
     headers: Mapping[str, str]
     delay_s: float
     """Between the head and the body."""
+    gate: Gate | None = None
 
 
 class Website:
@@ -38,10 +47,18 @@ class Website:
     def url(self, path: str = "/", host: str | None = None) -> str:
         return f"http://{host or self.host}:{self.port}{path}"
 
-    def put(self, path: str, body: bytes = b"", status: int = 200, delay_s: float = 0.0, **headers: str) -> str:
+    def put(
+        self,
+        path: str,
+        body: bytes = b"",
+        status: int = 200,
+        delay_s: float = 0.0,
+        gate: Gate | None = None,
+        **headers: str,
+    ) -> str:
         """Serves `body` at `path`. Returns its URL. Names of headers are in lower case, `_` for `-`."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.pages[path] = Page(body, status, told, delay_s)
+        self.pages[path] = Page(body, status, told, delay_s, gate)
         return self.url(path)
 
 
@@ -60,6 +77,9 @@ def serving(host: str = "127.0.0.1") -> Iterator[Website]:
         def do_GET(self) -> None:
             site.asked.append(self.path)
             page = site.pages.get(self.path, nothing)
+            if page.gate is not None:
+                page.gate.reached.set()
+                page.gate.opened.wait(30)
             self.send_response(page.status)
             for name, value in {"content-length": str(len(page.body)), **page.headers}.items():
                 self.send_header(name, value)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from deployments.contract.job import Output
+from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
@@ -52,6 +52,14 @@ class Worker:
         """Ids of tasks whose record and objects will go."""
         found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
         return found
+
+    def has(self, key: str) -> bool:
+        """Whether Redis has a key, which is named without the service's prefix."""
+
+        async def exists() -> bool:
+            return bool(await self._redis.exists(f"{self.tasks.prefix}{key}"))
+
+        return self.run(exists())
 
     def close(self) -> None:
         self.run(self._redis.aclose())
@@ -131,9 +139,7 @@ class Worker:
 
     def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:
         """Stores the video, and the latents of a draft, and publishes both as the dispatcher does."""
-        lease = self.take(task_id)
-        job = Job.decode(lease.job)
-        generation = generation_job(job, lease, job.prompt, "results/")
+        generation = self.generation(task_id)
         key, draft = f"{generation.output_prefix}/clip.mp4", f"{generation.output_prefix}/draft.safetensors"
         self.run(self.objects.put(key, data, "video/mp4"))
         if latents is not None:
@@ -148,6 +154,12 @@ class Worker:
         task = self.run(self.tasks.get(task_id))
         assert task is not None
         return json.loads(task.job)
+
+    def generation(self, task_id: str) -> GenerationJob:
+        """What the model is told."""
+        lease = self.take(task_id)
+        job = Job.decode(lease.job)
+        return generation_job(job, lease, job.prompt, "results/")
 
     def _lane(self, task_id: str) -> str:
         task = self.run(self.tasks.get(task_id))

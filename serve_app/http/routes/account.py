@@ -20,6 +20,7 @@ from serve_app.http.regions import elsewhere
 from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
+from serve_app.http.suggestions import for_fields
 from serve_app.submission.errors import Invalid
 from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import prepare
@@ -68,10 +69,11 @@ async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
 async def pricing(services: Deps, caller: CreditReader, request: PricingRequest, response: Response) -> Pricing:
     """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
-    name = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
-    endpoint = services.catalog.served.get(name)
-    if endpoint is None:
+    asked = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
+    name = services.catalog.names.get(asked)
+    if name is None:
         raise HTTPException(404, "Not Found")
+    endpoint = services.catalog.served[name]
     if message := elsewhere(name, endpoint, services.settings.service):
         raise HTTPException(404, message)
     limits = services.tasks.limits
@@ -82,7 +84,10 @@ async def pricing(services: Deps, caller: CreditReader, request: PricingRequest,
         prepared = await prepare(services.submission, caller, offer, body)
     except ValidationError as problem:
         raise RequestValidationError(
-            [{**error, "loc": ("body", "body", *error["loc"])} for error in problem.errors()]
+            [
+                {**error, "loc": ("body", "body", *error["loc"])}
+                for error in for_fields(problem.errors(), endpoint.request_type.field_names(request.body))
+            ]
         ) from None
     except TooFast as refusal:
         raise refusals.answer(refusal, name, limits) from None

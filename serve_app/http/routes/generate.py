@@ -1,7 +1,8 @@
-"""`POST /v1/<endpoint>`: HTTP around `submission.accept`.
+"""`POST /v1/<endpoint>`: HTTP around `submission.accept`, under every name that an endpoint has.
 
 An endpoint that the catalog gives to other regions only is a 404 here, which names the addresses that serve it. Tasks
-have no region: every address answers for every task that its store knows.
+have no region: every address answers for every task that its store knows. What is not served anywhere any more is a
+410.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.config.catalog import Catalog, Endpoint
+from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
 from serve_app.http.json_route import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.regions import elsewhere
-from serve_app.http.routes.schemas import Submission, errors
+from serve_app.http.routes.schemas import Problem, Submission, errors
 from serve_app.http.services import Deps
 from serve_app.requests import GenerationRequest
 from serve_app.requests.examples import examples
@@ -33,20 +34,21 @@ IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_lengt
 
 def offers(catalog: Catalog, settings: Settings) -> dict[str, Offer]:
     """What is served here, by path."""
-    return {
-        f"/v1/{name}": Offer(name, endpoint, catalog.recipes(endpoint, settings))
+    here = {
+        name: Offer(name, endpoint, catalog.recipes(endpoint, settings))
         for name, endpoint in catalog.served.items()
         if not elsewhere(name, endpoint, settings.service)
     }
+    return {f"/v1/{name}": here[own] for name, own in catalog.names.items() if own in here}
 
 
 def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> APIRouter:
-    """One route per endpoint of the catalog."""
+    """One route per name of the catalog."""
     routes = APIRouter(tags=["generate"], route_class=FilesRoute)
-    for name, endpoint in catalog.served.items():
-        path = f"/v1/{name}"
-        if message := elsewhere(name, endpoint, settings.service):
-            routes.add_api_route(path, _refusing(message), methods=["POST"], include_in_schema=False)
+    for name, own in catalog.names.items():
+        path, endpoint = f"/v1/{name}", catalog.served[own]
+        if message := elsewhere(own, endpoint, settings.service):
+            routes.add_api_route(path, _refusing(404, message), methods=["POST"], include_in_schema=False)
             continue
         routes.add_api_route(
             path,
@@ -56,9 +58,21 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             response_model_exclude_unset=True,
             summary=endpoint.summary or name,
             operation_id=name,
-            deprecated=endpoint.deprecated is not None or None,
+            deprecated=name in catalog.deprecated or None,
             openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
-            responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 413, 429, 503),
+            responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 409, 413, 429, 503),
+        )
+    for name, withdrawn in catalog.withdrawn.items():
+        routes.add_api_route(
+            f"/v1/{name}",
+            _refusing(410, _farewell(name, withdrawn)),
+            methods=["POST"],
+            status_code=410,
+            response_model=Problem,
+            response_description="Not served any more",
+            summary=f"Not served any more: {name}",
+            operation_id=name,
+            deprecated=True,
         )
     return routes
 
@@ -78,9 +92,16 @@ def _to_try(endpoint: Endpoint) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
 
 
-def _refusing(message: str) -> Callable[[], Awaitable[None]]:
+def _farewell(name: str, withdrawn: Withdrawn) -> str:
+    gone = f"{name} is not served any more"
+    if withdrawn.successors:
+        return f"{gone}: use {' or '.join(withdrawn.successors)}"
+    return f"{gone}, and nothing succeeds it" + (f": {withdrawn.advice}" if withdrawn.advice else "")
+
+
+def _refusing(status: int, message: str) -> Callable[[], Awaitable[None]]:
     async def refuse() -> None:
-        raise HTTPException(404, message)
+        raise HTTPException(status, message)
 
     return refuse
 

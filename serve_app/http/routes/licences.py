@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, HTTPException, Path
+from fastapi import APIRouter, HTTPException, Path, Request, Response
 from pydantic import BaseModel, Field
 
 from serve_app.accounts.licences import NotLicensed
@@ -13,11 +14,35 @@ from serve_app.http.auth import Generator
 from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
-from serve_app.redis_store.connection import UNREACHABLE
+from serve_app.redis_store.connection import NO_ANSWER, UNREACHABLE
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/v1/licenses", tags=["licences"], route_class=JsonRoute)
+VERSION: Final = "0.0.1"
+"""Of this interface, which others implement too."""
+_OUT_OF_REACH: Final = "the store is out of reach"
+
+
+class _ReportRoute(JsonRoute):
+    """Answers with 500 whatever keeps a report from being counted: its interface knows no 503."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def counted(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except UNREACHABLE as problem:
+                raise _uncounted(problem, _OUT_OF_REACH) from None
+            except HTTPException as problem:
+                if problem.status_code != 503:
+                    raise
+                raise _uncounted(problem, problem.detail) from None
+
+        return counted
+
+
+router = APIRouter(prefix="/v1/licenses", tags=["licences"], route_class=_ReportRoute)
 
 
 class UsageReport(BaseModel):
@@ -28,7 +53,7 @@ class Recorded(BaseModel):
     message: str
 
 
-@router.post("/models/{model_slug}/usage", responses=errors(400, 403, 500, 503))
+@router.post("/models/{model_slug}/usage", responses=errors(400, 403, 500), openapi_extra={"x-version": VERSION})
 async def report_usage(
     services: Deps, caller: Generator, model_slug: Annotated[str, Path(max_length=100)], report: UsageReport
 ) -> Recorded:
@@ -40,7 +65,11 @@ async def report_usage(
         await services.licences.report(caller.organization, model_slug, report.number_of_generations)
     except NotLicensed:
         raise HTTPException(403, f"{model_slug} is not licensed for this organization") from None
-    except UNREACHABLE as problem:
-        logger.warning("a usage report was not recorded: %s", type(problem).__name__)
-        raise HTTPException(500, "Usage could not be processed: nothing was counted, send it again") from None
+    except NO_ANSWER as problem:
+        raise _uncounted(problem, _OUT_OF_REACH, "whether anything was counted is not known") from None
     return Recorded(message=f"Recorded {report.number_of_generations} generations of {model_slug}")
+
+
+def _uncounted(problem: Exception, why: str, outcome: str = "nothing was counted, send it again") -> HTTPException:
+    logger.warning("a usage report was not recorded: %s", type(problem).__name__)
+    return HTTPException(500, f"Usage could not be processed: {why}; {outcome}")

@@ -68,7 +68,7 @@ def bodies(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the description offers to send, with its endpoint."""
     described = httpx2.get(f"{service.base_url}/openapi.json").json()
     for path, methods in described["paths"].items():
-        if path.startswith("/v1/gen-"):
+        if path.startswith("/v1/gen-") and "requestBody" in methods["post"]:
             for example in methods["post"]["requestBody"]["content"]["application/json"]["examples"].values():
                 yield path, example["value"]
 

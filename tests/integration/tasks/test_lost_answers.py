@@ -11,8 +11,10 @@ from support.lost_answers import LosingAnswers
 from support.tasks import ALL, LANE, lease_one, limited, make_due, new_task, stored
 
 from serve_app.redis_store import connection
+from serve_app.tasks.admission import CLAIM_S
+from serve_app.tasks.limits import StillInWork
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Status
+from serve_app.tasks.task import Accepted, NewTask, Status
 
 
 @pytest.fixture
@@ -109,3 +111,56 @@ async def test_what_another_attempt_began_is_no_strike(store: TaskStore, redis: 
     await make_due(store, f"leased:{LANE}")
     await store.reap(LANE)
     assert (await stored(store, task_id)).strikes == 0
+
+
+# Idempotency keys of requests that are being checked.
+
+
+async def look(store: TaskStore, task: NewTask) -> str | None:
+    return await store.look(
+        lane=task.lane,
+        project=task.project,
+        organization=task.organization,
+        price=task.price,
+        key_id=task.key_id,
+        idempotency_key=task.idempotency_key,
+        body_hash=task.body_hash,
+        task_id=task.id,
+    )
+
+
+async def test_a_key_is_kept_and_given_up_however_often_the_answers_are_lost(
+    store: TaskStore, repeating: TaskStore, losing: LosingAnswers
+) -> None:
+    first, second = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
+    assert await look(repeating, first) is None
+    with pytest.raises(StillInWork):
+        await look(repeating, second)
+    await repeating.give_up_key(second.project, "once", second.id)
+    with pytest.raises(StillInWork):
+        await look(repeating, second)
+    await repeating.give_up_key(first.project, "once", first.id)
+    assert await look(repeating, second) is None
+    assert (await repeating.submit(second)).created
+    await repeating.give_up_key(second.project, "once", second.id)
+    assert await look(repeating, first) == second.reply, "the key of a task that was made is not given up"
+    assert losing.lost
+
+
+async def test_a_key_of_a_request_that_died_is_free_after_a_while(store: TaskStore) -> None:
+    task = new_task(idempotency_key="once", body_hash="b")
+    await look(store, task)
+    [kept] = [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency:*", count=1000)]
+    assert 0 < await store.redis.pttl(kept) <= CLAIM_S * 1000
+    await store.submit(task)
+    assert await store.redis.pttl(kept) > CLAIM_S * 1000
+
+
+async def test_of_two_requests_on_their_way_the_first_to_be_submitted_counts(store: TaskStore) -> None:
+    slow, fast = (new_task(idempotency_key="once", body_hash="b") for _ in range(2))
+    await look(store, slow)
+    [kept] = [key async for key in store.redis.scan_iter(f"{store.prefix}idempotency:*", count=1000)]
+    await store.redis.delete(kept)  # it ran out
+    await look(store, fast)
+    assert (await store.submit(slow)).created
+    assert await store.submit(fast) == Accepted(slow.reply, created=False)

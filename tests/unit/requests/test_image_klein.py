@@ -55,7 +55,7 @@ def test_nulls_mean_not_set() -> None:
         {"steps": 16},
         {"webhook_url": "https://example.com/", "webhook_secret": "x", "user": "u"},
         {"prompt": f"A room {LAYOUT}"},
-        {"prompt": "a clock showing [3]"},
+        {"prompt": "a clock showing [three]"},
     ],
 )
 def test_accepted(body: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def test_rows_that_generate() -> None:
         ({"tgt_bbox": None}, LayoutRow("cat_1", None, "a cat", "ref_image_0", (10, 20, 300, 400))),
         ({"from": None, "src_bbox": None}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat")),
         ({"desc": ""}, LayoutRow("cat_1", (10, 20, 300, 400), "", "ref_image_0", (10, 20, 300, 400))),
+        ({"from": "<ref_image_0>"}, LayoutRow("cat_1", (10, 20, 300, 400), "a cat", "ref_image_0", (10, 20, 300, 400))),
     ],
 )
 def test_rows_that_edit(change: dict[str, Any], row: LayoutRow) -> None:
@@ -50,16 +51,15 @@ def test_rows_that_edit(change: dict[str, Any], row: LayoutRow) -> None:
     [
         "",
         "a cat",
-        "a clock showing [3]",
-        "the matrix [[1, 2], [3, 4]]",
-        'words ["a", "b"]',
+        "a clock showing [three]",
+        "a clock showing [3].",
         "nothing []",
-        'mixed [{"id": 1}, 3]',
         'broken [{"id": 1]',
         'broken [{"id": NaN}]',
         "[{]",
         f"{_prompt(GENERATE)} and more text",
         "[" * 5000 + "]",
+        "[1, " * 5000 + "]",
         '[{"a":' * 3000 + "]",
     ],
 )
@@ -72,6 +72,10 @@ def test_only_the_array_at_the_end_counts() -> None:
     prompt = 'A sign "[{" by <cat_1>, [1], [{"x": 1}] ' + json.dumps([GENERATE], indent=2) + " \n"
     assert [row.name for row in parse_layout(prompt)] == ["cat_1"]
     assert caption(prompt) == 'A sign "[{" by <cat_1>, [1], [{"x": 1}]'
+
+
+def test_brackets_in_the_caption_hide_no_layout() -> None:
+    assert [row.name for row in parse_layout("[1] " * 100 + json.dumps([GENERATE]))] == ["cat_1"]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,11 @@ def test_bad_boxes(box: Any) -> None:
         ([{**GENERATE, "bbox": None}], "bbox of layout row 0"),
         ([{**EDIT, "from": 0}], "from of layout row 0"),
         ([{**EDIT, "from": None, "tgt_bbox": None}], "nothing to do"),
+        ([GENERATE, 5], "row 1 must be an object"),
+        ([5, GENERATE], "row 0 must be an object"),
+        ([[1, 2], [3, 4]], "row 0 must be an object"),
+        (["a", "b"], "row 0 must be an object"),
+        ([3], "row 0 must be an object"),
     ],
 )
 def test_arrays_that_break_the_rules(rows: list[Any], problem: str) -> None:
@@ -156,9 +165,9 @@ class CountingDecoder(json.JSONDecoder):
         return super().raw_decode(s, idx)
 
 
-@pytest.mark.parametrize("piece", ["[{", '[{"a":1},', '[{"a":[', '[{"'])
+@pytest.mark.parametrize("piece", ["[{", '[{"a":1},', '[{"a":[', '[{"', "[1,", "[[", '["'])
 def test_hostile_text_is_looked_at_a_few_times_however_long_it_is(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = CountingDecoder()
     monkeypatch.setattr(layout, "_DECODER", decoder)
     parse_layout(piece * (32_000 // len(piece)) + "]")
-    assert 0 < decoder.looks <= 32
+    assert 0 < decoder.looks <= 64

@@ -127,11 +127,11 @@ def test_tolerances_that_are_none(mode: str, level: Any) -> None:
     ("field", "value"),
     [
         ("prompt", ""),
+        ("prompt", " \n"),
         ("prompt", None),
         ("aspect_ratio", "2:1"),
         ("aspect_ratio", "16x9"),
         ("resolution", "4k"),
-        ("resolution", "HD"),
         ("generate_audio", "true"),
         ("draft", 1),
         ("seed", -1),

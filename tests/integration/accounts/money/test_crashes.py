@@ -29,6 +29,12 @@ PRICE = 1000
 """Of a picture of a megapixel with one reference, milli-credits."""
 
 
+@pytest.fixture(autouse=True)
+def keys_run_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idempotency key that was kept for a request that died is free again: repetitions need not wait for it."""
+    monkeypatch.setattr(admission, "CLAIM_S", 0)
+
+
 @pytest.fixture
 def staller(monkeypatch: pytest.MonkeyPatch) -> Staller:
     monkeypatch.setattr(admission, "SUBMIT_S", STALE_AFTER_S)

@@ -1,0 +1,196 @@
+"""Names that endpoints have from before, and names that nothing is served under any more."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from image_endpoints import PHOTO
+from pydantic import ValidationError
+from support.client import Client, problems, refusal
+from support.http_service import Service, StartService
+from support.promises import promise
+from support.worker import Worker
+
+from serve_app.config.catalog import Catalog, Deprecated
+from serve_app.config.settings import ServiceSettings
+from serve_app.http.deprecation import notices
+
+DEPRECATED_SINCE = "@1761868800"
+"""2025-10-31."""
+SUCCESSOR = '</v1/gen-pro-1.1>; rel="successor-version"'
+WITHDRAWN = ["gen-pro-1.0-depth", "finetune", "gen-pro-1.1-ultra-finetuned", "gen-pro-1.0-depth-finetuned"]
+FORMER = ["gen-pro-1.1", "gen-pro-1.0"]
+
+
+def catalog_with(repository: Path, folder: Path, name: str, **changes: Any) -> Path:
+    """The shipped catalog, with an endpoint that is changed."""
+    content = yaml.safe_load((repository / "configs/catalog.yaml").read_text())
+    content["endpoints"][name] |= changes
+    path = folder / "catalog.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@promise(
+    "Versioning",
+    "Deprecated and in effect from 2025-10-31: `gen-pro-1.0`, `gen-pro-1.0-depth`, `gen-pro-1.0-canny`, and the tuning "
+    "API: `/v1/finetune`, `gen-pro-finetuned`, `gen-pro-1.1-ultra-finetuned`, `gen-pro-1.0-depth-finetuned`, "
+    "`gen-pro-1.0-canny-finetuned`, `gen-pro-1.0-fill-finetuned`.",
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gen-pro-1.0",
+        "gen-pro-1.0-canny",
+        "gen-pro-finetuned",
+        "gen-pro-1.0-canny-finetuned",
+        "gen-pro-1.0-fill-finetuned",
+        *WITHDRAWN,
+    ],
+)
+def test_what_is_deprecated_says_so(client: Client, name: str) -> None:
+    assert client.order(name, prompt=3).headers["deprecation"] == DEPRECATED_SINCE
+    described = client.get("/openapi.json").json()["paths"]
+    assert described[f"/v1/{name}"]["post"]["deprecated"] is True
+
+
+# What is served under another name.
+
+
+@promise("Decided: tuned models", "`gen-pro-1.1` serves what `gen-pro` serves")
+@pytest.mark.parametrize("name", FORMER)
+def test_another_name_serves_the_same(client: Client, worker: Worker, name: str) -> None:
+    body = {"prompt": "a cat", "width": 512, "seed": 4, "image_prompt": PHOTO}
+    other, own = (worker.job(client.ordered(each, **body)) for each in (name, "gen-pro"))
+    for job in (other, own):
+        assert job.pop("image_prompt")
+    assert other == own
+    assert problems(client.order(name, width=255)) == [(["body", "width"], "multiple_of")]
+
+
+@promise("Decided: tuned models", "`gen-pro-1.1` serves what `gen-pro` serves")
+@pytest.mark.parametrize("name", FORMER)
+def test_another_name_costs_and_counts_as_the_endpoint_does(client: Client, name: str) -> None:
+    prices = [
+        client.post("/v1/pricing", json={"path": f"/v1/{each}", "body": {"prompt": "a cat"}}).json()
+        for each in (name, "gen-pro")
+    ]
+    assert prices[0] == prices[1]
+    client.ordered(name, prompt="a cat")
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["endpoint"] == "gen-pro"
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_another_name_is_held_to_the_same_safety(service: Service, operator: Client, name: str) -> None:
+    organization = service.worker.new_organization(credits=100)
+    path = f"/v1/admin/organizations/{organization}/safety/gen-pro"
+    assert operator.put(path, json={"tolerance": 1}).status_code == 200
+    with service.client(organization=organization) as client:
+        response = client.order(name, prompt="a cat", safety_tolerance=2)
+    assert problems(response) == [(["body", "safety_tolerance"], "safety_tolerance_not_approved")]
+
+
+@promise("Decided: tuned models", '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`')
+def test_a_deprecated_name_leads_to_its_successor(client: Client) -> None:
+    for response in (client.order("gen-pro-1.0", prompt="a cat"), client.order("gen-pro-1.0", width=1)):
+        assert response.headers["link"] == SUCCESSOR
+    assert not {"link", "deprecation"} & set(client.order("gen-pro-1.1", prompt="a cat").headers)
+
+
+# What is gone.
+
+
+@promise("Versioning", "Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
+def test_what_is_gone_names_its_targets(client: Client, service: Service) -> None:
+    with service.unchanged():
+        response = client.order("gen-pro-1.0-depth", prompt="a cat", control_image=PHOTO)
+    assert refusal(response, 410) == "gen-pro-1.0-depth is not served any more: use gen-pro-1.1 or gen-kontext-pro"
+    assert response.headers["link"] == f'{SUCCESSOR}, </v1/gen-kontext-pro>; rel="successor-version"'
+
+
+@promise("Versioning", "For the tuning API there is no migration path.")
+@pytest.mark.parametrize("name", WITHDRAWN[1:])
+def test_what_is_gone_for_good_says_how_a_tuned_model_is_uploaded(client: Client, service: Service, name: str) -> None:
+    with service.unchanged():
+        response = client.order(name, finetune_id="x", prompt="a cat")
+    detail = refusal(response, 410)
+    assert detail.startswith(f"{name} is not served any more, and nothing succeeds it")
+    assert "POST /v1/finetunes" in detail
+    assert "link" not in response.headers
+
+
+@pytest.mark.parametrize("name", WITHDRAWN)
+def test_whoever_asks_is_told_that_it_is_gone(client: Client, name: str) -> None:
+    del client.headers["x-key"]
+    assert client.order(name).status_code == 410
+    described = client.get("/openapi.json").json()["paths"][f"/v1/{name}"]["post"]
+    assert set(described["responses"]) == {"410"}
+
+
+@promise(
+    "Decided: submission",
+    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
+)
+def test_old_names_have_aliases_too(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(path_aliases=["flux"]))
+    with service.client() as client:
+        client.ordered("flux-pro-1.1", prompt="a cat")
+        response = client.order("flux-pro-1.0", prompt="a cat")
+        assert (response.status_code, response.headers["link"]) == (200, SUCCESSOR)
+        assert client.order("flux-pro-1.0-depth").status_code == 410
+        priced = client.post("/v1/pricing", json={"path": "/v1/flux-pro-1.1", "body": {"prompt": "a cat"}})
+        assert priced.json()["cost"] == 5
+
+
+# What a catalog can say.
+
+
+@promise(
+    "Decided: tuned models",
+    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, "
+    "`Sunset` (RFC 9745, RFC 8594).",
+)
+def test_the_day_of_its_end_can_be_set(start_service: StartService, repository: Path, tmp_path: Path) -> None:
+    told = {"deprecated": {"since": "2025-10-31", "sunset": "2027-01-01"}}
+    names = {"gen-pro-1.1": {}, "gen-pro-1.0": told}
+    path = catalog_with(repository, tmp_path, "gen-pro", finetuned=told, other_names=names, **told)
+    with start_service(catalog=path).client() as client:
+        for name in ("gen-pro", "gen-pro-finetuned", "gen-pro-1.0"):
+            assert client.order(name, width=1).headers["sunset"] == "Fri, 01 Jan 2027 00:00:00 GMT"
+        assert "sunset" not in client.order("gen-pro-1.1", width=1).headers
+
+
+def test_the_headers_of_a_notice() -> None:
+    assert notices(Deprecated(since=date(2025, 10, 31))) == {"Deprecation": DEPRECATED_SINCE}
+    told = Deprecated(since=date(2025, 10, 31), sunset=date(2027, 1, 1), successors=("a", "b"))
+    assert notices(told) == {
+        "Deprecation": DEPRECATED_SINCE,
+        "Sunset": "Fri, 01 Jan 2027 00:00:00 GMT",
+        "Link": '</v1/a>; rel="successor-version", </v1/b>; rel="successor-version"',
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"other_names": {"gen-2-max": {}}}, "gen-2-max is the name of two endpoints"),
+        ({"other_names": {"gen-pro-finetuned": {}}}, "gen-pro-finetuned is the name of two endpoints"),
+        ({"other_names": {"gen-pro-1.0-depth": {}}}, "gen-pro-1.0-depth is the name of two endpoints"),
+        ({"deprecated": {"since": "2025-10-31", "successors": ["gen-9"]}}, "gen-pro: there is no successor gen-9"),
+    ],
+)
+def test_names_that_a_catalog_can_not_give(
+    repository: Path, tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    names = {"gen-pro-1.1": {}}
+    path = catalog_with(repository, tmp_path, "gen-pro", **{"other_names": names, **changes})
+    if "other_names" in changes:
+        changes["other_names"] |= names
+    content = yaml.safe_load(path.read_text())
+    with pytest.raises(ValidationError, match=problem):
+        Catalog.model_validate(content)
