@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises check proof chaos attack bench lock audit openapi clean
+.PHONY: help run test test-fast promises conformance check proof chaos attack bench lock audit openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole servic
 
 promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
 	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/contract
+
+conformance: $(VENV)/.dev  ## Start a service as `make run` does, and judge it by every sentence of the interface
+	PYTHONPATH=tests $(BIN)/python -m support.conformance $(CONFORMANCE)
 
 check: $(VENV)/.dev  ## Lint, format, types, direction of imports
 	$(BIN)/ruff check .

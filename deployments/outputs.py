@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import cv2
 
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output, PictureFormat
 from deployments.contract.objects import ObjectStore
-from deployments.pictures.pixels import Pixels
+from deployments.pictures.pixels import Pixels, resize
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
 _ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {
@@ -17,6 +18,8 @@ _ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {
     "png": [],
     "webp": [cv2.IMWRITE_WEBP_QUALITY, 90],
 }
+_THUMBNAIL_SIDE: Final = 256
+"""Of the longer side, in pixels."""
 _PREVIEW_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 80]
 
 
@@ -43,10 +46,16 @@ class Outputs:
         key = f"{job.output_prefix}/picture.{extension}"
         self._store.put_blocking(key, data, content_type)
         height, width = pixels.shape[:2]
-        return Output(key=key, content_type=content_type, width=width, height=height, size=len(data))
+        thumbnail = self._store_thumbnail(job, pixels)
+        return Output(
+            key=key, content_type=content_type, width=width, height=height, size=len(data), thumbnail=thumbnail
+        )
 
-    def store_clip(self, job: GenerationJob, file: Path, latents: bytes | None) -> Output:
-        """The finished video, as `clip.mp4`; beside it, for a draft, its latents as `draft.safetensors`."""
+    def store_clip(self, job: GenerationJob, file: Path, latents: bytes | None, still: Pixels) -> Output:
+        """The finished video, as `clip.mp4`; beside it, for a draft, its latents as `draft.safetensors`.
+
+        `still` is the frame that stands for it.
+        """
         key, draft = f"{job.output_prefix}/clip.mp4", None
         if latents is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
@@ -59,6 +68,7 @@ class Outputs:
             height=job.height,
             size=file.stat().st_size,
             draft=draft,
+            thumbnail=self._store_thumbnail(job, still),
         )
 
     def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
@@ -66,6 +76,16 @@ class Outputs:
         key = f"{job.output_prefix}/preview-{step}.jpeg"
         self._store.put_blocking(key, _encoded(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
         return Preview(key=key, step=step, steps=job.steps if steps is None else steps)
+
+    def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
+        """The picture made small, as `thumbnail.jpeg`, or as PNG where it is transparent. Returns its key."""
+        height, width = pixels.shape[:2]
+        share = min(1.0, _THUMBNAIL_SIDE / max(height, width))
+        small = resize(pixels, max(1, round(width * share)), max(1, round(height * share)))
+        extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PREVIEW_OPTIONS)
+        key = f"{job.output_prefix}/thumbnail.{extension}"
+        self._store.put_blocking(key, _encoded(small, f".{extension}", options), f"image/{extension}")
+        return key
 
 
 def _encoded(pixels: Pixels, suffix: str, options: list[int]) -> bytes:

@@ -18,6 +18,8 @@ class ClipExport:
 
     def __init__(self, parts: Iterator[Pixels], writer: ClipWriter, file: Path, folder: Path) -> None:
         self.done = 0
+        self.still: Pixels | None = None
+        """The first frame, once it is there."""
         self.file = file
         self._parts = parts
         self._writer = writer
@@ -25,7 +27,10 @@ class ClipExport:
 
     def advance(self) -> None:
         """Decodes and writes the next part. Raises StopIteration after the last, OutOfMemory, VideoError."""
-        self._writer.write(next(self._parts))
+        frames = next(self._parts)
+        if self.still is None:
+            self.still = frames[0].copy()
+        self._writer.write(frames)
         self.done += 1
 
     def finish(self) -> None:

@@ -78,7 +78,8 @@ class ClipBackend:
             with translated_device_errors():
                 kept = self._kept_latents(state)
             export.finish()
-            output = self._outputs.store_clip(job, export.file, kept)
+            assert export.still is not None
+            output = self._outputs.store_clip(job, export.file, kept, export.still)
         except VideoError as error:
             raise RuntimeError(str(error)) from error
         except (BaseError, OSError) as error:

@@ -111,7 +111,8 @@ class SimulatedBackend:
             for _ in range(clip.frames):
                 writer.write(np.zeros((1, 16, 16, 3), np.uint8))
             writer.close()
-            return self._outputs.store_clip(job, file, b"" if clip.draft else None)
+            still = np.zeros((job.height, job.width, 3), np.uint8)
+            return self._outputs.store_clip(job, file, b"" if clip.draft else None, still)
 
     def _begun(self, job: GenerationJob) -> SimulatedState | JobError:
         try:

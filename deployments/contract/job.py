@@ -102,3 +102,5 @@ class Output:
     """Length in bytes."""
     draft: str | None = None
     """The object with a draft's latents, where one was asked for."""
+    thumbnail: str | None = None
+    """The object with a small picture of it."""

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.cli import (
     backup,
+    conformance,
     credits,
     finetunes,
     generate,
@@ -43,6 +44,7 @@ app.command("status")(status.status)
 app.command("watch")(watch.watch)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("conformance")(conformance.conformance)
 app.command("openapi")(openapi.openapi)
 app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")

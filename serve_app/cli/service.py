@@ -15,9 +15,14 @@ DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 
 
 def connect(base_url: str | None, key: str) -> Client:
-    """A client that holds a key: the one given, else the service's own. Raises ValueError when there is neither."""
+    """A client that holds a key. Raises ValueError as `address_and_key` does."""
+    return Client(*address_and_key(base_url, key))
+
+
+def address_and_key(base_url: str | None, key: str) -> tuple[str, str]:
+    """Of a service: the key given, else the service's own. Raises ValueError when there is neither."""
     url, local = find(base_url)
-    return Client(url, key or _own_key(url, local))
+    return url, key or _own_key(url, local)
 
 
 def connect_without_key(base_url: str | None) -> Client:

@@ -53,7 +53,7 @@ def generation_job(job: Job, lease: Lease, prompt: str, folder: str) -> Generati
 
 
 def result_of(generation: GenerationJob, output: Output, took_s: float) -> dict[str, Any]:
-    """What the task keeps of work that ended just now. `key` and `draft` are for the service alone."""
+    """What the task keeps of work that ended just now. `key`, `thumbnail` and `draft` are for the service alone."""
     now = time.time()
     result: dict[str, Any] = {
         "key": output.key,
@@ -63,6 +63,8 @@ def result_of(generation: GenerationJob, output: Output, took_s: float) -> dict[
         "end_time": round(now, 3),
         "duration": round(took_s, 3),
     }
+    if output.thumbnail is not None:
+        result["thumbnail"] = output.thumbnail
     if generation.clip is not None and output.draft is not None:
         clip = generation.clip
         sizes = {"frames": clip.frames, "width": generation.width, "height": generation.height}

@@ -193,10 +193,12 @@ async def _publish_result(
     if gate is not None:
         reasons = await gate.output(output.key, _tolerance(job), draining)
         if reasons:
-            await gate.discard(*filter(None, (output.key, output.draft)))
+            await gate.discard(*filter(None, (output.key, output.draft, output.thumbnail)))
             await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
             return
-        result["key"] = await gate.release(output.key)
+        for name in ("key", "thumbnail"):
+            if name in result:
+                result[name] = await gate.release(result[name])
         if draft := result.get("draft"):
             draft["key"] = await gate.release(draft["key"])
     await writer.publish(Status.READY, result=result)

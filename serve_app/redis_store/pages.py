@@ -8,10 +8,12 @@ from typing import Any, cast
 from redis.asyncio import Redis
 
 
-async def page(redis: Redis, index: str, limit: int, cursor: str | None) -> tuple[list[str], str | None]:
+async def page(
+    redis: Redis, index: str, limit: int, cursor: str | None, oldest: int | None = None
+) -> tuple[list[str], str | None]:
     """Up to `limit` members of `index` after the cursor, and the cursor of the next page, None on the last one.
 
-    Scores are milliseconds. Raises ValueError for a bad cursor.
+    Scores are milliseconds; nothing older than `oldest` is there. Raises ValueError for a bad cursor.
     """
     top, after = "+inf", ""
     if cursor is not None:
@@ -27,7 +29,7 @@ async def page(redis: Redis, index: str, limit: int, cursor: str | None) -> tupl
             redis.zrange(
                 index,
                 cast(Any, top),
-                cast(Any, "-inf"),
+                cast(Any, "-inf" if oldest is None else oldest),
                 desc=True,
                 byscore=True,
                 withscores=True,

@@ -16,7 +16,7 @@ from serve_app.tasks.task import Status, Task
 
 Vocabulary = Literal["full", "basic"]
 _BASIC = {Status.REASONING, Status.GENERATING}
-_PRIVATE = {"key", "draft"}
+_PRIVATE = {"key", "draft", "thumbnail"}
 """What a result holds for the service itself: where its objects are, and what is needed to go on from a draft."""
 
 
@@ -51,6 +51,14 @@ class Presenter:
         if task.cost is not None:
             body["cost"] = task.cost / 1000
         return body
+
+    async def thumbnail(self, task: Task, base: str) -> str | None:
+        """A link, as in `body`, to a small picture of the result, or of how far it is; None where there is none."""
+        if task.status is Status.READY:
+            key = (task.result or {}).get("thumbnail")
+        else:
+            key = task.preview["key"] if task.preview and not task.status.terminal else None
+        return None if key is None else await self._link(key, base)
 
     async def _result(self, stored: Mapping[str, Any], base: str) -> dict[str, Any]:
         shown = {"sample": await self._link(stored["key"], base)}

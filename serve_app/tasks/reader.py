@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Final, cast
+import math
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from redis.asyncio import Redis
 
@@ -18,8 +19,32 @@ logger = logging.getLogger(__name__)
 
 UNREADABLE: Final = "This task can't be read any more: the key that it was encrypted with is gone"
 """What its client is told."""
+_LOOKED_AT: Final = 1000
+"""Tasks that one page of a filtered list looks at, at most."""
+_SCANNED: Final = 200
+"""Of them at a time."""
+_OPENED: Final = 10
+"""Records that are opened before others have their turn: what clients wrote may be long."""
 _READ: Final = ("job", "result", "details", "webhook_url")
 """Of what is sealed."""
+
+
+class _Outline(NamedTuple):
+    """What is read of a task without opening anything."""
+
+    id: str
+    created: str
+    """In milliseconds."""
+    status: str
+    endpoint: str
+
+    @property
+    def cursor(self) -> str:
+        """Of what follows in a list."""
+        return f"{self.created}-{self.id}"
+
+    def fits(self, statuses: Collection[str], endpoint: str | None) -> bool:
+        return (not statuses or self.status in statuses) and endpoint in (None, self.endpoint)
 
 
 class TaskReader:
@@ -40,16 +65,52 @@ class TaskReader:
         return [self._task(raw) if raw else None for raw in (await pipe.execute() if ids else [])]
 
     async def list_tasks(
-        self, project: str, *, limit: int, cursor: str | None = None, active: bool = False
+        self,
+        project: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        active: bool = False,
+        statuses: Collection[Status] = (),
+        endpoint: str | None = None,
+        since: float | None = None,
     ) -> tuple[list[Task], str | None]:
-        """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor."""
+        """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor.
+
+        Those of these statuses and this endpoint, if given, that were submitted at or after `since`, epoch seconds. A
+        page of them looks at a thousand tasks at most, so it may have fewer than `limit`, or none, and others follow.
+        """
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
-        ids, following = await page(self.redis, index, limit, cursor)
-        tasks = await self.get_many(ids)
-        gone = [task_id for task_id, task in zip(ids, tasks, strict=True) if task is None]
-        if gone:
+        oldest = None if since is None else math.ceil(since * 1000)
+        batch = _SCANNED if statuses or endpoint else limit
+        found: list[_Outline] = []
+        for _ in range(0, _LOOKED_AT, _SCANNED):
+            ids, cursor = await page(self.redis, index, batch, cursor, oldest)
+            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoint)]
+            if cursor is None or len(found) >= limit:
+                break
+        if len(found) > limit:
+            del found[limit:]
+            cursor = found[-1].cursor
+        tasks: list[Task] = []
+        for start in range(0, len(found), _OPENED):
+            opened = await self.get_many([each.id for each in found[start : start + _OPENED]])
+            tasks += [task for task in opened if task]
+        return tasks, cursor
+
+    async def _outlines(self, index: str, ids: Sequence[str]) -> list[_Outline]:
+        """What filters ask of the tasks, in their order. Those that are gone leave the index."""
+        pipe = self.redis.pipeline(transaction=False)
+        for task_id in ids:
+            pipe.hmget(self._key(f"task:{task_id}"), "created", "status", "endpoint")
+        rows: list[list[str | None]] = await pipe.execute() if ids else []
+        if gone := [task_id for task_id, row in zip(ids, rows, strict=True) if None in row]:
             await cast(Awaitable[int], self.redis.zrem(index, *gone))
-        return [task for task in tasks if task], following
+        return [
+            _Outline(task_id, created, status, endpoint)
+            for task_id, (created, status, endpoint) in zip(ids, rows, strict=True)
+            if created is not None and status is not None and endpoint is not None
+        ]
 
     async def counts(self, lane: str) -> dict[str, int]:
         """How many tasks are `queued`, `suspects` and `leased`, and every counter of `stats`."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import pytest
+from redis import Redis
 from support.client import Client, problems
+from support.http_service import Service
 from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.sealing.at_rest import AtRest
+from serve_app.sealing.sealer import new_key
 from serve_app.tasks.task import Status
 
 
@@ -38,6 +43,8 @@ def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
         "id": submitted["id"],
         "endpoint": "gen-3-image-klein",
         "status": "Pending",
+        "prompt": "a cat",
+        "thumbnail": None,
         "progress": None,
         "attempt": 0,
         "started": None,
@@ -49,6 +56,81 @@ def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert created <= task["started"] <= task["finished"]
     assert (task["status"], task["attempt"], task["cost"]) == ("Ready", 1, submitted["cost"])
+    assert task["progress"] == 1.0, "whatever the last news of it was"
+
+
+def test_a_task_shows_a_small_picture_of_its_result(client: Client, worker: Worker) -> None:
+    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
+    worker.deliver(task_id, picture(64, 32, form="JPEG"), thumbnail=small)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    file = httpx2.get(task["thumbnail"], trust_env=False)
+    assert (file.status_code, file.headers["content-type"], file.content) == (200, "image/jpeg", small)
+    assert task["thumbnail"].startswith(str(client.base_url)), "a link that needs no key, on the origin of the request"
+    assert "thumbnail" not in client.poll(task_id).json()["result"]
+
+
+def test_a_task_under_way_shows_its_preview_and_none_once_it_failed(client: Client, worker: Worker) -> None:
+    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
+    worker.show_preview(task_id, small, step=1, steps=4)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert httpx2.get(task["thumbnail"], trust_env=False).content == small
+    worker.end(task_id, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["thumbnail"] is None
+
+
+def test_a_result_of_an_earlier_release_has_no_small_picture(client: Client, worker: Worker) -> None:
+    worker.deliver(client.accepted(), picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert (task["status"], task["thumbnail"]) == ("Ready", None)
+
+
+def test_of_a_long_prompt_the_list_shows_the_beginning(client: Client) -> None:
+    client.accepted(prompt="long " * 1000)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["prompt"] == ("long " * 100) + "…"
+
+
+def test_a_prompt_that_cannot_be_opened_is_left_out(client: Client, service: Service) -> None:
+    task_id = client.accepted()
+    with Redis.from_url(service.settings.redis_url) as redis:
+        other = AtRest([new_key()], sealing=True)
+        redis.hset(f"{service.settings.redis.prefix}task:{task_id}", "job", other.seal("{}"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert (task["id"], task["prompt"]) == (task_id, None)
+
+
+def test_tasks_of_some_statuses(client: Client, worker: Worker) -> None:
+    waiting, running, ended = (client.accepted() for _ in range(3))
+    worker.advance(running, Status.GENERATING, progress=0.1)
+    worker.end(ended, Status.ERROR)
+    assert listed(client, status="Error") == [ended]
+    assert set(listed(client, status=["Generating", "Pending"])) == {waiting, running}
+    assert listed(client, status="Ready") == []
+
+
+def test_tasks_of_one_endpoint(client: Client) -> None:
+    picture_task, other = client.accepted(), client.ordered("gen-pro", prompt="a cat")
+    assert listed(client, endpoint="gen-pro") == [other]
+    assert listed(client, endpoint="gen-3-image-klein") == [picture_task]
+    assert listed(client, endpoint="gen-2-max") == []
+
+
+def test_tasks_since_a_moment(client: Client) -> None:
+    tasks = [client.accepted() for _ in range(4)]
+    created = {task["id"]: task["created"] for task in client.get("/v1/tasks").json()["tasks"]}
+    moment = created[tasks[2]]
+    assert set(listed(client, since=moment)) == {task for task in tasks if created[task] >= moment}
+    assert listed(client, since=max(created.values()) + 1) == []
+    assert sorted(listed(client, since=0, limit=3)) == sorted(tasks)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_the_pages_of_a_filtered_list_hold_every_task_once(client: Client, worker: Worker, limit: int) -> None:
+    tasks = [client.accepted() for _ in range(8)]
+    for task_id in tasks[::2]:
+        worker.end(task_id, Status.ERROR)
+    assert sorted(listed(client, status="Error", limit=limit)) == sorted(tasks[::2])
 
 
 def test_only_the_own_tasks(client: Client, other_client: Client) -> None:
@@ -86,6 +168,10 @@ def test_only_active_ones(client: Client, worker: Worker) -> None:
         ({"limit": 101}, "limit"),
         ({"limit": "x"}, "limit"),
         ({"active": "perhaps"}, "active"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": "nan"}, "since"),
+        ({"since": -1}, "since"),
+        ({"endpoint": "x" * 101}, "endpoint"),
         ({"cursor": "nonsense"}, "cursor"),
         ({"cursor": "1"}, "cursor"),
         ({"cursor": "1-"}, "cursor"),
@@ -136,6 +222,22 @@ def test_a_repeated_cancellation_gets_the_same_answer(client: Client) -> None:
     task_id = client.accepted()
     first, again = (client.delete(f"/v1/tasks/{task_id}") for _ in range(2))
     assert (first.status_code, first.json()) == (again.status_code, again.json()) == (200, client.poll(task_id).json())
+
+
+def test_a_status_that_there_is_not_is_refused(client: Client) -> None:
+    response = client.get("/v1/tasks", params={"status": "Done"})
+    assert [loc for loc, _ in problems(response)] == [["query", "status", "0"]]
+
+
+def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
+    administrator: Client, service: Service, organization: str
+) -> None:
+    with service.client(organization=organization) as client:
+        task_id = client.accepted(prompt="a secret of theirs")
+        service.worker.deliver(task_id, picture(form="JPEG"), thumbnail=b"small")
+        query = {"project": client.project, "status": "Ready"}
+        (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
+    assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)
 
 
 def test_a_foreign_task_looks_like_none(client: Client, other_client: Client) -> None:

@@ -120,8 +120,8 @@ class Worker:
         preview = {"key": key, "step": step, "steps": steps}
         self.advance(task_id, Status.GENERATING, progress=step / steps, preview=preview)
 
-    def deliver(self, task_id: str, data: bytes, extension: str = "jpeg") -> str:
-        """Stores the picture and publishes it as the dispatcher does. Returns its key."""
+    def deliver(self, task_id: str, data: bytes, extension: str = "jpeg", thumbnail: bytes | None = None) -> str:
+        """Stores the picture, and a small one beside it, and publishes it as the dispatcher does. Returns its key."""
         lease = self.take(task_id)
         job = Job.decode(lease.job)
         key = f"results/{task_id}/{lease.attempt}/picture.{extension}"
@@ -134,6 +134,9 @@ class Worker:
             "end_time": 1_700_000_002.0,
             "duration": 1.5,
         }
+        if thumbnail is not None:
+            result["thumbnail"] = f"results/{task_id}/{lease.attempt}/thumbnail.jpeg"
+            self.run(self.objects.put(result["thumbnail"], thumbnail, "image/jpeg"))
         self.end(task_id, Status.READY, result=result)
         return key
 

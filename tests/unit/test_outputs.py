@@ -52,6 +52,29 @@ def test_a_picture_is_stored_below_the_jobs_prefix(output_format: PictureFormat)
         assert picture.size == (50, 30)
 
 
+@pytest.mark.parametrize(
+    ("size", "small"), [((1024, 512), (256, 128)), ((30, 600), (13, 256)), ((50, 30), (50, 30)), ((4000, 8), (256, 1))]
+)
+def test_a_small_picture_is_stored_beside_it(size: tuple[int, int], small: tuple[int, int]) -> None:
+    store = ObjectStore("memory:///")
+    output = Outputs(store).store_picture(a_job("png"), a_gradient(*size))
+    assert output.thumbnail == "results/job/2/thumbnail.jpeg"
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
+        assert (picture.format, picture.size) == ("JPEG", small)
+        left, right = (np.asarray(picture)[0, column, 0] for column in (0, -1))
+        assert left < 40
+        assert right > 200
+
+
+def test_the_small_picture_of_a_transparent_one_is_transparent() -> None:
+    store = ObjectStore("memory:///")
+    pixels = np.dstack((a_gradient(600, 300), np.zeros((300, 600), np.uint8)))
+    output = Outputs(store).store_picture(a_job("png"), pixels)
+    assert output.thumbnail == "results/job/2/thumbnail.png"
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
+        assert (picture.mode, picture.size, picture.getchannel("A").getextrema()) == ("RGBA", (256, 128), (0, 0))
+
+
 def test_previews_are_numbered_by_step() -> None:
     store = ObjectStore("memory:///")
     preview = Outputs(store).store_preview(a_job("png"), a_gradient(), step=3)
@@ -74,10 +97,13 @@ def film(tmp_path: Path) -> Path:
 
 
 def test_a_clip_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) -> None:
-    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, None)
+    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, None, a_gradient(640, 360))
     assert output.key == "results/job/2/clip.mp4"
     assert (output.width, output.height, output.content_type) == (50, 30, "video/mp4")
     assert output.draft is None
+    assert output.thumbnail is not None
+    with Image.open(io.BytesIO(store.get_blocking(output.thumbnail))) as picture:
+        assert picture.size == (256, 144)
     assert store.get_blocking(output.key) == film.read_bytes()
     assert output.size == 256 * 5000
     with pytest.raises(FileNotFoundError):
@@ -85,7 +111,7 @@ def test_a_clip_is_stored_below_the_jobs_prefix(store: ObjectStore, film: Path) 
 
 
 def test_the_latents_of_a_draft_are_stored_beside_its_clip(store: ObjectStore, film: Path) -> None:
-    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents")
+    output = Outputs(store).store_clip(replace(a_job("png"), output_format="mp4"), film, b"latents", a_gradient())
     assert output.draft == "results/job/2/draft.safetensors"
     assert store.get_blocking(output.draft) == b"latents"
     assert store.get_blocking(output.key) == film.read_bytes()

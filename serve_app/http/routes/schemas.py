@@ -76,7 +76,11 @@ class TaskSummary(BaseModel):
     id: str
     endpoint: str
     status: Status
-    progress: float | None
+    prompt: str | None = Field(description="As it was sent; of a long one how it begins. Null where it can't be read")
+    thumbnail: str | None = Field(
+        description="Link to a small picture of the result, or of how far it is; null where there is none"
+    )
+    progress: float | None = Field(description="0.0 to 1.0; null when not known")
     attempt: int = Field(description="How often work on the task was begun")
     created: float = Field(description="Epoch seconds")
     started: float | None
@@ -106,4 +110,7 @@ class TaskDelivery(BaseModel):
 
 class TaskPage(BaseModel):
     tasks: list[TaskSummary]
-    next: str | None = Field(description="Cursor of the next page; null on the last one")
+    next: str | None = Field(
+        description="Cursor of the next page; null on the last one. With filters a page may have fewer tasks than "
+        "`limit`, and others follow"
+    )

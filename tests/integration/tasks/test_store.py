@@ -385,6 +385,18 @@ async def test_lists_page_through_everything_once(store: TaskStore) -> None:
         await store.list_tasks("p", limit=7, cursor="nonsense")
 
 
+async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(store: TaskStore) -> None:
+    store = limited(store, max_active=2000, max_queued=2000)
+    wanted = new_task(endpoint="gen-rare")
+    await store.submit(wanted)
+    for _ in range(1200):
+        await store.submit(new_task())
+    first, cursor = await store.list_tasks("p", limit=10, endpoint="gen-rare")
+    assert (first, cursor is None) == ([], False)
+    rest, cursor = await store.list_tasks("p", limit=10, endpoint="gen-rare", cursor=cursor)
+    assert ([task.id for task in rest], cursor) == ([wanted.id], None)
+
+
 async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redis: Redis) -> None:
     webhook = Webhook("https://example.com/hook", receiver="https://example.com:443", base="http://gen.test")
     silent, loud = new_task(), new_task(webhook=webhook)

@@ -52,6 +52,17 @@ def test_a_clip_is_written_part_by_part(temporary: Path) -> None:
     assert_nothing_is_left(temporary)
 
 
+def test_the_first_frame_is_kept(temporary: Path) -> None:
+    export = begun(iter([np.full((2, SIZE[1], SIZE[0], 3), shade, np.uint8) for shade in (7, 200)]), 4)
+    assert export.still is None
+    for _ in range(2):
+        export.advance()
+        assert export.still is not None
+        assert export.still.shape == (SIZE[1], SIZE[0], 3)
+        assert (export.still == 7).all()
+    export.close()
+
+
 def test_what_nobody_holds_is_gone(temporary: Path) -> None:
     export = begun(parts(3, 2), 5)
     export.advance()

@@ -90,6 +90,13 @@ def test_the_result_of_a_draft_keeps_what_is_needed_to_go_on() -> None:
     assert result["draft"] == kept
 
 
+def test_the_result_keeps_its_small_picture() -> None:
+    job = generation_job(new_job(height=80), LEASE, "x", "results/")
+    output = Output("k", "image/png", 64, 80, 1, thumbnail="results/t/2/thumbnail.jpeg")
+    assert result_of(job, output, 0.0)["thumbnail"] == output.thumbnail
+    assert "thumbnail" not in result_of(job, Output("k", "image/png", 64, 80, 1), 0.0)
+
+
 def test_what_is_no_draft_keeps_nothing() -> None:
     assert "draft" not in result_of(_job("t2v", {}, []), Output("k", "video/mp4", 1280, 704, 1), 0.0)
 

@@ -61,7 +61,7 @@ class Model:
     async def __aiter__(self) -> AsyncIterator[Event]:
         job = self.jobs[-1]
         yield Started()
-        for name in ("preview-1.jpeg", "picture.png"):
+        for name in ("preview-1.jpeg", "picture.png", "thumbnail.jpeg"):
             await self._objects.put(f"{job.output_prefix}/{name}", b"x", "image/png")
         yield Preview(f"{job.output_prefix}/preview-1.jpeg", 1, 3)
         draft = None
@@ -73,7 +73,8 @@ class Model:
             yield Interrupted("out of reach", blame=False)
         elif self.fails:
             yield Failed("it can't be done")
-        yield Done(Output(f"{job.output_prefix}/picture.png", "image/png", 64, 64, 1, draft))
+        thumbnail = f"{job.output_prefix}/thumbnail.jpeg"
+        yield Done(Output(f"{job.output_prefix}/picture.png", "image/png", 64, 64, 1, draft, thumbnail))
 
     def cancel(self) -> None:
         pass
@@ -113,6 +114,7 @@ async def test_what_passes_ends_where_links_lead() -> None:
     assert scene.model.jobs[0].output_prefix == "unjudged/t/1"
     assert scene.store.status is Status.READY
     assert scene.store.outcome["result"]["key"] == "results/t/1/picture.png"
+    assert scene.store.outcome["result"]["thumbnail"] == "results/t/1/thumbnail.jpeg"
     assert scene.store.previews == ["results/t/1/preview-1.jpeg"]
     assert await scene.objects.keys("unjudged") == []
 

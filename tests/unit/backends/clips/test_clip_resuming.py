@@ -115,4 +115,4 @@ def test_no_checkpoint_is_written_any_more_when_a_clip_is_stored(
     monkeypatch.setattr(store, "put_blocking", slow)
     monkeypatch.setattr(store, "put_file_blocking", storing)
     made(a_backend(family, store), make_clip_job(steps=1))
-    assert order == [CHECKPOINT, "results/job/1/clip.mp4"]
+    assert order == [CHECKPOINT, "results/job/1/clip.mp4", "results/job/1/thumbnail.jpeg"]
