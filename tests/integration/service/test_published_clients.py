@@ -122,6 +122,7 @@ def test_blackforest(service: LocalService, client: Client) -> None:
     picture, hole = sent(photo()), sent(mask())
     requests: dict[str, dict[str, Any]] = {
         "flux-pro": {"prompt": PROMPT, "width": 256, "height": 256, "steps": 4, "seed": 7},
+        "flux-pro-1.1": {"prompt": PROMPT, "width": 256, "height": 256, "seed": 7},
         "flux-kontext-pro": {"prompt": "make it winter", "input_image": picture, "aspect_ratio": "1:1"},
         "flux-pro-1.0-fill": {"prompt": PROMPT, "image": picture, "mask": hole, "steps": 15},
         "flux-pro-1.0-canny": {"prompt": PROMPT, "control_image": picture, "steps": 15},
