@@ -102,3 +102,5 @@ class Output:
     """Length in bytes."""
     draft: str | None = None
     """The object with a draft's latents, where one was asked for."""
+    warnings: tuple[str, ...] = ()
+    """What of the job could not be done though there is a result; fit for the client's eyes."""
