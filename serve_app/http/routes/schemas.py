@@ -72,7 +72,7 @@ class TaskResult(BaseModel):
     progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
     details: dict[str, Any] | None = Field(
         default=None,
-        description="`Moderation Reasons`, `error`, or beside a result `warnings`: what of the request could not be done",
+        description="`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
     )
     preview: dict[str, Any] | None = None
     cost: float | None = Field(default=None, description="Settled cost in credits, once known")
