@@ -24,7 +24,8 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, se
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
 test: test-fast  ## Install and run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration tests/chaos tests/attack
+	$(BIN)/python -m pytest -n 2 -m "not whole_service" tests/integration tests/chaos tests/attack
+	$(BIN)/python -m pytest -m whole_service tests/integration tests/chaos
 
 test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract

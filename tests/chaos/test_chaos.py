@@ -22,7 +22,7 @@ FAULTS = (
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("whole service")
+@pytest.mark.whole_service
 def test_promises_are_kept_under_faults(tmp_path: Path, repository: Path) -> None:
     outcome = run(Plan(seed=7, seconds=40, tasks=150, faults=FAULTS), tmp_path, repository, print)
     broken = [finding for finding in outcome.findings if not finding.kept]

@@ -1,7 +1,7 @@
 """Whole services: one for all tests that leave it whole, and one for each module that breaks it.
 
-A start takes every processor for most of a minute, so all tests of whole services, those in `tests/chaos` too, are of
-one `xdist_group`: one after the other.
+A start takes every processor for half a minute, so `make test` runs all tests of whole services one after the other,
+those in `tests/chaos` too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("whole service"))
+            item.add_marker(pytest.mark.whole_service)
 
 
 @pytest.fixture(scope="session")
