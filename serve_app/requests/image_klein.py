@@ -37,15 +37,7 @@ Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER]
 class ImageKleinRequest(GenerationRequest):
     """Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"prompt": "A lighthouse on a cliff at dawn, oil painting", "aspect_ratio": "16:9", "resolution": "1k"},
-                {"prompt": "Make it winter", "images": ["https://example.com/garden.jpeg"], "seed": 42},
-            ]
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
     image_fields: ClassVar[Mapping[str, Role]] = {"images": "references"}
 
     prompt: Prompt = Field(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.config.catalog import Catalog
+from serve_app.config.catalog import Catalog, Endpoint
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
@@ -23,6 +23,7 @@ from serve_app.http.regions import elsewhere
 from serve_app.http.routes.schemas import Submission, errors
 from serve_app.http.services import Deps
 from serve_app.requests import GenerationRequest
+from serve_app.requests.examples import examples
 from serve_app.submission.accept import accept
 from serve_app.submission.offer import Offer
 from serve_app.tasks.limits import Refused
@@ -56,9 +57,17 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             summary=endpoint.summary or name,
             operation_id=name,
             deprecated=endpoint.deprecated is not None or None,
+            openapi_extra=_to_try(endpoint),
             responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 413, 429, 503),
         )
     return routes
+
+
+def _to_try(endpoint: Endpoint) -> dict[str, Any]:
+    """Bodies for the description, which it offers to send."""
+    bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
+    shown = {name: {"value": body} for name, body in bodies.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
 
 
 def _refusing(message: str) -> Callable[[], Awaitable[None]]:
