@@ -96,6 +96,8 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
         device=chosen.device,
         dtype=chosen.dtype,
         instruction=model.instruction,
+        edit_instruction=model.edit_instruction,
+        ratio_instruction=model.ratio_instruction,
         max_new_tokens=model.max_new_tokens,
         temperature=model.temperature,
     )

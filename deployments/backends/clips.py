@@ -181,8 +181,7 @@ class ClipBackend:
         sound = self._family.heard(state.clip).resampled(SOUND_RATE) if clip.sound else None
         if start is not None:
             parts, count = chain(start.frames(size), parts), start.count + count
-            if sound is not None:
-                sound = (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
+            sound = _joined(start, sound)
         with export_folder() as folder:
             file = folder / "clip.mp4"
             writer = ClipWriter(file, rendered=rendered, size=size, frames=count, sound=sound, threads=self._threads)
@@ -203,6 +202,13 @@ def _started(data: bytes) -> StartClip:
         return StartClip(data)
     except VideoError:
         raise JobError("the video to go on from can't be read") from None
+
+
+def _joined(start: StartClip, sound: Sound | None) -> Sound | None:
+    """What is heard of both: where one has none, it is silent there."""
+    if sound is None:
+        return start.sound
+    return (start.sound or Sound.silence(start.count / FPS, SOUND_RATE)).joined(sound)
 
 
 def _small(job: GenerationJob) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 
 import numpy as np
@@ -29,6 +30,9 @@ from deployments.pictures.pixels import Pixels
 
 logger = logging.getLogger(__name__)
 
+NO_SUBJECT = "No subject stands out from the background, so nothing was made transparent"
+
+_OPAQUE = 255
 _BY_COLOUR = MattingSpec()
 
 
@@ -71,9 +75,11 @@ class DiffusionBackend:
         if state.job.transparent:
             pixels = self._cut_out(pixels)
         try:
-            return self._outputs.store_picture(state.job, pixels)
+            output = self._outputs.store_picture(state.job, pixels)
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error
+        whole = state.job.transparent and pixels[:, :, 3].min() == _OPAQUE
+        return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def preview(self, state: State) -> Preview | None:
         with translated_device_errors():

@@ -11,7 +11,7 @@ FPS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The part of a job that only videos have: `frames` new frames are made, with sound or without.
+    """The part of a job that only videos have: `frames` new frames are made, with `sound` or silent.
 
     `times` says for each of the job's `references` at which second it is to be seen. `start` (an object key, like the
     following) is a video to go on from: its end leads in, and the result is it and the new frames, joined. `draft` asks

@@ -104,3 +104,5 @@ class Output:
     """The object with a draft's latents, where one was asked for."""
     thumbnail: str | None = None
     """The object with a small picture of it."""
+    warnings: tuple[str, ...] = ()
+    """What of the job could not be done though there is a result; fit for the client's eyes."""

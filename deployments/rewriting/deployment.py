@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,13 @@ class PromptRewriter:
         self._rewriter = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
 
-    async def rewrite(self, prompt: str, seed: int) -> str:
+    async def rewrite(self, prompt: str, seed: int, edit: bool = False) -> str:
         """The new prompt, the same one for the same seed. A call cancelled before its turn costs nothing."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, prompt, seed)
+        return await self._in_turn(lambda: self._rewriter.rewrite(prompt, seed, edit=edit))
+
+    async def ratio(self, prompt: str, seed: int) -> str:
+        """A text that says which ratio suits the prompt; otherwise as `rewrite`."""
+        return await self._in_turn(lambda: self._rewriter.ratio(prompt, seed))
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung prompt, or nothing but errors."""
@@ -46,17 +51,20 @@ class PromptRewriter:
         if self._faults >= _FAULTS:
             raise RuntimeError(f"{self._faults} prompts in a row failed")
 
-    def _write(self, prompt: str, seed: int) -> str:
+    async def _in_turn(self, write: Callable[[], str]) -> str:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, write)
+
+    def _write(self, write: Callable[[], str]) -> str:
         self._busy_since = time.monotonic()
         try:
-            rewritten = self._rewriter.rewrite(prompt, seed)
+            written = write()
         except Exception:
             self._faults += 1
             raise
         finally:
             self._busy_since = None
         self._faults = 0
-        return rewritten
+        return written
 
 
 def _load(spec: RewriterSpec) -> Rewriter:

@@ -1,4 +1,4 @@
-"""Rewrites a prompt with a causal language model: the same prompt and seed give the same result.
+"""Rewrites a prompt, or suggests a ratio for it, with a causal language model: the same for the same prompt and seed.
 
 A prompt may end with a region table, a JSON array of objects. The model never sees it, and it stays at the end as it
 is. Whatever else the model does, there is a usable prompt afterwards: at worst the one that was sent.
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 LONGEST = 4000
 """Characters of a rewritten prompt, its table included."""
+RATIO_TOKENS = 24
+"""Enough for a ratio, and for the sentence that some models put it into."""
 
 _LEAST_SHARE = 0.1
 """A token with a smaller share of the likeliest one's chance is never taken: one odd word derails all that follow."""
@@ -45,26 +47,49 @@ class Rewriter:
         self._device = torch.device(checkpoints.device_for(spec.device))
         self._tokenizer, self._model = _load(spec, checkpoints.precision_for(spec.dtype, self._device))
         self._model.eval().to(self._device)
-        self._chats = bool(spec.instruction and self._tokenizer.chat_template)
+        self._knows_chats = bool(self._tokenizer.chat_template)
         self._ends = self._end_tokens()
         limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         self._room = None if limit is None else limit - spec.max_new_tokens
         if self._room is not None and self._room <= 0:
             raise CheckpointError(f"{spec.checkpoint} holds {limit} tokens: no room for {spec.max_new_tokens} new ones")
-        mode = "answers" if self._chats else "continues"
+        mode = "answers" if self._can_follow(spec.instruction) else "continues"
         logger.info("%s %s prompts on %s, %s", spec.checkpoint, mode, self._device, self._model.dtype)
 
-    def rewrite(self, prompt: str, seed: int) -> str:
-        """The new prompt; `prompt` itself when the model has nothing usable to say or no more than that would fit."""
+    def rewrite(self, prompt: str, seed: int, *, edit: bool = False) -> str:
+        """The new prompt; `prompt` itself when the model has nothing usable to say or no more than that would fit.
+
+        An `edit` says how to change a picture. Only a model that can be told so rewrites one: what else follows the
+        words would be painted as well.
+        """
         text, table = split_table(prompt)
         if not text.strip() or len(prompt) >= LONGEST:
             return prompt
-        better = self._answer(text, seed) if self._chats else self._continued(text, seed)
+        instruction = self._spec.edit_instruction if edit else self._spec.instruction
+        if self._can_follow(instruction):
+            better = self._answer(instruction, text, seed)
+        else:
+            better = "" if edit else self._continued(text, seed)
         rewritten = better + table
         return rewritten if better and len(rewritten) <= LONGEST else prompt
 
-    def _answer(self, text: str, seed: int) -> str:
-        messages = [{"role": "system", "content": self._spec.instruction}, {"role": "user", "content": text}]
+    def ratio(self, prompt: str, seed: int) -> str:
+        """A text that says which ratio of width to height suits a picture of the prompt, in whatever words.
+
+        That is the model's answer, or, of one that can't be asked, the prompt as it rewrites it.
+        """
+        text, _ = split_table(prompt)
+        if not self._can_follow(self._spec.ratio_instruction):
+            return self.rewrite(text, seed)
+        if not text.strip() or len(prompt) >= LONGEST:
+            return ""
+        return self._answer(self._spec.ratio_instruction, text, seed, RATIO_TOKENS)
+
+    def _can_follow(self, instruction: str) -> bool:
+        return bool(instruction) and self._knows_chats
+
+    def _answer(self, instruction: str, text: str, seed: int, most: int | None = None) -> str:
+        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": text}]
         # Templates of models that think before they answer know the last argument; others ignore it.
         chat = self._tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -73,7 +98,7 @@ class Rewriter:
         if self._room is not None and len(tokens) > self._room:
             return ""  # without its beginning a chat makes no sense
         # Where things go in the picture is not the model's to decide.
-        return split_table(clean_answer(self._generate(tokens, seed)))[0]
+        return split_table(clean_answer(self._generate(tokens, seed, most)))[0]
 
     def _continued(self, text: str, seed: int) -> str:
         text = text.rstrip()
@@ -84,15 +109,17 @@ class Rewriter:
         return text + continuation if any(map(str.isalnum, continuation)) else ""
 
     @torch.inference_mode()
-    def _generate(self, tokens: list[int], seed: int) -> str:
+    def _generate(self, tokens: list[int], seed: int, most: int | None = None) -> str:
         """What the model writes after `tokens`, in whole phrases; empty when it makes no sense as text.
+
+        That is at most `most` tokens, where it is given.
 
         Draws come from a generator of its own on the CPU: no other thread and no kind of device has a part in them.
         """
         generator = torch.Generator().manual_seed(seed)
         written: list[int] = []
         unread, cache = tokens, None
-        for _ in range(self._spec.max_new_tokens):
+        for _ in range(min(most or self._spec.max_new_tokens, self._spec.max_new_tokens)):
             ids = torch.tensor([unread], device=self._device)
             output = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
             logits = output.logits[0, -1].float().cpu()

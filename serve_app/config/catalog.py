@@ -199,6 +199,10 @@ class RewriterModel(Section):
     revision: str | None = None
     instruction: str = ""
     """What a model that knows chats is told to do with a prompt; any other continues it."""
+    edit_instruction: str = ""
+    """The same for the prompt of an edit; without, or by any other model, it stays as it is."""
+    ratio_instruction: str = ""
+    """What it is told to find out which ratio suits a prompt; any other is asked for the prompt rewritten."""
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.7, ge=0)
 

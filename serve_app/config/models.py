@@ -108,6 +108,8 @@ class ModelSettings(Section):
 
 class RewriterSettings(Section):
     enabled: bool = True
+    asked_for: tuple[Literal["prompts", "edits", "ratios"], ...] = ("prompts", "edits", "ratios")
+    """What of a request it is given: prompts to enrich, prompts of edits, and the choice of a ratio that is open."""
     checkpoint: str | None = None
     device: str = "auto"
     dtype: Precision = "auto"

@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import Lease
+
+Write: TypeAlias = Callable[[str, int], Awaitable[str]]
+"""What the rewriter writes of a prompt, by a seed."""
 
 
 class WorkerLost(Exception):
@@ -95,11 +98,15 @@ class Timeouts:
 class Dependencies:
     """What attempts are made with: the model, and where there are, the rewriter of prompts and moderation.
 
-    In `objects` models keep how far they are with a video, which is deleted with its end.
+    The rewriter gets a prompt and a seed: `rewrite` gives the new prompt, `rewrite_edit` that of an edit, and `ratio` a
+    text that says which ratio suits it. In `objects` models keep how far they are with a video, which is deleted with
+    its end.
     """
 
     call: Callable[[GenerationJob], Stream]
     timeouts: Timeouts
-    rewrite: Callable[[str, int], Awaitable[str]] | None = None
+    rewrite: Write | None = None
     gate: Gate | None = None
     objects: ObjectStore | None = None
+    rewrite_edit: Write | None = None
+    ratio: Write | None = None

@@ -7,8 +7,9 @@ dispatcher prolongs its leases, and when one is dead the reaper of any other tak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ray.serve.handle import DeploymentHandle
@@ -18,7 +19,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
 from serve_app.accounts.archive import Archive
 from serve_app.config.settings import Settings
-from serve_app.dispatch.attempt import Dependencies, Timeouts
+from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
 from serve_app.loops import Loops
@@ -47,12 +48,13 @@ class Dispatcher:
         chosen = settings.dispatcher
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
         objects = ObjectStore(settings.objects_url, settings.objects.options)
-        rewrite = rewriter.rewrite.remote if rewriter else None
+        writes = _writes(rewriter, settings.rewriter.asked_for) if rewriter else {}
         gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
         self._lanes: dict[str, Lane] = {}
         for name, handle in models.items():
             model = settings.model(name)
-            dependencies = Dependencies(_caller(handle), replace(timeouts, run_s=model.run_s), rewrite, gate, objects)
+            timed = replace(timeouts, run_s=model.run_s)
+            dependencies = Dependencies(_caller(handle), timed, gate=gate, objects=objects, **writes)
             self._lanes[name] = Lane(name, self._store, dependencies, chosen, model)
         self._maintenance = Maintenance(self._store, objects, list(models))
         accounts, prefix = settings.accounts, settings.redis.prefix
@@ -101,6 +103,16 @@ class Dispatcher:
                         lane.stop(message["data"])
                 else:
                     lanes[message["channel"]].wake.set()
+
+
+def _writes(rewriter: DeploymentHandle, asked_for: Collection[str]) -> dict[str, Write]:
+    """Of Dependencies, what is the rewriter's part."""
+    writes: dict[str, tuple[str, Write]] = {
+        "rewrite": ("prompts", rewriter.rewrite.remote),
+        "rewrite_edit": ("edits", partial(rewriter.rewrite.remote, edit=True)),
+        "ratio": ("ratios", rewriter.ratio.remote),
+    }
+    return {name: write for name, (task, write) in writes.items() if task in asked_for}
 
 
 def _gate(

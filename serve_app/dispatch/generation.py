@@ -8,7 +8,7 @@ from typing import Any, Final
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.job import GenerationJob, LayoutRow, Output
 from serve_app.media.clip_sizes import clip_ratio, clip_size
-from serve_app.media.geometry import RATIOS, Size, size_for
+from serve_app.media.geometry import RATIOS, Size, size_within
 from serve_app.media.ratio_words import ratio_from_prompt
 from serve_app.requests.layout import LayoutError, caption, parse_layout
 from serve_app.tasks.job import Job, JobClip
@@ -24,9 +24,12 @@ def checkpoint_of(task_id: str) -> str:
     return f"{CHECKPOINTS}{task_id}.safetensors"
 
 
-def generation_job(job: Job, lease: Lease, prompt: str, folder: str) -> GenerationJob:
-    """The job of this attempt with its final `prompt`; it writes below `folder`, which ends with a slash."""
-    size = _size(job)
+def generation_job(job: Job, lease: Lease, prompt: str, folder: str, ratio_said: str = "") -> GenerationJob:
+    """The job of this attempt with its final `prompt`; it writes below `folder`, which ends with a slash.
+
+    `ratio_said` is a text in which the rewriter says which ratio suits the prompt, if it does.
+    """
+    size = _size(job, ratio_said)
     return GenerationJob(
         id=lease.id,
         attempt=lease.attempt,
@@ -82,14 +85,14 @@ def _layout(job: Job) -> tuple[LayoutRow, ...]:
         return ()
 
 
-def _size(job: Job) -> Size:
-    """As it was asked for, else by the prompt."""
+def _size(job: Job, ratio_said: str) -> Size:
+    """As it was asked for, else by the rewriter, the words of the prompt, or the default."""
     if job.width is not None and job.height is not None:
         return Size(job.width, job.height)
-    ratio = RATIOS[ratio_from_prompt(caption(job.prompt)) or DEFAULT_RATIO]
+    ratio = RATIOS[ratio_from_prompt(ratio_said) or ratio_from_prompt(caption(job.prompt)) or DEFAULT_RATIO]
     if job.clip is not None:
         return clip_size(clip_ratio(ratio), job.area, draft=job.clip.draft)
-    return size_for(ratio, job.area)
+    return size_within(ratio, job.area)
 
 
 def _clip(job: Job, planned: JobClip, lease: Lease) -> Clip:

@@ -25,9 +25,11 @@ from serve_app.dispatch.attempt import (
     Timeouts,
     Unavailable,
     WorkerLost,
+    Write,
 )
 from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
 from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
+from serve_app.requests.layout import caption
 from serve_app.tasks.job import Job
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
@@ -36,6 +38,7 @@ from serve_app.tasks.task import Status
 logger = logging.getLogger(__name__)
 
 MODERATION_REASONS = "Moderation Reasons"
+WARNINGS = "warnings"
 UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
 
@@ -108,23 +111,26 @@ async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Ca
 
 async def _decided(job: Job, writer: _Writer, dependencies: Dependencies) -> GenerationJob:
     """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
-    prompt = job.prompt
-    rewrite = dependencies.rewrite if job.rewrite else None
+    prompt, ratio_said = job.prompt, ""
+    rewrite = (dependencies.rewrite_edit if job.references else dependencies.rewrite) if job.rewrite else None
     if rewrite is not None or job.width is None:
         await writer.advance(Status.REASONING)
     if rewrite is not None:
-        prompt = await _rewritten(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
-    return generation_job(job, writer.attempt.lease, prompt, RESULTS if dependencies.gate is None else UNJUDGED)
+        prompt = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s) or prompt
+    if job.width is None and dependencies.ratio is not None:
+        ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
+    folder = RESULTS if dependencies.gate is None else UNJUDGED
+    return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
 
 
-async def _rewritten(rewrite: Callable[[str, int], Awaitable[str]], prompt: str, seed: int, timeout_s: float) -> str:
-    """The prompt enriched, or as it is when that fails or takes too long: no task is worth less for it."""
+async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> str:
+    """What the rewriter writes, or nothing when it fails or takes too long: no task is worth less for it."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await rewrite(prompt, seed)
+            return await write(prompt, seed)
     except Exception as problem:
-        logger.warning("a prompt was left as it is, since rewriting it failed: %s", type(problem).__name__)
-        return prompt
+        logger.warning("a task goes on without the rewriter, which failed: %s", type(problem).__name__)
+        return ""
 
 
 async def _follow(
@@ -201,7 +207,8 @@ async def _publish_result(
                 result[name] = await gate.release(result[name])
         if draft := result.get("draft"):
             draft["key"] = await gate.release(draft["key"])
-    await writer.publish(Status.READY, result=result)
+    details = {WARNINGS: list(output.warnings)} if output.warnings else None
+    await writer.publish(Status.READY, result=result, details=details)
 
 
 class _Writer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt, log
+from math import ceil, isqrt, log
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -64,21 +64,27 @@ class Size(NamedTuple):
 class PictureSize:
     """What is known about the size of a picture when its request is accepted.
 
-    `area` is the nominal area to price: the tier's, or the exact one where the size is exact. A price must not depend
-    on how the sides of a tier happened to round. `size` is None while the ratio is still to be chosen from the prompt.
+    `area` is the one to price: of the picture itself, or of its tier while `size` is None, since the ratio is still to
+    be chosen from the prompt. `size_within` keeps to that price then.
     """
 
     area: int
     size: Size | None
 
-    def at(self, ratio: Ratio) -> Size:
-        """The final size, given the `ratio` that was chosen; it changes nothing where the size is decided already."""
-        return self.size or size_for(ratio, self.area)
-
 
 def size_for(ratio: Ratio, area: int, grid: int = GRID) -> Size:
     """The size of about `area` with about `ratio`, each side the nearest multiple of `grid`, at least one."""
     return Size(_nearest_on_grid(ratio * area, grid), _nearest_on_grid(area / ratio, grid))
+
+
+def size_within(ratio: Ratio, area: int) -> Size:
+    """As `size_for`, but never billed as more than `area`: its longer side is a step of the grid shorter then."""
+    size = size_for(ratio, area)
+    if billed_megapixels(size.area) <= billed_megapixels(area):
+        return size
+    if size.width > size.height:
+        return Size(size.width - GRID, size.height)
+    return Size(size.width, size.height - GRID)
 
 
 def nearest_ratio(ratio: Ratio) -> str:
@@ -131,11 +137,11 @@ def picture_size(
     if reference is not None and aspect_ratio == AUTO:
         if resolution is None:
             return _exact(fit(*reference))
-        return PictureSize(TIERS[resolution], scale_to(*reference, TIERS[resolution]))
+        return _exact(scale_to(*reference, TIERS[resolution]))
     if resolution is None:
         resolution = DEFAULT_TIER if reference is None else nearest_tier(*reference)
     area = TIERS[resolution]
-    return PictureSize(area, None if aspect_ratio == AUTO else size_for(RATIOS[aspect_ratio], area))
+    return PictureSize(area, None) if aspect_ratio == AUTO else _exact(size_for(RATIOS[aspect_ratio], area))
 
 
 def megapixels(area: int) -> float:
@@ -144,8 +150,8 @@ def megapixels(area: int) -> float:
 
 
 def billed_megapixels(area: int) -> int:
-    """Megapixels of an area, as billed: rounded up to whole ones, 0 for no pixels."""
-    return -(-area // MEGAPIXEL)
+    """Megapixels of an area, as billed: those reported, rounded up to whole ones; 0 for no pixels alone."""
+    return max(ceil(megapixels(area)), 1 if area else 0)
 
 
 def _exact(size: Size) -> PictureSize:

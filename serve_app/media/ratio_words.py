@@ -91,6 +91,12 @@ _SUBJECTS: Final[Mapping[str, str | None]] = {
     "logo": "1:1",
     "portrait": "2:3",
     "poster": "2:3",
+    "full body": "2:3",
+    "full height": "2:3",
+    "full length": "2:3",
+    "head to toe": "2:3",
+    "tall": "2:3",
+    "towering": "2:3",
     "vertical": "9:16",
     "story": "9:16",
     "landscape": "3:2",
@@ -122,6 +128,9 @@ _SUBJECTS: Final[Mapping[str, str | None]] = {
     "religious icon": None,
     "fashion icon": None,
     "wallpaper pattern": None,
+    "tall grass": None,
+    "tall grasses": None,
+    "tall ship": None,
 }
 """Words that hint at a shape, though they may name a thing in the picture; None where they certainly do."""
 

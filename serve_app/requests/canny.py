@@ -54,7 +54,6 @@ class EdgesRequest(UpsamplingRequest):
             area=size.area,
             width=size.width,
             height=size.height,
-            input_pixels=references[0][0] * references[0][1],
             guidance=self.guidance,
             canny=None if self.shows_edges else (low, high),
             rewrite=self.prompt_upsampling,

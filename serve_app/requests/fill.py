@@ -66,7 +66,6 @@ class FillRequest(UpsamplingRequest):
             area=size.area,
             width=size.width,
             height=size.height,
-            input_pixels=references[0][0] * references[0][1],
             guidance=self.guidance,
             rewrite=self.prompt_upsampling,
         )

@@ -108,7 +108,6 @@ class Gen2ProRequest(TolerantRequest):
             area=decided.area,
             width=decided.size.width,
             height=decided.size.height,
-            input_pixels=sum(width * height for width, height in references),
             rewrite=self.disable_pup is not True,
         )
 

@@ -59,7 +59,7 @@ class ImageKleinRequest(GenerationRequest):
     aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
         default="auto",
         description="Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the "
-        "prompt. Ignored when `width` and `height` are set.",
+        "prompt, which itself stays as it is. Ignored when `width` and `height` are set.",
         examples=["16:9"],
     )
     resolution: Annotated[Resolution, LOWER_CASE] | None = Field(
@@ -112,7 +112,6 @@ class ImageKleinRequest(GenerationRequest):
             area=decided.area,
             width=decided.size.width if decided.size else None,
             height=decided.size.height if decided.size else None,
-            input_pixels=sum(width * height for width, height in references),
             structured=True,
         )
 

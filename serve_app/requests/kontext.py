@@ -87,10 +87,9 @@ class KontextRequest(UpsamplingRequest):
             steps=None,
             seed=self.chosen_seed(),
             output_format=self.output_format,
-            area=AREA,
+            area=size.area,
             width=size.width,
             height=size.height,
-            input_pixels=sum(width * height for width, height in references),
             rewrite=self.prompt_upsampling,
         )
 

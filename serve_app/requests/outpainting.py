@@ -1,7 +1,7 @@
 """The body of `POST /v1/gen-tools/outpainting-v1`: extends a picture beyond its borders.
 
 The picture lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
-leaves open. So the result is the canvas, and what counts as input is the canvas too: the model looks at all of it.
+leaves open. So the result is the canvas.
 """
 
 from __future__ import annotations

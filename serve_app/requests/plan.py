@@ -48,6 +48,7 @@ class Plan:
     width: int | None = None
     height: int | None = None
     input_pixels: int = 0
+    """Of what was sent, however the model gets it."""
     guidance: float | None = None
     guidance_interval: float | None = None
     canny: tuple[int, int] | None = None
@@ -56,10 +57,11 @@ class Plan:
     structured: bool = False
     clip: ClipPlan | None = None
 
-    def completed(self, recipe: Recipe) -> Plan:
-        """With the recipe's own figures for what the request leaves open."""
+    def completed(self, recipe: Recipe, input_pixels: int = 0) -> Plan:
+        """With what was sent, and the recipe's own figures for what the request leaves open."""
         return replace(
             self,
+            input_pixels=input_pixels,
             prompt=f"{recipe.instruction} {self.prompt}".strip() if recipe.instruction else self.prompt,
             steps=recipe.steps if self.steps is None else self.steps,
             guidance=recipe.guidance if self.guidance is None else self.guidance,

@@ -54,7 +54,6 @@ class ProRequest(UpsamplingRequest):
             area=self.width * self.height,
             width=self.width,
             height=self.height,
-            input_pixels=sum(width * height for width, height in references),
             guidance=self.guidance,
             guidance_interval=self.interval,
             rewrite=self.prompt_upsampling,

@@ -45,7 +45,6 @@ class ToolRequest(TolerantRequest):
             area=size.area,
             width=size.width,
             height=size.height,
-            input_pixels=references[0][0] * references[0][1],
         )
 
 

@@ -51,8 +51,7 @@ class TryOnRequest(ToolRequest):
     )
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        pixels = sum(width * height for width, height in references)
-        return replace(super().plan(references), prompt=self.prompt, input_pixels=pixels)
+        return replace(super().plan(references), prompt=self.prompt)
 
 
 class TryOnV1Request(TryOnRequest):

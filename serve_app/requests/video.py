@@ -99,7 +99,11 @@ class NewClipRequest(ClipRequest):
         description="`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area.",
         examples=["hd"],
     )
-    generate_audio: Flag = Field(default=True, description="Whether the video has sound.", examples=[True])
+    generate_audio: Flag = Field(
+        default=True,
+        description="Whether sound is made. A video that goes on keeps its own either way.",
+        examples=[True],
+    )
     draft: Flag = Field(
         default=False,
         description="A quick pass with half the width and height. `result.draft_cache` of its task is what "
@@ -115,9 +119,7 @@ class NewClipRequest(ClipRequest):
     def chosen_mode(self) -> str:
         return "draft" if self.draft else "full"
 
-    def _planned(
-        self, seconds: int, ratio: Ratio | None, inputs: Sequence[tuple[int, int]] = (), times: tuple[float, ...] = ()
-    ) -> Plan:
+    def _planned(self, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()) -> Plan:
         """A `ratio` of None is chosen from the prompt later."""
         area = clip_area(self.resolution, draft=self.draft)
         size = None if ratio is None else clip_size(ratio, area, draft=self.draft)
@@ -129,7 +131,6 @@ class NewClipRequest(ClipRequest):
             area=area,
             width=size.width if size else None,
             height=size.height if size else None,
-            input_pixels=sum(width * height for width, height in inputs),
             clip=ClipPlan(seconds=seconds, sound=self.generate_audio, times=times, draft=self.draft),
         )
 
@@ -180,7 +181,7 @@ class ImageToVideoRequest(NewClipRequest):
         latest = max((each.second or 0.0 for each in listed), default=0.0)
         seconds = _seconds(self.duration, at_least=ceil(latest))
         ratio = _ratio(self.aspect_ratio, references[0])
-        return self._planned(seconds, ratio, references, keyframes.times(listed, seconds))
+        return self._planned(seconds, ratio, keyframes.times(listed, seconds))
 
     def _listed(self) -> list[Keyframe]:
         return keyframes.listed(self.keyframes)
@@ -213,7 +214,7 @@ class VideoToVideoRequest(NewClipRequest):
         return self.start_video
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
-        return self._planned(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]), references)
+        return self._planned(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]))
 
 
 class DraftEnhanceRequest(ClipRequest):

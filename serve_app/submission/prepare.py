@@ -66,8 +66,10 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
     adapter = await _adapter(dependencies, caller, recipe.model, body)
-    loaded = await _load_pictures(dependencies.inputs, caller, body)
-    inputs: list[Input] = [*loaded, *await _load_video(dependencies.inputs, caller, body)]
+    pictures = await _load_pictures(dependencies.inputs, caller, body)
+    prepared = await _prepare_pictures(dependencies.inputs, caller, body, pictures)
+    video = await _load_video(dependencies.inputs, caller, body)
+    inputs: list[Input] = [*prepared, *video]
     draft = None
     sizes = [(each.width, each.height) for _, each in inputs]
     if isinstance(body, DraftEnhanceRequest):
@@ -75,7 +77,7 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    plan = plan.completed(recipe)
+    plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
     return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft)
 
@@ -128,7 +130,7 @@ async def _load_video(files: Inputs, caller: Caller, body: GenerationRequest) ->
 
 
 async def _load_pictures(files: Inputs, caller: Caller, body: GenerationRequest) -> list[Picture]:
-    """All input pictures. The first bad one is named."""
+    """All input pictures, as they were sent. The first bad one is named."""
     sent = body.image_inputs()
     owner = caller.organization
     loaded = await asyncio.gather(*(files.picture(each.value, owner) for each in sent), return_exceptions=True)
@@ -139,7 +141,19 @@ async def _load_pictures(files: Inputs, caller: Caller, body: GenerationRequest)
         if isinstance(image, BaseException):
             raise image
         pictures.append(Picture(each.role, image))
+    return pictures
+
+
+async def _prepare_pictures(
+    files: Inputs, caller: Caller, body: GenerationRequest, pictures: list[Picture]
+) -> list[Picture]:
+    """The pictures as the model is to get them."""
     try:
-        return await files.prepared(owner, lambda: body.prepared(pictures)) if pictures else []
+        return await files.prepared(caller.organization, lambda: body.prepared(pictures)) if pictures else []
     except PictureProblem as problem:
         raise Invalid(["body", problem.field], str(problem), problem.kind) from None
+
+
+def _pixels(sent: list[Input]) -> int:
+    """What counts as input. A mask does not: it only says where."""
+    return sum(each.width * each.height for role, each in sent if role != "mask")

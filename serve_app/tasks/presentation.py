@@ -44,7 +44,6 @@ class Presenter:
         }
         if task.status is Status.READY and task.result is not None:
             body["result"] = await self._result(task.result, base)
-            body["progress"] = 1.0
         if task.preview is not None and not task.status.terminal:
             link = await self._link(task.preview["key"], base)
             body["preview"] = {"sample": link, "step": task.preview["step"], "steps": task.preview["steps"]}

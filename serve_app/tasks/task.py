@@ -154,7 +154,8 @@ def from_record(raw: Mapping[str, str]) -> Task:
         created=int(raw["created"]) / 1000,
         started=seconds("started"),
         finished=seconds("finished"),
-        progress=float(raw["progress"]) if "progress" in raw else None,
+        # What a worker told last of it may be less.
+        progress=1.0 if raw["status"] == Status.READY else float(raw["progress"]) if "progress" in raw else None,
         preview=parsed("preview"),
         result=parsed("result"),
         details=parsed("details"),

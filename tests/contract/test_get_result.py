@@ -96,6 +96,16 @@ def test_a_result_has_no_nulls(client: Client, worker: Worker) -> None:
     assert set(client.poll(task_id).json()["result"]) == {"sample", "prompt", "duration"}
 
 
+@promise("Result response (polling)", "`details`: object: Extra information")
+def test_what_could_not_be_done_stands_beside_the_result(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    details = {"warnings": ["No subject stands out from the background, so nothing was made transparent"]}
+    worker.end(task_id, Status.READY, result={"key": f"results/{task_id}/1/picture.png"}, details=details)
+    body = client.poll(task_id).json()
+    assert (body["status"], body["details"]) == ("Ready", details)
+    assert body["result"]["sample"]
+
+
 @promise("States and transitions", "Both moderated states carry `Moderation Reasons` in `details`.")
 @pytest.mark.parametrize(
     ("status", "details"),

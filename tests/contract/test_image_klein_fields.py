@@ -12,7 +12,9 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.dispatch.generation import generation_job
 from serve_app.media.geometry import GRID, RATIOS, TIERS
+from serve_app.tasks.job import Job
 
 LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
 
@@ -193,7 +195,7 @@ def test_every_ratio_has_about_the_same_area_at_a_tier(client: Client, worker: W
         assert (width % GRID, height % GRID) == (0, 0), name
         assert width * height == pytest.approx(TIERS[tier], rel=0.04), name
         assert width / height == pytest.approx(float(ratio), rel=0.04), name
-        assert job["area"] == TIERS[tier], "the price is the tier's"
+        assert job["area"] == width * height, "the price is that of what is delivered"
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,29 @@ def test_every_ratio_has_about_the_same_area_at_a_tier(client: Client, worker: W
 def test_published_sizes(client: Client, worker: Worker, tier: str, ratio: str, size: tuple[int, int]) -> None:
     job = worker.job(client.accepted(resolution=tier, aspect_ratio=ratio))
     assert (job["width"], job["height"]) == size
+
+
+@promise(
+    "1. gen-3-image-klein",
+    "for text-to-image a ratio chosen from the prompt (prompt rewrite, else ratio keywords, else 16:9)",
+)
+@pytest.mark.parametrize(
+    ("prompt", "said", "size"),
+    [
+        ("a cat, square format", "9:16", (768, 1360)),
+        ("a cat, square format", "", (1024, 1024)),
+        ("a very tall giraffe, full height", "", (832, 1248)),
+        ("a cat", "", (1360, 768)),
+    ],
+)
+def test_with_auto_the_prompt_chooses_the_ratio(
+    client: Client, worker: Worker, prompt: str, said: str, size: tuple[int, int]
+) -> None:
+    submitted = client.submit(prompt=prompt).json()
+    lease = worker.take(submitted["id"])
+    job = generation_job(Job.decode(lease.job), lease, prompt, "results/", ratio_said=said)
+    assert (job.width, job.height) == size
+    assert submitted["cost"] == 0.9, "the price does not depend on it"
 
 
 @promise("1. gen-3-image-klein", "First item is the image being edited and sets the default output size")

@@ -31,6 +31,7 @@ def priced(client: Client, endpoint: str, body: object) -> httpx2.Response:
     [
         ("gen-3-image-klein", {"prompt": "a cat"}),
         ("gen-3-image-klein", {"prompt": "a cat", "resolution": "4k"}),
+        ("gen-3-image-klein", {"prompt": "a cat", "resolution": "4k", "aspect_ratio": "4:3"}),
         ("gen-3-image-klein", {"prompt": "a cat", "width": 1280, "height": 720}),
         ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL]}),
         ("gen-3-image-klein", {"prompt": "a cat", "images": [SMALL] * 5, "resolution": "2k"}),
@@ -73,6 +74,7 @@ def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
     assert client.poll(submitted["id"]).json()["cost"] == price["cost"] == 5
 
 
+@promise("Task submission response", "`input_mp`: number or null: same: Input megapixels, 2 decimal places")
 @promise("Decided: money, accounts", "flat where the table says so")
 @pytest.mark.parametrize(
     ("tool", "body", "cost", "input_mp", "output_mp"),
@@ -82,12 +84,15 @@ def test_endpoints_whose_submission_does_not_tell_settle_at_the_price(
         (OUTPAINTING, {"mode": "high"}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": None}, 20, 0.01, 0.01),
         (OUTPAINTING, {"mode": "fast"}, 4.5, 0.01, 0.01),
-        # What counts as input is the canvas, as the model looks at all of it.
-        (OUTPAINTING, {"width": 2048, "height": 2048}, 20, 4, 4),
-        (OUTPAINTING, {"width": 2048, "height": 2048, "mode": "fast"}, 4.5, 4, 4),
+        # What counts as input is the picture as sent: not the canvas it lies on, and no mask.
+        (OUTPAINTING, {"width": 2048, "height": 2048}, 20, 0.01, 4),
+        (OUTPAINTING, {"input_image": SMALL, "width": 1024, "height": 1024}, 20, 0.25, 1),
+        (OUTPAINTING, {"width": 2048, "height": 2048, "mode": "fast"}, 4.5, 0.01, 4),
         (TRY_ON_1, {}, 4.75, 0.01, 0.01),
         (TRY_ON_1, {"person": SMALL, "garment": LARGE}, 4.75, 2.08, 0.25),
         (TRY_ON_1, {"person": encoded(picture(1024, 2048)), "garment": SMALL}, 4.75, 2.25, 2),
+        # Nor a picture as it is scaled for the model: the result here has about one megapixel.
+        (TRY_ON_1, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 1),
         (TRY_ON_2, {"person": encoded(picture(2048, 2048)), "garment": SMALL}, 4.75, 4.25, 4),
         (DEBLUR, {}, 3, 0.01, 0.01),
         (DEBLUR, {"image": encoded(picture(2048, 2048))}, 3, 4, 4),

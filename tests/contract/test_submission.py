@@ -52,10 +52,16 @@ def test_every_submission_is_a_task_of_its_own(client: Client) -> None:
         ({"resolution": "1k", "aspect_ratio": "21:9"}, 0.9, 1.0),
         ({"resolution": "1.5k"}, 0.9 + 2 * 0.18, 2.25),
         ({"resolution": "2k"}, 0.9 + 3 * 0.18, 4.0),
+        # Of what is delivered, not of the tier: 1152x912, 2736x1536, 4736x3552 and 5456x3072.
+        ({"aspect_ratio": "5:4"}, 0.9, 1.0),
+        ({"aspect_ratio": "16:9", "resolution": "2k"}, 0.9 + 4 * 0.18, 4.01),
+        ({"aspect_ratio": "4:3", "resolution": "4k"}, 0.9 + 16 * 0.18, 16.04),
+        ({"aspect_ratio": "16:9", "resolution": "4k"}, 0.9 + 15 * 0.18, 15.98),
         ({"resolution": "4k"}, 0.9 + 15 * 0.18, 16.0),
         ({"width": 64, "height": 64}, 0.9, 0.0),
         ({"width": 1024, "height": 1024}, 0.9, 1.0),
-        ({"width": 1025, "height": 1024}, 0.9 + 0.18, 1.0),
+        ({"width": 1025, "height": 1024}, 0.9, 1.0),
+        ({"width": 1040, "height": 1024}, 0.9 + 0.18, 1.02),
         ({"width": 1280, "height": 720}, 0.9, 0.88),
         ({"width": 4736, "height": 3552}, 0.9 + 16 * 0.18, 16.04),
         # An exact size wins over tier and ratio, in the price as well.

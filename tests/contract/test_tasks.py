@@ -133,6 +133,15 @@ def test_the_pages_of_a_filtered_list_hold_every_task_once(client: Client, worke
     assert sorted(listed(client, status="Error", limit=limit)) == sorted(tasks[::2])
 
 
+@promise("Decided: polling", "0.0 to 1.0, never falls; null when not known")
+def test_what_is_ready_is_done_wherever_it_is_told(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.advance(task_id, Status.GENERATING, progress=0.68)
+    worker.deliver(task_id, picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["progress"] == client.poll(task_id).json()["progress"] == 1.0
+
+
 def test_only_the_own_tasks(client: Client, other_client: Client) -> None:
     own, foreign = client.accepted(), other_client.accepted()
     assert (listed(client), listed(other_client)) == ([own], [foreign])

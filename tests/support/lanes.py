@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from redis.asyncio import Redis
@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from deployments.contract.job import GenerationJob
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts
+from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
@@ -32,13 +32,15 @@ class Scene:
         self.model = SimulatedModel()
         self.lanes: list[Lane] = []
         self.call: Callable[[GenerationJob], Stream] = self.model.generate
-        self.rewrite: Callable[[str, int], Awaitable[str]] | None = None
+        self.rewrite: Write | None = None
+        self.rewrite_edit: Write | None = None
+        self.ratio: Write | None = None
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> Lane:
         chosen = DispatcherSettings(**settings)
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
-        dependencies = Dependencies(self.call, timeouts, self.rewrite)
+        dependencies = Dependencies(self.call, timeouts, self.rewrite, rewrite_edit=self.rewrite_edit, ratio=self.ratio)
         lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)
         self._loops[lane] = [asyncio.create_task(loop) for loop in (lane.lease(), lane.heartbeat(), self._look(lane))]
@@ -57,10 +59,10 @@ class Scene:
                 task.cancel()
             await asyncio.sleep(0)  # again, if need be: `wait_for` loses a cancellation that comes with its result
 
-    async def submit(self, n: int = 1, prompt: str = "a star", rewrite: bool = False) -> list[str]:
+    async def submit(self, n: int = 1, prompt: str = "a star", **job: Any) -> list[str]:
         ids = []
         for _ in range(n):
-            task = new_task(job=new_job(prompt=prompt, rewrite=rewrite).encode(), price=PRICE)
+            task = new_task(job=new_job(prompt=prompt, **job).encode(), price=PRICE)
             await self.store.submit(task)
             ids.append(task.id)
         for lane in self.lanes:

@@ -54,8 +54,11 @@ class Submission(BaseModel):
     id: str
     polling_url: str
     cost: float | None = Field(description="Cost in credits")
-    input_mp: float | None = Field(description="Input megapixels of 2^20 pixels, 2 decimals")
-    output_mp: float | None = Field(description="Output megapixels of 2^20 pixels, 2 decimals")
+    input_mp: float | None = Field(description="Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks")
+    output_mp: float | None = Field(
+        description="Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt "
+        "decides on the ratio"
+    )
     status: str | None = Field(default=None, description="`Pending`; only with a webhook")
     webhook_url: str | None = Field(default=None, description="Only with a webhook")
 
@@ -67,7 +70,10 @@ class TaskResult(BaseModel):
     status: Status
     result: dict[str, Any] | None = None
     progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
-    details: dict[str, Any] | None = None
+    details: dict[str, Any] | None = Field(
+        default=None,
+        description="`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
+    )
     preview: dict[str, Any] | None = None
     cost: float | None = Field(default=None, description="Settled cost in credits, once known")
 

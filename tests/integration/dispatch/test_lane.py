@@ -11,7 +11,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from support.lanes import PATIENCE_S, PRICE, Scene
 from support.tasks import LANE, make_due
 
+from deployments.contract.job import GenerationJob
 from serve_app.dispatch import lane
+from serve_app.dispatch.attempt import Stream, Write
 from serve_app.tasks.task import Status
 
 
@@ -185,6 +187,95 @@ async def test_a_prompt_is_rewritten_where_that_is_asked_for(scene: Scene) -> No
     assert plain.result["prompt"] == "a star"
     assert rewritten.result is not None
     assert rewritten.result["prompt"] == "a star, at dawn, 1"
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_the_prompt_of_an_edit_is_rewritten_as_one_or_not_at_all(scene: Scene, asked: bool) -> None:
+    async def enrich(prompt: str, seed: int) -> str:
+        return f"{prompt}, warm afternoon light"
+
+    async def clear_up(prompt: str, seed: int) -> str:
+        return f"{prompt}; all else stays"
+
+    scene.rewrite, scene.rewrite_edit = enrich, clear_up if asked else None
+    scene.dispatcher()
+    edit = await scene.submit(prompt="remove the circle", rewrite=True, references=("inputs/t/0.png",))
+    (task,) = await scene.ended(edit)
+    assert task.result is not None
+    assert task.result["prompt"] == ("remove the circle; all else stays" if asked else "remove the circle")
+
+
+def jobs_of(scene: Scene) -> list[GenerationJob]:
+    """Those that reach the model from now on."""
+    jobs, call = list[GenerationJob](), scene.call
+
+    def noted(job: GenerationJob) -> Stream:
+        jobs.append(job)
+        return call(job)
+
+    scene.call = noted
+    return jobs
+
+
+def say(text: str) -> Write:
+    async def write(prompt: str, seed: int) -> str:
+        return text
+
+    return write
+
+
+async def fail(prompt: str, seed: int) -> str:
+    raise ActorUnavailableError("gone", None)
+
+
+async def hang(prompt: str, seed: int) -> str:
+    return await asyncio.Future()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "ratio", "size"),
+    [
+        ("a giraffe", say("2:3"), (832, 1248)),
+        ("a giraffe", say("A phone wallpaper suits it."), (768, 1360)),
+        ("a giraffe, square format", say("2:3"), (832, 1248)),
+        ("a giraffe, square format", say("I like giraffes."), (1024, 1024)),
+        ("a giraffe, square format", fail, (1024, 1024)),
+        ("a giraffe, square format", hang, (1024, 1024)),
+        ("a giraffe, square format", None, (1024, 1024)),
+        ("a giraffe", fail, (1360, 768)),
+        ("a giraffe", None, (1360, 768)),
+    ],
+)
+async def test_a_ratio_is_the_rewriters_else_that_of_the_words_else_wide(
+    scene: Scene, prompt: str, ratio: Write | None, size: tuple[int, int]
+) -> None:
+    jobs, scene.ratio = jobs_of(scene), ratio
+    scene.dispatcher()
+    (task,) = await scene.ended(await scene.submit(prompt=prompt, width=None, height=None, area=1024**2))
+    assert task.result is not None
+    assert task.result["prompt"] == prompt
+    assert [(job.width, job.height) for job in jobs] == [size]
+
+
+async def test_the_rewriter_chooses_no_ratio_that_was_asked_for(scene: Scene) -> None:
+    jobs, scene.ratio = jobs_of(scene), say("2:3")
+    scene.dispatcher()
+    await scene.ended(await scene.submit(width=80, height=80))
+    assert [(job.width, job.height) for job in jobs] == [(80, 80)]
+
+
+async def test_the_rewriter_sees_no_table_of_the_prompt(scene: Scene) -> None:
+    seen = list[str]()
+
+    async def note(prompt: str, seed: int) -> str:
+        seen.append(prompt)
+        return ""
+
+    scene.ratio = note
+    scene.dispatcher()
+    prompt = 'a giraffe [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "16:9"}]'
+    await scene.ended(await scene.submit(prompt=prompt, width=None, height=None, structured=True))
+    assert [text.strip() for text in seen] == ["a giraffe"]
 
 
 @pytest.mark.parametrize("failure", ["error", "silence"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,13 +12,15 @@ from support.jobs import make_job
 from torch import Tensor
 
 from deployments import checkpoints
-from deployments.backends.diffusion import DiffusionBackend
+from deployments.backends import diffusion
+from deployments.backends.diffusion import NO_SUBJECT, DiffusionBackend
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.families.family import Family
 from deployments.families.state import State
+from deployments.pictures.pixels import Pixels
 
 JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
@@ -116,6 +119,35 @@ def test_a_transparent_picture_has_no_background(family: Family, store: ObjectSt
     output = backend.finish(finished(backend))
     with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
         assert picture.mode == "RGBA"
+
+
+class _Cut:
+    """Finds what it is told to find."""
+
+    def __init__(self, alpha: int) -> None:
+        self._alpha = alpha
+
+    def alpha(self, picture: Pixels) -> Pixels:
+        cut = np.full(picture.shape[:2], 255, np.uint8)
+        cut[:5] = self._alpha
+        return cut
+
+
+@pytest.mark.parametrize(("alpha", "warnings"), [(0, ()), (254, ()), (255, (NO_SUBJECT,))])
+def test_a_picture_without_a_subject_says_so(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, alpha: int, warnings: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(diffusion, "load_background_remover", lambda spec: _Cut(alpha))
+    backend = DiffusionBackend(family, store)
+    assert backend.finish(finished(backend)).warnings == warnings
+
+
+def test_a_picture_that_keeps_its_background_says_nothing_of_it(family: Family, store: ObjectStore) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = backend.encode([replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+    assert backend.finish(state).warnings == ()
 
 
 def test_what_removes_backgrounds_is_loaded_when_it_is_needed(

@@ -39,6 +39,13 @@ def test_the_local_profile_explains_every_setting(repository: Path) -> None:
     assert missing(local.models["flux3-klein"], written["models"]["flux3-klein"], "models.") == []
 
 
+def test_every_picture_and_video_of_the_local_profile_shows_how_far_it_is(repository: Path) -> None:
+    local = settings.load(repository / "configs/local.yaml")
+    known = catalog.load(local.model_copy(update={"catalog": repository / "configs/catalog.yaml"}))
+    denoised = [name for name in known.models if local.model(name).backend in (None, "diffusion")]
+    assert [name for name in denoised if local.model(name).preview_every is None] == []
+
+
 def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEN_SERVICE__PORT", "9000")
     loaded = settings.load(repository / "configs/local.yaml")

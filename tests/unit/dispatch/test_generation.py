@@ -11,6 +11,7 @@ from support.job_records import new_job
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob, Output
 from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
+from serve_app.media.geometry import TIERS, billed_megapixels
 from serve_app.requests.video import FORMS
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.task import Lease
@@ -72,6 +73,13 @@ def test_the_prompt_chooses_among_the_ratios_of_videos(
 ) -> None:
     job = _job("t2v", {"prompt": prompt, **body}, [])
     assert (job.width, job.height) == size
+
+
+def test_a_ratio_that_is_chosen_later_keeps_to_the_price() -> None:
+    job = new_job(width=None, height=None, area=TIERS["2k"])
+    made = generation_job(job, LEASE, "x", "results/", "16:9")
+    assert (made.width, made.height) == (2720, 1536)
+    assert billed_megapixels(made.width * made.height) == billed_megapixels(job.area) == 4
 
 
 def test_a_picture_has_no_clip() -> None:

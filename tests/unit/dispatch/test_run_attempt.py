@@ -24,23 +24,28 @@ class _Store:
     def __init__(self) -> None:
         self.limits_s: list[float | None] = []
         self.results: list[dict[str, Any]] = []
+        self.details: list[dict[str, Any] | None] = []
 
     async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
         self.limits_s.append(run_s)
         return True
 
-    async def complete(self, *_: Any, result: dict[str, Any], **__: Any) -> bool:
+    async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
         self.results.append(result)
+        self.details.append(details)
         return True
 
 
 class _Stream:
+    def __init__(self, *warnings: str) -> None:
+        self._warnings = warnings
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events()
 
     async def _events(self) -> AsyncIterator[Event]:
         yield Started()
-        yield Done(Output("key", "image/png", 64, 80, 1))
+        yield Done(Output("key", "image/png", 64, 80, 1, warnings=self._warnings))
 
     def cancel(self) -> None:
         pass
@@ -88,6 +93,18 @@ async def test_a_model_may_have_longer_than_others() -> None:
     dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
     await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
     assert set(store.limits_s) == {1800}
+
+
+@pytest.mark.parametrize(
+    ("warnings", "details"), [((), None), (("no subject", "too dark"), {"warnings": ["no subject", "too dark"]})]
+)
+async def test_what_a_model_could_not_do_stands_in_the_details(
+    warnings: tuple[str, ...], details: dict[str, Any] | None
+) -> None:
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(lambda job: _Stream(*warnings), Timeouts(1, 1))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    assert store.details == [details]
 
 
 async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,9 @@ def test_the_first_number_pair_wins_and_numbers_win_over_words() -> None:
         ("album cover for a jazz band", "1:1"),
         ("an avatar of a fox", "1:1"),
         ("icon of a fox", "1:1"),
+        ("a very tall giraffe, full height", "2:3"),
+        ("full-length portrait of a dancer", "2:3"),
+        ("a towering lighthouse", "2:3"),
     ],
 )
 def test_words(prompt: str, ratio: str) -> None:
@@ -111,6 +114,8 @@ def test_words(prompt: str, ratio: str) -> None:
         "a love story",
         "a two-story house",
         "banners",
+        "a lion in tall grass",
+        "taller",
     ],
 )
 def test_only_whole_words_about_the_shape(prompt: str) -> None:

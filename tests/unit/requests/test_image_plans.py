@@ -46,7 +46,6 @@ def test_sizes_of_gen_2(body: dict[str, Any], references: list[tuple[int, int]],
     plan = Gen2ProRequest.model_validate({"prompt": "x", **body}).plan(references)
     assert _size(plan) == size
     assert plan.area == size[0] * size[1]
-    assert plan.input_pixels == sum(w * h for w, h in references)
 
 
 def test_gen_2_holds_large_pictures_to_the_limits() -> None:
@@ -85,7 +84,7 @@ def test_the_hidden_field_of_pro_is_in_no_schema() -> None:
 def test_sizes_of_kontext(ratio: str | None, references: list[tuple[int, int]], size: tuple[int, int]) -> None:
     plan = KontextRequest(prompt="x", aspect_ratio=ratio).plan(references)
     assert _size(plan) == size
-    assert plan.area == AREA
+    assert plan.area == size[0] * size[1] == pytest.approx(AREA, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_ratios_are_exact() -> None:
 def test_pro_passes_its_guidance_on() -> None:
     plan = ProRequest(guidance=3.5, interval=2.5, steps=7, width=1440, height=256).plan([(100, 100)])
     assert (plan.guidance, plan.guidance_interval, plan.steps) == (3.5, 2.5, 7)
-    assert (_size(plan), plan.area, plan.input_pixels) == ((1440, 256), 1440 * 256, 10_000)
+    assert (_size(plan), plan.area) == ((1440, 256), 1440 * 256)
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(50, 200, (50, 200)), (200, 50, (50, 200)), (0, 0, (0, 0))])

@@ -32,12 +32,17 @@ async def test_it_rewrites_and_is_healthy(deployment: PromptRewriter) -> None:
     await deployment.check_health()
 
 
+async def test_it_tells_edits_and_ratios_apart(deployment: PromptRewriter) -> None:
+    assert await deployment.rewrite("remove the cat", 1, edit=True) == "remove the cat"
+    assert await deployment.ratio("a cat", 1) == await deployment.rewrite("a cat", 1)
+
+
 async def test_one_prompt_at_a_time_and_the_loop_stays_free(
     deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going, threads = threading.Event(), set[int]()
 
-    def rewrite(prompt: str, seed: int) -> str:
+    def rewrite(prompt: str, seed: int, *, edit: bool) -> str:
         going.wait(5)
         threads.add(threading.get_ident())
         return f"{prompt} {seed}"
@@ -62,7 +67,7 @@ async def test_a_hung_prompt_is_unhealthy(deployment: PromptRewriter, monkeypatc
 
 
 async def test_nothing_but_errors_is_unhealthy(deployment: PromptRewriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_prompt: str, _seed: int) -> str:
+    def fail(_prompt: str, _seed: int, *, edit: bool) -> str:
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:

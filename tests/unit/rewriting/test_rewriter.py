@@ -9,7 +9,7 @@ import torch
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.rewriter import RewriterSpec
-from deployments.rewriting.rewriter import LONGEST, Rewriter, clean_answer, split_table, whole_phrases
+from deployments.rewriting.rewriter import LONGEST, RATIO_TOKENS, Rewriter, clean_answer, split_table, whole_phrases
 from training.rewriter import model as bundled_rewriter
 
 PROMPT = "a red circle on a blue background"
@@ -130,7 +130,7 @@ def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, monk
     chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
     asked: list[str] = []
 
-    def answer(tokens: list[int], _seed: int) -> str:
+    def answer(tokens: list[int], *_: object) -> str:
         asked.append(chat._tokenizer.decode(tokens))
         return '<think>\nA circle?\n</think>\n\n"A crimson disc on azure."'
 
@@ -155,6 +155,54 @@ def test_a_table_in_the_answer_is_left_out(chat_folder: Path, monkeypatch: pytes
     chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better."))
     monkeypatch.setattr(chat, "_generate", lambda *_: "A crimson disc." + TABLE)
     assert chat.rewrite(PROMPT, seed=1) == "A crimson disc."
+
+
+def test_the_prompt_of_an_edit_is_not_continued(rewriter: Rewriter) -> None:
+    assert rewriter.rewrite("remove the circle", seed=1) != "remove the circle"
+    assert rewriter.rewrite("remove the circle" + TABLE, seed=1, edit=True) == "remove the circle" + TABLE
+
+
+@pytest.mark.parametrize(("instruction", "rewritten"), [("Clear up.", "Take the circle out."), ("", "remove it")])
+def test_a_chat_has_an_instruction_of_its_own_for_edits(
+    chat_folder: Path, monkeypatch: pytest.MonkeyPatch, instruction: str, rewritten: str
+) -> None:
+    spec = RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better.", edit_instruction=instruction)
+    chat = Rewriter(spec)
+    asked: list[str] = []
+
+    def answer(tokens: list[int], *_: object) -> str:
+        asked.append(chat._tokenizer.decode(tokens))
+        return "Take the circle out."
+
+    monkeypatch.setattr(chat, "_generate", answer)
+    assert chat.rewrite("remove it", seed=1, edit=True) == rewritten
+    assert asked == ([f"system: {instruction}\nuser: remove it\nassistant: "] if instruction else [])
+
+
+def test_a_chat_is_asked_for_a_ratio(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", ratio_instruction="Which ratio?"))
+    asked: list[tuple[str, object]] = []
+
+    def answer(tokens: list[int], _seed: int, most: int) -> str:
+        asked.append((chat._tokenizer.decode(tokens), most))
+        return "<think>\nTall.\n</think>\n2:3"
+
+    monkeypatch.setattr(chat, "_generate", answer)
+    assert chat.ratio("a giraffe" + TABLE, seed=1) == "2:3"
+    assert asked == [("system: Which ratio?\nuser: a giraffe\nassistant: ", RATIO_TOKENS)]
+    assert chat.ratio(" ", seed=1) == ""
+
+
+def test_a_chat_that_babbles_of_ratios_ends_soon(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", ratio_instruction="Which?", max_new_tokens=60))
+    picked = list[int]()
+    monkeypatch.setattr(chat, "_pick", lambda *_: picked.append(5) or 5)
+    chat.ratio("a giraffe", seed=1)
+    assert len(picked) == RATIO_TOKENS
+
+
+def test_of_a_model_that_continues_the_rewritten_prompt_tells_the_ratio(rewriter: Rewriter) -> None:
+    assert rewriter.ratio(PROMPT + TABLE, seed=1) == rewriter.rewrite(PROMPT, seed=1)
 
 
 def test_without_an_instruction_a_chat_model_continues(chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

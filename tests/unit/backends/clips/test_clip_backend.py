@@ -22,6 +22,7 @@ from clip_jobs import (
 )
 from PIL import Image
 from support.jobs import make_clip_job
+from support.promises import promise
 
 from deployments import checkpoints
 from deployments.backends import latents
@@ -103,7 +104,23 @@ def test_a_silent_video_goes_on_with_sound_of_its_own(family: ClipFamily, store:
     sound = video_inspection.heard(data)
     assert video_inspection.inspect(data).frames == 12 + FRAMES
     assert np.abs(sound[:, : round(0.4 * video_inspection.HEARD_RATE)]).max() < 1e-3
-    mute = make_clip_job(clip={"start": "inputs/start", "sound": False, "frames": 9})
+
+
+@promise("Decided: video", "v2v returns the continuation joined to the input's own frames and sound.")
+def test_a_video_that_goes_on_without_sound_keeps_its_own(family: ClipFamily, store: ObjectStore, start: bytes) -> None:
+    mute = make_clip_job(clip={"start": "inputs/start", "sound": False})
+    data = store.get_blocking(made(a_backend(family, store), mute).key)
+    seen = video_inspection.inspect(data)
+    assert seen.sound_seconds == pytest.approx((START_FRAMES + FRAMES) / FPS, abs=0.03)
+    own, whole = video_inspection.heard(start), video_inspection.heard(data)
+    end = round(START_FRAMES / FPS * video_inspection.HEARD_RATE)
+    assert np.corrcoef(own[0, 2048 : end - 2048], whole[0, 2048 : end - 2048])[0, 1] > 0.98
+    assert np.abs(whole[:, end + 2048 :]).max() < 1e-3, "what follows is silent"
+
+
+def test_without_any_sound_there_is_no_track(family: ClipFamily, store: ObjectStore) -> None:
+    store.put_blocking("inputs/silent", video_making.made(f"testsrc2=size=96x64:rate={FPS}:duration=0.5"), "video/mp4")
+    mute = make_clip_job(clip={"start": "inputs/silent", "sound": False, "frames": 9})
     data = store.get_blocking(made(a_backend(family, store), mute).key)
     assert video_inspection.inspect(data).sound_codec is None
 
