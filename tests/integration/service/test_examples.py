@@ -174,7 +174,7 @@ def listed(client: Client) -> list[dict[str, Any]]:
 
 def test_every_block_says_what_it_needs(repository: Path) -> None:
     documents = [repository / "README.md", *(repository / "docs").glob("*.md")]
-    known = {"sh", "", "json", "yaml", "python"} | OTHERS
+    known = {"sh", "", "js", "json", "yaml", "python"} | OTHERS
     assert {(document.name, kind) for document in documents for kind in kinds(document) - known} == set()
     unfollowed = [
         document
