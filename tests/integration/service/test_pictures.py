@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,7 +134,8 @@ def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, t
     tasks = gen_serve(service, "tasks", "list", "--key", key, *at).stdout
     assert tasks.count("Ready") == 1
     task_id = tasks.splitlines()[1].split()[0]
-    assert '"status": "Ready"' in gen_serve(service, "tasks", "show", task_id, *at).stdout
+    shown = gen_serve(service, "tasks", "show", task_id, "--json", *at).stdout
+    assert json.loads(shown)["status"] == "Ready"
     refused = gen_serve(service, "tasks", "cancel", task_id, "--key", key, *at)
     assert (refused.returncode, "ended already" in refused.stderr) == (1, True)
 
