@@ -121,7 +121,7 @@ def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, t
     assert "laptop" in listed
     assert key not in listed
 
-    target = tmp_path / "out" / "edit.png"
+    target = tmp_path / "edit.png"
     reference = tmp_path / "in.png"
     Image.new("RGB", (80, 64), "green").save(reference)
     words = ["prompt=make it blue", "steps=1", "output_format=png", f"images=@{reference}", f"images=@{reference}"]
