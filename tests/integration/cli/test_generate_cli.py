@@ -192,7 +192,7 @@ def test_a_task_that_came_to_nothing_is_told_in_a_line(client_of: GenServe, serv
         ("prompt=true", {"prompt": "true"}),
         ("prompt=null", {"prompt": "null"}),
         ('prompt="quoted"', {"prompt": '"quoted"'}),
-        ("prompt=[1, 2]", {"prompt": "[1, 2]"}),
+        ("prompt=[1, 2].", {"prompt": "[1, 2]."}),
         ("prompt=@home", {"prompt": "@home"}),
         ("prompt=a=b", {"prompt": "a=b"}),
         ('prompt:="as JSON"', {"prompt": "as JSON"}),
