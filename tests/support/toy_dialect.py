@@ -159,7 +159,8 @@ class ToyDialect:
         shown = self._shown(task, str(request.base_url))
         if shown["status"] == "Ready" and task.body.get("webhook_url") and not task.told:
             task.told = True
-            call = asyncio.create_task(self._tell(task, shown))
+            told = shown | ({"status": "Generating"} if self._fault == "tells of progress" else {})
+            call = asyncio.create_task(self._tell(task, told))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
         tag = f'"{hashlib.sha256(repr(shown).encode()).hexdigest()}"'

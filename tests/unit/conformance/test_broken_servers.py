@@ -91,6 +91,15 @@ async def failing_anyway(topic: str) -> set[str]:
                 "or base64-decoded when it starts with `whsec_`",
             },
         ),
+        (
+            "tells of progress",
+            "webhooks",
+            {
+                "No other event kinds are sent.",
+                "The status value for success is `Ready`.",
+                "byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.",
+            },
+        ),
         ("literal secrets", "webhooks", {"or base64-decoded when it starts with `whsec_`"}),
     ],
 )
