@@ -22,17 +22,32 @@ TRICKLED = b"x"
 
 
 @contextmanager
-def upload_under_way(client: Client, service: Service, first: bytes = TRICKLED) -> Iterator[http.client.HTTPConnection]:
-    """An upload that has begun, and of which more is to come than will."""
+def upload_under_way(client: Client, service: Service) -> Iterator[http.client.HTTPConnection]:
+    """An upload that is being received, and of which more is to come than will.
+
+    Its client asked to be told when to send, as RFC 9110 (10.1.1) has it: what comes then is the service reading.
+    """
     connection = http.client.HTTPConnection(*service.address, timeout=60)
     try:
         connection.putrequest("POST", PATH)
         connection.putheader("x-key", client.secret)
         connection.putheader("Content-Length", "1000000")
-        connection.endheaders(first)
+        connection.putheader("Expect", "100-continue")
+        connection.endheaders()
+        assert interim_answer(connection).startswith(b"HTTP/1.1 100 ")
+        connection.send(TRICKLED)
         yield connection
     finally:
         connection.close()
+
+
+def interim_answer(connection: http.client.HTTPConnection) -> bytes:
+    received = b""
+    while not received.endswith(b"\r\n\r\n"):
+        more = connection.sock.recv(1)
+        assert more, received
+        received += more
+    return received
 
 
 def answer(connection: http.client.HTTPConnection) -> tuple[int, dict[str, Any]]:
@@ -44,15 +59,9 @@ def upload(client: Client, content: bytes) -> httpx2.Response:
     return client.post(PATH, content=content, timeout=60)
 
 
-def until_refused_otherwise(client: Client, detail: str) -> None:
-    """Once the uploads under way have come to be counted."""
-    for _ in range(1000):
-        response = upload(client, TRICKLED)
-        if response.status_code != 422:
-            assert refusal(response, 429) == detail
-            assert int(response.headers["retry-after"]) >= 1
-            return
-    pytest.fail("was never counted")
+def assert_full(response: httpx2.Response, detail: str) -> None:
+    assert refusal(response, 429) == detail
+    assert int(response.headers["retry-after"]) >= 1
 
 
 @pytest.fixture
@@ -68,8 +77,8 @@ SAME_ORGANIZATION = "This organization uploads 2 tuned models already, as many a
 def test_a_project_has_one_upload_at_a_time_and_keeps_nobody_out(client: Client, service: Service) -> None:
     trickler = client
     with service.client(organization=service.worker.new_organization(credits=1)) as other:
-        with upload_under_way(trickler, service), upload_under_way(trickler, service):
-            until_refused_otherwise(trickler, SAME_PROJECT)
+        with upload_under_way(trickler, service):
+            assert_full(upload(trickler, TRICKLED), SAME_PROJECT)
             assert problems(upload(other, b"no tuned model")) == [(["body"], "finetune_invalid")]
         for _ in range(1000):
             if upload(trickler, TRICKLED).status_code == 422:
@@ -83,7 +92,7 @@ def test_an_organization_has_half_of_the_uploads_at_a_time(small: Service) -> No
         tricklers = [stack.enter_context(small.client(organization=organization)) for _ in range(3)]
         for trickler in tricklers[:2]:
             stack.enter_context(upload_under_way(trickler, small))
-        until_refused_otherwise(tricklers[2], SAME_ORGANIZATION)
+        assert_full(upload(tricklers[2], TRICKLED), SAME_ORGANIZATION)
         stranger = stack.enter_context(small.client(organization=small.worker.new_organization(credits=1)))
         assert upload(stranger, b"no tuned model").status_code == 422
 
