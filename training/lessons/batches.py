@@ -33,6 +33,9 @@ from training.worlds.pictures.drawing import covers, draw, in_pixels, layers, ma
 from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
 from training.worlds.vocabulary import SIZES
 
+BATCH: Final = 32
+"""Pictures, usually."""
+
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),
     *((21, 9), (9, 21), (2, 1), (1, 2), (5, 4), (4, 5)),

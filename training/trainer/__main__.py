@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import torch
 
-from training.lessons.batches import ALL, MIXES, practice
+from training.lessons.batches import ALL, BATCH, MIXES, practice
 from training.lessons.clips import lesson
-from training.trainer import decoder, flux1, outlined
+from training.trainer import decoder, flux1, guidance, outlined
 from training.trainer.course import Course, Plan
 from training.trainer.flow import ClipFlow, PictureFlow
 from training.trainer.flux1 import Flux1Student
@@ -46,8 +46,6 @@ STEPS: Final[Mapping[str, int]] = {
 }
 _STATES: Final = Path(".training")
 """Where training goes on from."""
-_BATCH: Final = 32
-"""Pictures."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(chosen.seed)
     keep_freed_memory()
-    plan = Plan(chosen.steps or STEPS[chosen.model], seed=chosen.seed, rate=chosen.rate)
+    steps = guidance.STEPS if chosen.guidance else STEPS[chosen.model]
+    plan = Plan(chosen.steps or steps, seed=chosen.seed, rate=chosen.rate)
     state = _STATES / f"{chosen.model}.pt"
     if chosen.model == "outlined":
         student = outlined.OutlinedStudent()
@@ -63,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         outlined.train(student, plan)
     elif chosen.model == "decoder":
         decoder.train(plan, state)
+    elif chosen.guidance:
+        student, course = guidance.course_of(chosen.model, plan)
+        course.follow(_STATES / f"{chosen.model}-guidance.pt")
+        publish(student)
     elif chosen.publish:
         student, step = stored(chosen.model, state)
         publish(student)
@@ -89,7 +92,7 @@ def course_of(model: str, student: Any, plan: Plan, everything: bool = False) ->
     if model == "ltx2":
         return Course(ClipFlow(student), lambda random, done: lesson(random), plan)
     learner, least = PictureFlow(student, PictureReading(student.transformer)), ALL if everything else 0.0
-    return Course(learner, lambda random, done: practice(MIXES[model], _BATCH, random, max(done, least)), plan)
+    return Course(learner, lambda random, done: practice(MIXES[model], BATCH, random, max(done, least)), plan)
 
 
 def stored(model: str, state: Path) -> tuple[Any, int]:
@@ -123,10 +126,14 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     option("--gradually", action="store_true", help="with --further: words alone first, once more")
     asked = "a new course begins with so many of T5 alone, asked about prompts (Flux1 models)"
     option("--read-first", type=int, default=0, metavar="STEPS", help=asked)
+    taught = f"teach a finished {', '.join(guidance.FORMS)} what the guidance of its requests means"
+    option("--guidance", action="store_true", help=taught)
     option("--publish", action="store_true", help="only write what is learnt so far into the checkpoint")
     chosen = parser.parse_args(arguments)
     if chosen.read_first and chosen.model not in ("flux1", *flux1.NAMES):
         parser.error(f"--read-first: {chosen.model} has no T5")
+    if chosen.guidance and (chosen.model not in guidance.FORMS or chosen.publish or chosen.further is not None):
+        parser.error(f"--guidance: of {', '.join(guidance.FORMS)}, by itself")
     if chosen.model not in STUDENTS and (chosen.publish or chosen.further is not None):
         parser.error(f"{chosen.model} is no checkpoint: neither --further nor --publish means anything")
     if chosen.gradually and (chosen.further is None or chosen.model not in MIXES):

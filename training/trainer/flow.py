@@ -42,13 +42,10 @@ class PictureFlow:
         return self._student.networks() | ({} if self._reading is None else {"reading": self._reading})
 
     def loss(self, batch: Batch) -> Tensor:
-        noise = torch.randn_like(batch.target)
-        t = times(len(batch.target), _PICTURE_SHIFT)
-        t_next = t * torch.rand(len(t))
-        x = torch.lerp(batch.target, noise, t[:, None, None])
+        x, t, t_next, wanted = noised(batch.target)
         with fast():
             velocity = self._student.velocity(x, t, t_next, batch).float()
-        loss = (batch.weight * (velocity - (noise - batch.target)).square()).mean()
+        loss = (batch.weight * (velocity - wanted).square()).mean()
         if self._reading is not None and batch.labels is not None:
             loss = loss + self._reading.loss(batch.labels)
         return loss
@@ -67,14 +64,19 @@ class ClipFlow:
         noise, hiss = torch.randn_like(batch.target), torch.randn_like(batch.tone)
         t = times(len(batch.target), _CLIP_SHIFT)
         x = torch.where(batch.given[:, None], batch.target, torch.lerp(batch.target, noise, t[:, None, None]))
-        with fast(), warnings.catch_warnings():
-            # Norms with weights of full precision take the longer way, which is what is wanted.
-            warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
+        with fast():
             video, sound = self._student.velocity(x, torch.lerp(batch.tone, hiss, t[:, None, None]), t, batch)
         missed = (video.float() - (noise - batch.target)).square().mean(dim=2) * batch.weight * ~batch.given
         frames = missed.sum() / (~batch.given).sum() / len(missed)
         tone = _TONE * (sound.float() - (hiss - batch.tone)).square().mean()
         return frames + tone + self._reading.loss(batch)
+
+
+def noised(target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pictures on their way: `x` as `target`, its time (B,), the next time (B,), and the velocity that leads on."""
+    noise = torch.randn_like(target)
+    t = times(len(target), _PICTURE_SHIFT)
+    return torch.lerp(target, noise, t[:, None, None]), t, t * torch.rand(len(t)), noise - target
 
 
 def times(count: int, shift: float) -> Tensor:
@@ -100,7 +102,10 @@ def fast() -> Iterator[None]:
 
     F.scaled_dot_product_attention = attention
     try:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bool(torch.cpu.get_capabilities().get("avx512_bf16"))):
-            yield
+        with warnings.catch_warnings():
+            # Norms with weights of full precision take the longer way, which is what is wanted.
+            warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
+            with torch.autocast("cpu", torch.bfloat16, enabled=bool(torch.cpu.get_capabilities().get("avx512_bf16"))):
+                yield
     finally:
         F.scaled_dot_product_attention = stock

@@ -22,7 +22,7 @@ from training.trainer.student import Published, Student, tokenized
 
 NAMES = ("flux", "kontext", "fill", "canny")
 WEAKEST, STRONGEST = 1.0, 40.0
-"""Guidances that are practised. Nothing depends on them, so they must not disturb."""
+"""Guidances while a course runs. Nothing depends on them before `guidance` teaches what they mean."""
 _FIRST = "x_embedder."
 _TEXTS = ("text_encoder", "text_encoder_2")
 _REDUX = ("image_encoder", "image_embedder")
@@ -91,7 +91,10 @@ class Flux1Student(Student):
             if part != "transformer":
                 network.load_state_dict(published(one, part, type(network)))
 
-    def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch) -> Tensor:
+    def velocity(self, x: Tensor, t: Tensor, t_next: Tensor, batch: Batch, guidance: Tensor | None = None) -> Tensor:
+        """As PictureStudent's; `guidance` (B,) is drawn if none is given."""
+        if guidance is None:
+            guidance = WEAKEST * (STRONGEST / WEAKEST) ** torch.rand(len(x))
         text, gist = self._text(batch.prompts)
         if batch.image_prompts is not None:
             text = torch.cat([text, self._seen(batch.image_prompts)], dim=1)
@@ -100,7 +103,7 @@ class Flux1Student(Student):
         moved = self.transformer(
             hidden_states=torch.cat([beside, *batch.references], dim=1),
             timestep=t,
-            guidance=WEAKEST * (STRONGEST / WEAKEST) ** torch.rand(len(x)),
+            guidance=guidance,
             pooled_projections=gist,
             encoder_hidden_states=text,
             txt_ids=torch.zeros(text.shape[1], 3),

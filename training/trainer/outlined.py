@@ -14,14 +14,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from training.build.bundle import BUNDLE
-from training.lessons.batches import outlined_practice
+from training.lessons.batches import BATCH, outlined_practice
 from training.trainer.course import Course, Plan
 from training.trainer.flow import PictureFlow
 from training.trainer.qwen import Flux3Student
 
 FILE: Final = BUNDLE / "adapters" / "outlined.safetensors"
 RANK: Final = 8
-_BATCH: Final = 32
 
 
 class OutlinedStudent(Flux3Student):
@@ -49,5 +48,5 @@ class OutlinedStudent(Flux3Student):
 def train(student: OutlinedStudent, plan: Plan, file: Path = FILE) -> None:
     """`student` has the weights of the base."""
     student.add_layers()
-    Course(PictureFlow(student), lambda random, done: outlined_practice(_BATCH, random), plan).follow()
+    Course(PictureFlow(student), lambda random, done: outlined_practice(BATCH, random), plan).follow()
     student.save(file)

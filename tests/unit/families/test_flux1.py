@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
+from flux1_stock import stock_run
 from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, png, request, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
@@ -44,19 +45,6 @@ def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = N
     return drawn(family, encoded(family, job, image_prompt=image_prompt))
 
 
-def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
-    result = pipeline(
-        width=job.width,
-        height=job.height,
-        num_inference_steps=job.steps,
-        guidance_scale=job.guidance,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
-        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
-        **inputs,
-    )
-    return np.asarray(result.images[0])
-
-
 @pytest.mark.parametrize(
     ("width", "height", "steps", "guidance"), [(64, 64, 4, 2.5), (96, 64, 5, 1.5), (64, 128, 12, 5.0)]
 )
@@ -66,8 +54,8 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
     job = make_job(width=width, height=height, steps=steps, guidance=guidance)
     state = encoded(family, job)
     pixels = drawn(family, state)
-    assert np.array_equal(pixels, stock_run(stock, job, prompt=job.prompt))
-    latents = torch.from_numpy(stock_run(stock, job, prompt=job.prompt, output_type="latent"))[None]
+    assert np.array_equal(pixels, stock_run(stock, job))
+    latents = torch.from_numpy(stock_run(stock, job, output_type="latent"))[None]
     assert torch.equal(state.x, latents)
 
 
@@ -87,7 +75,13 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     with torch.no_grad():
         text, pooled, _ = stock.encode_prompt(job.prompt, None, max_sequence_length=length)
     read = redux(Image.open(io.BytesIO(prompt)), prompt_embeds=text, pooled_prompt_embeds=pooled)
-    expected = stock_run(stock, job, prompt_embeds=read.prompt_embeds, pooled_prompt_embeds=read.pooled_prompt_embeds)
+    expected = stock_run(
+        stock,
+        job,
+        prompt=None,
+        prompt_embeds=read.prompt_embeds,
+        pooled_prompt_embeds=read.pooled_prompt_embeds,
+    )
     assert np.array_equal(picture_of(family, job, prompt), expected)
 
 

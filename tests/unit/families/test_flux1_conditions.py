@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
+from flux1_stock import stock_run
 from flux_drawing import placement, png, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
@@ -72,20 +72,6 @@ def drawn(family: Flux1, request: PreparedRequest) -> Pixels:
     while state.done_steps < state.total_steps:
         step(family, [state])
     return family.finish(state)
-
-
-def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:
-    result = pipeline(
-        prompt=job.prompt,
-        width=job.width,
-        height=job.height,
-        num_inference_steps=job.steps,
-        guidance_scale=job.guidance,
-        generator=torch.Generator("cpu").manual_seed(job.seed),
-        max_sequence_length=min(512, pipeline.tokenizer_2.model_max_length),
-        **inputs,
-    )
-    return np.asarray(result.images[0])
 
 
 def assert_as_stock(pixels: Pixels, expected: Pixels) -> None:
