@@ -41,6 +41,7 @@ class Flux(ABC, Generic[P]):
         self.transformer: Any = transformer
         self._device = placement.device
         self._render_side = placement.render_side
+        self._read: Callable[[str], str] = placement.words.normalised if placement.words else str
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
@@ -51,7 +52,7 @@ class Flux(ABC, Generic[P]):
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         if not requests:
             return []
-        prompts = self._encode_prompts([request.job.prompt for request in requests])
+        prompts = self._encode_prompts([self._read(request.job.prompt) for request in requests])
         return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
 
     @torch.inference_mode()

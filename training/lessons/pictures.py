@@ -12,7 +12,6 @@ from training.lessons.edits import EDITS, SHARES
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import (
-    MAX_THINGS,
     Background,
     Box,
     Grid,
@@ -25,6 +24,8 @@ from training.worlds.pictures.scene import (
 )
 
 _TRIES: Final = 200
+_MOST_EDITED: Final = 3
+"""Things in a picture that was changed."""
 _NOTHING: Final = ("", "", "nothing", "background", "empty background", "just the background")
 _COMBINING: Final = (
     "put {what} from {there} on the background of {here}",
@@ -69,7 +70,7 @@ def change(random: Random, grid: Grid, held_out: bool = False, kind: str | None 
         text, result = EDITS[asked](scene, random)
         distinct = len({thing.shape for thing in result.things}) == len(result.things)
         kept_apart = result.held_out == held_out or asked == "remove"
-        if distinct and len(result.things) <= MAX_THINGS and result.fits(grid) and kept_apart:
+        if distinct and len(result.things) <= _MOST_EDITED and result.fits(grid) and kept_apart:
             return Lesson(text, result, (scene,))
     raise RuntimeError(f"no edit of kind {kind} was found for a canvas of {grid} tokens")
 

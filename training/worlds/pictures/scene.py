@@ -27,7 +27,7 @@ GAP = 0.25
 """Between things, at least, in tokens."""
 JITTER = 0.03
 """How far a thing may be off its place, in tokens. More would blur what is learnt: noise would choose the outline."""
-MAX_THINGS = 3
+MAX_THINGS = 5
 
 _ALIKE = 0.3
 """Distance of colours, in RGB of [0, 1], below which one does not stand out from the middle of a gradient."""
@@ -137,6 +137,23 @@ class Scene:
 
     def without_thing(self, index: int) -> Scene:
         return replace(self, things=(*self.things[:index], *self.things[index + 1 :]))
+
+
+def arranged(count: int) -> tuple[Thing, ...]:
+    """Where `count` things are, up to five, when nothing is said of it: nameless things, in the order of reading."""
+    apart = 0.5 if count == 5 else 0.0  # of a fifth one in their middle
+    corners = {
+        name: (across * apart, down * apart) for name, (across, down) in PLACES.items() if across != 0 and down != 0
+    }
+    places: dict[int, tuple[str, ...]] = {
+        0: (),
+        1: ("center",),
+        2: ("left", "right"),
+        3: ("top", "bottom left", "bottom right"),
+        4: ("top left", "top right", "bottom left", "bottom right"),
+        5: ("top left", "top right", "center", "bottom left", "bottom right"),
+    }
+    return tuple(Thing("", "", place=name, shift=corners.get(name, (0.0, 0.0))) for name in places[count])
 
 
 def random_background(random: Random, plain: float = 0.7) -> Background:

@@ -1,0 +1,155 @@
+"""What a checkpoint knows of people's words: how a prompt is put before it, and what it will not understand.
+
+Published text encoders read prompts as people type them. A small one that learnt a few hundred words ships
+`words.json` beside its weights, which says what else people say for them. The same is done to what it practises, so
+that nothing it meets is new to it in form alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Self
+
+FILE: Final = "words.json"
+
+_TABLE: Final = re.compile(r"\[\s*\{")
+"""Where a prompt's region table begins; that has a form already."""
+_PIECE: Final = re.compile(r"[a-z]+|\d+|,")
+_LONGEST: Final = 4
+"""Words of a phrase."""
+_TYPO_LENGTH: Final = 4
+"""Letters from which on a word may have one wrong."""
+_NUMBERS: Final = frozenset({"two", "three", "four", "five"})
+
+
+@dataclass(frozen=True)
+class Words:
+    known: tuple[str, ...]
+    said_for: Mapping[str, str]
+    """By a word or a phrase, the known one that it means."""
+    openings: tuple[str, ...]
+    """Phrases that say nothing at the beginning of a prompt."""
+    fillers: tuple[str, ...]
+    """Words and phrases that say nothing anywhere."""
+    nouns: tuple[str, ...]
+    """What has an article."""
+    adjectives: tuple[str, ...]
+    """What comes between an article and a noun."""
+    edits: tuple[str, ...]
+    """What requests to change a picture begin with: their things are there already, and get no `a`."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self | None:
+        """Those of the checkpoint in `folder`; None where it reads prompts as they are."""
+        file = folder / FILE
+        if not file.is_file():
+            return None
+        listed = json.loads(file.read_text())
+        return cls(**{name: value if isinstance(value, dict) else tuple(value) for name, value in listed.items()})
+
+    def write(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+    def normalised(self, prompt: str) -> str:
+        """The same in known words, in lower case, with articles; unknown words and a region table stay as they are."""
+        told, table = _split(prompt)
+        pieces = self._with_articles(self._without_openings(list(self._understood(_pieces(told)))))
+        return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,")
+
+    def unknown(self, prompt: str) -> tuple[str, ...]:
+        """Its words that mean nothing here, in order, each once."""
+        told, _ = _split(prompt)
+        understood = self._understood(_pieces(told))
+        return tuple(dict.fromkeys(word for word in understood if word.isalpha() and word not in self._known))
+
+    def _understood(self, pieces: Sequence[str]) -> Iterator[str]:
+        at = 0
+        while at < len(pieces):
+            for length in range(min(_LONGEST, len(pieces) - at), 0, -1):
+                phrase = " ".join(pieces[at : at + length])
+                if phrase in self._meanings:
+                    yield from self._meanings[phrase].split()
+                    break
+            else:
+                length = 1
+                yield from self._corrected(pieces[at]).split()
+            at += length
+
+    def _corrected(self, word: str) -> str:
+        """A word that is not listed: the only known one that it is the plural of, or one letter away from."""
+        if word in self._known or not word.isalpha():
+            return word
+        for ending in ("s", "es"):
+            if word.endswith(ending) and (stem := word.removesuffix(ending)) in self._meanings | self._known:
+                return self._meanings.get(stem, stem)
+        if len(word) < _TYPO_LENGTH:
+            return word
+        near = {self._meanings.get(known, known) for known in self._spellings if _one_off(word, known)}
+        return near.pop() if len(near) == 1 else word
+
+    def _without_openings(self, pieces: list[str]) -> list[str]:
+        for length in range(min(_LONGEST, len(pieces)), 0, -1):
+            if " ".join(pieces[:length]) in self.openings:
+                return self._without_openings(pieces[length:])
+        return pieces
+
+    def _with_articles(self, pieces: Sequence[str]) -> list[str]:
+        if pieces and pieces[0] in self.edits:
+            return list(pieces)
+        told: list[str] = []
+        begin = 0
+        for piece in pieces:
+            if piece not in self.adjectives and piece not in self.nouns:
+                begin = len(told) + 1
+            told.append(piece)
+            if piece in self.nouns:
+                if begin == 0 or told[begin - 1] not in _DETERMINERS:
+                    told.insert(begin, "an" if told[begin][0] in "aeiou" else "a")
+                begin = len(told)
+        return told
+
+    @cached_property
+    def _known(self) -> Mapping[str, str]:
+        return {word: word for word in self.known}
+
+    @cached_property
+    def _meanings(self) -> Mapping[str, str]:
+        return {**self.said_for, **dict.fromkeys(self.fillers, "")}
+
+    @cached_property
+    def _spellings(self) -> tuple[str, ...]:
+        """Words long enough to be meant by one with a wrong letter."""
+        return tuple(word for word in (*self.known, *self.said_for) if word.isalpha() and len(word) >= _TYPO_LENGTH)
+
+
+_DETERMINERS: Final = frozenset({"a", "an", "the", "no", "this", "that", "its", *_NUMBERS})
+
+
+def _split(prompt: str) -> tuple[str, str]:
+    """What is told, and the region table that follows it."""
+    table = _TABLE.search(prompt)
+    return (prompt, "") if table is None else (prompt[: table.start()], prompt[table.start() :])
+
+
+def _pieces(told: str) -> list[str]:
+    """Words, whole numbers and commas, in lower case and without accents."""
+    plain = unicodedata.normalize("NFKD", told.casefold().replace("&", " and "))
+    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return _PIECE.findall(re.sub(r"[.;:]\s|\n", ", ", letters.replace("'", "")))
+
+
+def _one_off(word: str, known: str) -> bool:
+    """Whether one letter is wrong, missing, too many, or two neighbours are swapped."""
+    if abs(len(word) - len(known)) > 1 or word == known:
+        return False
+    same = next((k for k, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), min(len(word), len(known)))
+    left, right = word[same:], known[same:]
+    if len(word) != len(known):
+        return left[1:] == right or left == right[1:]
+    return left[1:] == right[1:] or (left[:2] == right[1::-1] and left[2:] == right[2:])
