@@ -57,15 +57,16 @@ class Words:
         (folder / FILE).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
     def normalised(self, prompt: str) -> str:
-        """The same in known words, in lower case, with articles; unknown words and a region table stay as they are."""
+        """The same in known words alone, in lower case, with articles; a region table stays as it is."""
         told, table = _split(prompt)
-        pieces = self._with_articles(self._without_openings(list(self._understood(_pieces(told)))))
+        understood = self._without_openings(list(self._understood(_pieces(told))))
+        pieces = self._with_articles([piece for piece in understood if piece in self._known or not piece.isalpha()])
         return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,")
 
     def unknown(self, prompt: str) -> tuple[str, ...]:
         """Its words that mean nothing here, in order, each once."""
         told, _ = _split(prompt)
-        understood = self._understood(_pieces(told))
+        understood = self._without_openings(list(self._understood(_pieces(told))))
         return tuple(dict.fromkeys(word for word in understood if word.isalpha() and word not in self._known))
 
     def _understood(self, pieces: Sequence[str]) -> Iterator[str]:
@@ -86,8 +87,9 @@ class Words:
         if word in self._known or not word.isalpha():
             return word
         for ending in ("s", "es"):
-            if word.endswith(ending) and (stem := word.removesuffix(ending)) in self._meanings | self._known:
-                return self._meanings.get(stem, stem)
+            stem = word.removesuffix(ending)
+            if word != stem and (meaning := self._meanings.get(stem, self._corrected(stem))) in self._spoken:
+                return meaning
         if len(word) < _TYPO_LENGTH:
             return word
         near = {self._meanings.get(known, known) for known in self._spellings if _one_off(word, known)}
@@ -109,6 +111,8 @@ class Words:
                 begin = len(told) + 1
             told.append(piece)
             if piece in self.nouns:
+                while begin > 1 and told[begin - 1] == "and" and told[begin - 2] in self.adjectives:
+                    begin -= 2  # a red and white background
                 if begin == 0 or told[begin - 1] not in _DETERMINERS:
                     told.insert(begin, "an" if told[begin][0] in "aeiou" else "a")
                 begin = len(told)
@@ -121,6 +125,11 @@ class Words:
     @cached_property
     def _meanings(self) -> Mapping[str, str]:
         return {**self.said_for, **dict.fromkeys(self.fillers, "")}
+
+    @cached_property
+    def _spoken(self) -> frozenset[str]:
+        """All that anything said is understood as."""
+        return frozenset((*self.known, *self.said_for.values()))
 
     @cached_property
     def _spellings(self) -> tuple[str, ...]:

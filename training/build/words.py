@@ -8,10 +8,10 @@ from typing import Final
 from deployments.contract.words import Words
 from training.worlds.vocabulary import COLOURS, PLACES, PROMPTS, SHAPES, SIZES, UNDERSTOOD
 
-_PATTERNS: Final = ("striped", "checkered", "dotted", "plain", "empty", "gradient", "horizontal", "vertical")
+_BESIDE: Final = ("shape", "striped", "checkered", "dotted", "plain", "empty", "gradient")
 
 
-def words() -> Words:
+def _words() -> Words:
     names = chain(COLOURS, SHAPES, SIZES, PLACES)
     known = dict.fromkeys(chain((word for name in names for word in name.split()), PROMPTS["others"]))
     return Words(
@@ -19,7 +19,10 @@ def words() -> Words:
         said_for={phrase: name for name, phrases in UNDERSTOOD.items() for phrase in phrases},
         openings=tuple(PROMPTS["openings"]),
         fillers=tuple(PROMPTS["fillers"]),
-        nouns=(*SHAPES, "background", "gradient"),
-        adjectives=tuple(dict.fromkeys(word for name in chain(COLOURS, SIZES, _PATTERNS) for word in name.split())),
+        nouns=(*SHAPES, "background"),
+        adjectives=tuple(dict.fromkeys(word for name in chain(COLOURS, SIZES, _BESIDE) for word in name.split())),
         edits=tuple(PROMPTS["edits"]),
     )
+
+
+WORDS: Final = _words()

@@ -140,7 +140,7 @@ def batch_of(lessons: Sequence[Lesson], grid: Grid, random: Random) -> Batch:
         grids.append(seen)
         read.append(labels(scenes, seen, targets))
     return Batch(
-        prompts=tuple(lesson.prompt for lesson in lessons),
+        prompts=tuple(lesson.read for lesson in lessons),
         grid=grid,
         target=to_tokens(target),
         weight=_weights(covered),
@@ -156,7 +156,7 @@ def masked_batch(lessons: Sequence[Lesson], grid: Grid, random: Random) -> Batch
     after, covered = draw([lesson.target for lesson in lessons], grid, TOKEN, samples=1)
     mask = drawn_masks(lessons, grid)
     return Batch(
-        prompts=tuple(lesson.prompt for lesson in lessons),
+        prompts=tuple(lesson.read for lesson in lessons),
         grid=grid,
         target=to_tokens(_averaged(torch.lerp(before, after, mask))),
         weight=_weights(_averaged(torch.maximum(covered * mask, 0.5 * mask))),

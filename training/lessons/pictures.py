@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Final, TypeAlias
 
 from training.lessons.edits import EDITS, SHARES
+from training.lessons.lesson import Lesson
+from training.lessons.sayings import ask, join, say
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import (
@@ -34,15 +36,6 @@ _COMBINING: Final = (
     "combine {what} from {there} with the background of {here}",
     "use the background of {here} for {what} of {there}",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    prompt: str
-    target: Scene
-    references: tuple[Scene, ...] = ()
-    mask: Mask | None = None
-    """Of the only reference: outside of it, that stays as it is, whatever the target shows there."""
 
 
 Teacher: TypeAlias = Callable[[Random, Grid, bool], Lesson]
@@ -178,7 +171,7 @@ def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
 
 LESSONS: Final[Mapping[str, Teacher]] = {
     teacher.__name__.replace("_", " "): teacher
-    for teacher in (tell, change, combine, lay_out, fill, erase, extend, trace, resemble, anything)
+    for teacher in (tell, change, combine, lay_out, fill, erase, extend, trace, resemble, anything, say, ask, join)
 }
 
 

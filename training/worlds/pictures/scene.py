@@ -114,13 +114,13 @@ class Scene:
     things: tuple[Thing, ...]
     background: Background
 
-    def fits(self, grid: Grid) -> bool:
-        """Whether nothing touches anything else, and every thing differs from what is behind it."""
+    def fits(self, grid: Grid, gap: float = GAP) -> bool:
+        """Whether nothing is nearer to anything else than `gap`, and every thing differs from what is behind it."""
         if any(self.background.hides(thing.colour) for thing in self.things):
             return False
         circles = [thing.circle(grid) for thing in self.things]
         return all(
-            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + GAP
+            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + gap
             for index, (x, y, radius) in enumerate(circles)
             for other_x, other_y, other_radius in circles[:index]
         )
