@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,9 +21,17 @@ FILE: Final = "words.json"
 
 _TABLE: Final = re.compile(r"\[\s*\{")
 """Where a prompt's region table begins; that has a form already."""
-_PIECE: Final = re.compile(r"[a-z]+|\d+|,")
+_PICTURE: Final = re.compile(r"<?ref_image_(\d\d?)>?", re.ASCII)
+"""How prompts name a picture that was sent, the first one being 0."""
+_BREAK: Final = re.compile(r"[.;:]\s|\n")
+_PIECE: Final = re.compile(r"[^\W\d_]+|[0-9]+|,")
+_APOSTROPHES: Final = re.compile("['’‘ʼ]")
+_UNSEEN: Final = frozenset({"Mn", "Mc", "Me", "Cf"})
+"""Unicode's categories of what belongs to a letter (accents) or shows nothing (soft hyphens, directions)."""
 _LONGEST: Final = 4
 """Words of a phrase."""
+_ROUNDS: Final = 4
+"""In which words that stand beside each other are taken together; two are rare."""
 _TYPO_LENGTH: Final = 4
 """Letters from which on a word may have one wrong."""
 _NUMBERS: Final = frozenset({"two", "three", "four", "five"})
@@ -46,12 +55,15 @@ class Words:
 
     @classmethod
     def of(cls, folder: Path) -> Self | None:
-        """Those of the checkpoint in `folder`; None where it reads prompts as they are."""
+        """Those of the checkpoint in `folder`; None where it reads prompts as they are. Raises ValueError."""
         file = folder / FILE
         if not file.is_file():
             return None
-        listed = json.loads(file.read_text())
-        return cls(**{name: value if isinstance(value, dict) else tuple(value) for name, value in listed.items()})
+        try:
+            listed = json.loads(file.read_text())
+            return cls(**{name: value if isinstance(value, dict) else tuple(value) for name, value in listed.items()})
+        except (AttributeError, TypeError, ValueError) as problem:
+            raise ValueError(f"{file} is no list of words: {problem}") from problem
 
     def write(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
@@ -59,15 +71,32 @@ class Words:
     def normalised(self, prompt: str) -> str:
         """The same in known words alone, in lower case, with articles; a region table stays as it is."""
         told, table = _split(prompt)
-        understood = self._without_openings(list(self._understood(_pieces(told))))
-        pieces = self._with_articles([piece for piece in understood if piece in self._known or not piece.isalpha()])
+        meant = [piece for piece in self._read(told) if piece in self._known or not _is_word(piece)]
+        pieces = self._with_articles(self._settled(meant))
         return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,")
 
     def unknown(self, prompt: str) -> tuple[str, ...]:
-        """Its words that mean nothing here, in order, each once."""
+        """Its words that mean nothing here, in order, each once; single Latin letters are none (`8k`).
+
+        They are in lower case, without accents, and have nothing but letters.
+        """
         told, _ = _split(prompt)
-        understood = self._without_openings(list(self._understood(_pieces(told))))
-        return tuple(dict.fromkeys(word for word in understood if word.isalpha() and word not in self._known))
+        words = (piece for piece in self._read(told) if _is_word(piece) and piece not in self._known)
+        return tuple(dict.fromkeys(word for word in words if len(word) > 1 or not word.isascii()))
+
+    def _read(self, told: str) -> list[str]:
+        """Its pieces, in known words where they mean something. What opens it may be seen only in these."""
+        said = self._without_openings(_pieces(told))
+        return self._without_openings(list(self._understood(said)))
+
+    def _settled(self, pieces: list[str]) -> list[str]:
+        """The same once nothing makes a phrase with what it came to stand beside: `light` and `maroon`, a light red."""
+        for _ in range(_ROUNDS):
+            before = pieces
+            pieces = self._without_openings(list(self._understood(before)))
+            if pieces == before:
+                break
+        return pieces
 
     def _understood(self, pieces: Sequence[str]) -> Iterator[str]:
         at = 0
@@ -84,7 +113,7 @@ class Words:
 
     def _corrected(self, word: str) -> str:
         """A word that is not listed: the only known one that it is the plural of, or one letter away from."""
-        if word in self._known or not word.isalpha():
+        if word in self._known or not _is_word(word) or len(word) > self._longest:
             return word
         for ending in ("s", "es"):
             stem = word.removesuffix(ending)
@@ -92,14 +121,22 @@ class Words:
                 return meaning
         if len(word) < _TYPO_LENGTH:
             return word
-        near = {self._meanings.get(known, known) for known in self._spellings if _one_off(word, known)}
+        alike = {known for shorter in _shortened(word) for known in self._spellings.get(shorter, ())}
+        near = {self._meanings.get(known, known) for known in alike if _one_off(word, known)}
         return near.pop() if len(near) == 1 else word
 
     def _without_openings(self, pieces: list[str]) -> list[str]:
-        for length in range(min(_LONGEST, len(pieces)), 0, -1):
-            if " ".join(pieces[:length]) in self.openings:
-                return self._without_openings(pieces[length:])
-        return pieces
+        begin = 0
+        while passed := self._opening(pieces, begin):
+            begin += passed
+        return pieces[begin:]
+
+    def _opening(self, pieces: Sequence[str], at: int) -> int:
+        """How many pieces, from `at` on, only open the prompt."""
+        if pieces[at : at + 1] == [","]:
+            return 1
+        lengths = range(min(_LONGEST, len(pieces) - at), 0, -1)
+        return next((length for length in lengths if " ".join(pieces[at : at + length]) in self._openings), 0)
 
     def _with_articles(self, pieces: Sequence[str]) -> list[str]:
         if pieces and pieces[0] in self.edits:
@@ -113,8 +150,11 @@ class Words:
             if piece in self.nouns:
                 while begin > 1 and told[begin - 1] == "and" and told[begin - 2] in self.adjectives:
                     begin -= 2  # a red and white background
+                article = "an" if told[begin][0] in "aeiou" else "a"
                 if begin == 0 or told[begin - 1] not in _DETERMINERS:
-                    told.insert(begin, "an" if told[begin][0] in "aeiou" else "a")
+                    told.insert(begin, article)
+                elif told[begin - 1] in ("a", "an"):
+                    told[begin - 1] = article
                 begin = len(told)
         return told
 
@@ -123,8 +163,13 @@ class Words:
         return {word: word for word in self.known}
 
     @cached_property
+    def _openings(self) -> frozenset[str]:
+        return frozenset(" ".join(_pieces(phrase)) for phrase in self.openings)
+
+    @cached_property
     def _meanings(self) -> Mapping[str, str]:
-        return {**self.said_for, **dict.fromkeys(self.fillers, "")}
+        meanings = {**self.said_for, **dict.fromkeys(self.fillers, "")}
+        return {" ".join(_pieces(phrase)): meaning for phrase, meaning in meanings.items()}
 
     @cached_property
     def _spoken(self) -> frozenset[str]:
@@ -132,9 +177,22 @@ class Words:
         return frozenset((*self.known, *self.said_for.values()))
 
     @cached_property
-    def _spellings(self) -> tuple[str, ...]:
-        """Words long enough to be meant by one with a wrong letter."""
-        return tuple(word for word in (*self.known, *self.said_for) if word.isalpha() and len(word) >= _TYPO_LENGTH)
+    def _spellings(self) -> Mapping[str, Sequence[str]]:
+        """Words long enough to be meant by one with a wrong letter, by themselves and by what is left without a letter.
+
+        Of two words that are one letter apart, one of these is the same.
+        """
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for word in dict.fromkeys((*self.known, *self.said_for)):
+            if word.isalpha() and len(word) >= _TYPO_LENGTH:
+                for shorter in _shortened(word):
+                    found[shorter].append(word)
+        return dict(found)
+
+    @cached_property
+    def _longest(self) -> int:
+        """Letters of the longest word that could be meant: a plural with one too many."""
+        return max((len(word) for word in self._spellings), default=0) + len("es") + 1
 
 
 _DETERMINERS: Final = frozenset({"a", "an", "the", "no", "this", "that", "its", *_NUMBERS})
@@ -148,9 +206,21 @@ def _split(prompt: str) -> tuple[str, str]:
 
 def _pieces(told: str) -> list[str]:
     """Words, whole numbers and commas, in lower case and without accents."""
-    plain = unicodedata.normalize("NFKD", told.casefold().replace("&", " and "))
-    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return _PIECE.findall(re.sub(r"[.;:]\s|\n", ", ", letters.replace("'", "")))
+    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", told)).casefold()
+    unseen = dict.fromkeys(ord(letter) for letter in set(plain) if unicodedata.category(letter) in _UNSEEN)
+    seen = plain.translate(unseen).replace("&", " and ")
+    named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", seen)
+    return _PIECE.findall(_BREAK.sub(", ", named))
+
+
+def _is_word(piece: str) -> bool:
+    return piece != "," and not piece.isdecimal()
+
+
+def _shortened(word: str) -> Iterator[str]:
+    """The word, and what is left of it without one letter."""
+    yield word
+    yield from {word[:at] + word[at + 1 :] for at in range(len(word))}
 
 
 def _one_off(word: str, known: str) -> bool:

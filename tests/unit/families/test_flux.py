@@ -11,7 +11,7 @@ from flux_drawing import a_picture, drawn, encoded, placement, request
 from PIL import Image
 from support.jobs import make_job
 
-from deployments.checkpoint_files import BUNDLED
+from deployments.contract.checkpoint import BUNDLED
 from deployments.engine.backend import JobError
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
