@@ -23,8 +23,10 @@ _TABLE: Final = re.compile(r"\[\s*\{")
 _PIECE: Final = re.compile(r"[a-z]+|\d+|,")
 _LONGEST: Final = 4
 """Words of a phrase."""
-_TYPO_LENGTH: Final = 4
-"""Letters from which on a word may have one wrong."""
+_TYPO_LENGTH: Final = 5
+"""Letters from which on a word may have one wrong, which is not its first."""
+_STEM_LENGTH: Final = 3
+"""Letters of a word that may have a plural."""
 _NUMBERS: Final = frozenset({"two", "three", "four", "five"})
 
 
@@ -88,11 +90,11 @@ class Words:
             return word
         for ending in ("s", "es"):
             stem = word.removesuffix(ending)
-            if word != stem and (meaning := self._meanings.get(stem, self._corrected(stem))) in self._spoken:
+            if word != stem and len(stem) >= _STEM_LENGTH and (meaning := self._meanings.get(stem, self._corrected(stem))) in self._spoken:
                 return meaning
         if len(word) < _TYPO_LENGTH:
             return word
-        near = {self._meanings.get(known, known) for known in self._spellings if _one_off(word, known)}
+        near = {self._meanings.get(known, known) for known in self._spellings if known[0] == word[0] and _one_off(word, known)}
         return near.pop() if len(near) == 1 else word
 
     def _without_openings(self, pieces: list[str]) -> list[str]:
@@ -146,9 +148,12 @@ def _split(prompt: str) -> tuple[str, str]:
     return (prompt, "") if table is None else (prompt[: table.start()], prompt[table.start() :])
 
 
+_LIGATURES: Final = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o"})
+
+
 def _pieces(told: str) -> list[str]:
     """Words, whole numbers and commas, in lower case and without accents."""
-    plain = unicodedata.normalize("NFKD", told.casefold().replace("&", " and "))
+    plain = unicodedata.normalize("NFKD", told.casefold().replace("&", " and ").translate(_LIGATURES))
     letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return _PIECE.findall(re.sub(r"[.;:]\s|\n", ", ", letters.replace("'", "")))
 
