@@ -32,8 +32,10 @@ _LONGEST: Final = 4
 """Words of a phrase."""
 _ROUNDS: Final = 4
 """In which words that stand beside each other are taken together; two are rare."""
-_TYPO_LENGTH: Final = 4
-"""Letters from which on a word may have one wrong."""
+_TYPO_LENGTH: Final = 5
+"""Letters from which on a word may have one wrong, which is not its first."""
+_STEM_LENGTH: Final = 3
+"""Letters of a word that may have a plural."""
 _NUMBERS: Final = frozenset({"two", "three", "four", "five"})
 
 
@@ -117,12 +119,14 @@ class Words:
             return word
         for ending in ("s", "es"):
             stem = word.removesuffix(ending)
-            if word != stem and (meaning := self._meanings.get(stem, self._corrected(stem))) in self._spoken:
-                return meaning
+            if word != stem and len(stem) >= _STEM_LENGTH:
+                meaning = self._meanings.get(stem, self._corrected(stem))
+                if meaning in self._spoken:
+                    return meaning
         if len(word) < _TYPO_LENGTH:
             return word
         alike = {known for shorter in _shortened(word) for known in self._spellings.get(shorter, ())}
-        near = {self._meanings.get(known, known) for known in alike if _one_off(word, known)}
+        near = {self._meanings.get(known, known) for known in alike if known[0] == word[0] and _one_off(word, known)}
         return near.pop() if len(near) == 1 else word
 
     def _without_openings(self, pieces: list[str]) -> list[str]:
@@ -204,9 +208,12 @@ def _split(prompt: str) -> tuple[str, str]:
     return (prompt, "") if table is None else (prompt[: table.start()], prompt[table.start() :])
 
 
+_LIGATURES: Final = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o"})
+
+
 def _pieces(told: str) -> list[str]:
     """Words, whole numbers and commas, in lower case and without accents."""
-    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", told)).casefold()
+    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", told)).casefold().translate(_LIGATURES)
     unseen = dict.fromkeys(ord(letter) for letter in set(plain) if unicodedata.category(letter) in _UNSEEN)
     seen = plain.translate(unseen).replace("&", " and ")
     named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", seen)

@@ -18,7 +18,7 @@ def _words() -> Words:
         known=tuple(known),
         said_for={phrase: name for name, phrases in UNDERSTOOD.items() for phrase in phrases},
         openings=tuple(PROMPTS["openings"]),
-        fillers=tuple(PROMPTS["fillers"]),
+        fillers=(*PROMPTS["fillers"], *dict.fromkeys(PROMPTS["ordinary"])),
         nouns=(*SHAPES, "background"),
         adjectives=tuple(dict.fromkeys(word for name in chain(COLOURS, SIZES, _BESIDE) for word in name.split())),
         edits=tuple(PROMPTS["edits"]),

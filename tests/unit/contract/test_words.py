@@ -19,7 +19,8 @@ from training.build.words import WORDS as VOCABULARY
 WORDS = Words(
     known=(
         *("a", "an", "the", "on", "at", "and", "to", "in", "top", "left", "center", "make", "put", "background"),
-        *("red", "white", "orange", "light", "blue", "gray", "small", "circle", "star", "arrow", "two", "image"),
+        *("red", "white", "orange", "light", "blue", "gray", "small", "circle", "star", "arrow", "heart", "two"),
+        "image",
     ),
     said_for={
         "crimson": "red",
@@ -30,6 +31,7 @@ WORDS = Words(
         "lime": "gray",
         "grey": "gray",
         "disc": "circle",
+        "coeur": "heart",
         "rot": "red",
         "grun": "gray",
         "stern": "star",
@@ -43,7 +45,7 @@ WORDS = Words(
     },
     openings=("please", "draw", "draw me", "i'd like", "i would like", "ein bild von", "hello", "an image of"),
     fillers=("nice", "in color", "s'il vous plait"),
-    nouns=("circle", "star", "arrow", "background"),
+    nouns=("circle", "star", "arrow", "heart", "background"),
     adjectives=("red", "white", "orange", "light", "blue", "gray", "small"),
     edits=("make", "put"),
 )
@@ -68,6 +70,7 @@ HOSTILE = 100_000
         ("a réd stär", "a red star"),
         ("grün circle", "a gray circle"),
         ("Straße", "a background"),
+        ("a cœur", "a heart"),
         ("ａ ＲＥＤ ｓｔａｒ", "a red star"),
         ("a 𝐑𝐞𝐝 star", "a red star"),
         ("a r\u00aded s\u200btar", "a red star"),
@@ -80,20 +83,22 @@ HOSTILE = 100_000
         ("a sky blue star", "a light blue star"),
         ("a light maroon star", "an orange star"),
         ("a light wooden red star", "an orange star"),
-        ("imag 2", "image 2"),
+        ("imagge 2", "image 2"),
         ("ein rot stern auf strasse", "a red star on a background"),
         # Plurals.
         ("stars", "a star"),
         ("discs", "a circle"),
         ("crosses", ""),
-        # One letter wrong, missing, too many, or swapped with its neighbour; not in short words.
+        ("hearts arrowes", "a heart an arrow"),
+        # One letter wrong, missing, too many, or swapped with its neighbour; not in short words, and never the first.
         ("a cirkle", "a circle"),
         ("a circl", "a circle"),
         ("a circcle", "a circle"),
         ("a cicrle", "a circle"),
         ("a crmson star", "a red star"),
         ("a circels", "a circle"),
-        ("a rde star", "a star"),
+        ("a sta", "a"),
+        ("a tircle", "a"),
         # What says nothing.
         ("please draw me a red star", "a red star"),
         ("I'd like a red star", "a red star"),
@@ -106,7 +111,7 @@ HOSTILE = 100_000
         # Articles.
         ("red star", "a red star"),
         ("orange star", "an orange star"),
-        ("a orange star, an red one, 1 arrow", "an orange star, a red, an arrow"),
+        ("a orange star, an red circle, 1 arrow", "an orange star, a red circle, an arrow"),
         ("small red star on white background", "a small red star on a white background"),
         ("red and white background", "a red and white background"),
         ("the red star, circle", "the red star, a circle"),
@@ -132,7 +137,9 @@ def test_a_prompt_is_put_in_known_words(prompt: str, normalised: str) -> None:
         ("I'd like 2 nice stars, s'il vous plaît", ()),
         ("a cat on a sofa", ("cat", "sofa")),
         ("A Cat and a cat, CATS", ("cat", "cats")),
-        ("a rde star", ("rde",)),
+        ("a rde heart", ("rde",)),
+        ("as ons", ("as", "ons")),
+        ("a sta, a tircle", ("sta", "tircle")),
         ("un café", ("un", "cafe")),
         ("кошка on a 沙发", ("кошка", "沙发")),
         ("a łódź", ("łodz",)),
@@ -147,9 +154,9 @@ def test_what_means_nothing_is_told_in_order_and_once(prompt: str, unknown: tupl
 
 
 def test_a_word_between_two_meanings_is_left_unknown() -> None:
-    words = replace(WORDS, known=("star", "spar"))
-    assert (words.unknown("staar"), words.unknown("sar")) == ((), ("sar",))
-    assert words.unknown("scar") == ("scar",)
+    both = replace(WORDS, known=("curve", "carve"))
+    assert both.unknown("cirve") == ("cirve",)
+    assert replace(both, known=("curve",)).unknown("cirve") == ()
 
 
 @pytest.mark.parametrize("table", ['[{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]', "[ {not json"])
