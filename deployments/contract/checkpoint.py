@@ -1,4 +1,4 @@
-"""Where a checkpoint lies, by the name that a catalog gives it, as far as this can be told without fetching anything."""
+"""Where a checkpoint lies, by the name that a catalog gives it, as far as that is known without fetching anything."""
 
 from __future__ import annotations
 

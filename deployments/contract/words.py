@@ -25,7 +25,7 @@ _PICTURE: Final = re.compile(r"<?ref_image_(\d\d?)>?", re.ASCII)
 """How prompts name a picture that was sent, the first one being 0."""
 _BREAK: Final = re.compile(r"[.;:]\s|\n")
 _PIECE: Final = re.compile(r"[^\W\d_]+|[0-9]+|,")
-_APOSTROPHES: Final = re.compile("['’‘ʼ]")
+_APOSTROPHES: Final = re.compile("['\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}]")
 _UNSEEN: Final = frozenset({"Mn", "Mc", "Me", "Cf"})
 """Unicode's categories of what belongs to a letter (accents) or shows nothing (soft hyphens, directions)."""
 _LONGEST: Final = 4

@@ -71,8 +71,8 @@ HOSTILE = 100_000
         ("grün circle", "a gray circle"),
         ("Straße", "a background"),
         ("a cœur", "a heart"),
-        ("ａ ＲＥＤ ｓｔａｒ", "a red star"),
-        ("a 𝐑𝐞𝐝 star", "a red star"),
+        ("a \uff32ed star", "a red star"),
+        ("a \N{MATHEMATICAL BOLD CAPITAL R}ed star", "a red star"),
         ("a r\u00aded s\u200btar", "a red star"),
         # Numerals.
         ("1 star", "a star"),
@@ -102,7 +102,7 @@ HOSTILE = 100_000
         # What says nothing.
         ("please draw me a red star", "a red star"),
         ("I'd like a red star", "a red star"),
-        ("I’d like a red star", "a red star"),
+        ("I\N{RIGHT SINGLE QUOTATION MARK}d like a red star", "a red star"),
         ("i would like a red star", "a red star"),
         ("hello, please, draw me a red star", "a red star"),
         ("Ein Bild von ein stern", "a star"),
