@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 FILE: Final = "words.json"
 
 _TABLE: Final = re.compile(r"\[\s*\{")
@@ -41,6 +43,8 @@ _NUMBERS: Final = frozenset({"two", "three", "four", "five"})
 
 @dataclass(frozen=True)
 class Words:
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     known: tuple[str, ...]
     said_for: Mapping[str, str]
     """By a word or a phrase, the known one that it means."""
@@ -62,9 +66,8 @@ class Words:
         if not file.is_file():
             return None
         try:
-            listed = json.loads(file.read_text())
-            return cls(**{name: value if isinstance(value, dict) else tuple(value) for name, value in listed.items()})
-        except (AttributeError, TypeError, ValueError) as problem:
+            return TypeAdapter(cls).validate_json(file.read_bytes())
+        except ValidationError as problem:
             raise ValueError(f"{file} is no list of words: {problem}") from problem
 
     def write(self, folder: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,11 @@ def test_words_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Words.of(tmp_path) == WORDS
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", '{"known": ["a"]}', '{"surprise": []}', '{"known": 3}'])
+WRONG = json.dumps(asdict(WORDS) | {"fillers": ["ok", True]})
+"""As YAML has it of an unquoted `yes`."""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"known": ["a"]}', '{"surprise": []}', '{"known": 3}', WRONG])
 def test_a_file_that_is_something_else_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / words.FILE).write_text(text)
     with pytest.raises(ValueError, match=r"words\.json"):
