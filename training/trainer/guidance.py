@@ -66,6 +66,7 @@ class GuidanceLearner:
             network.requires_grad_(False)
         for name, parameter in student.transformer.named_parameters():
             parameter.requires_grad_("norm" in name or name.startswith("time_text_embed"))
+        forget(student)
 
     def networks(self) -> dict[str, nn.Module]:
         return {"transformer": self._student.transformer}
@@ -82,6 +83,15 @@ class GuidanceLearner:
             learnt = self._student.velocity(x, t, t_next, batch, guidance).float()
         change = (self._guidance.strength(guidance) - 1)[:, None, None] * (asked - unasked)
         return (learnt - asked - change).square().mean() / (change.square().mean() + _LITTLE)
+
+
+def forget(student: Flux1Student) -> None:
+    """Makes every number mean what none does: what a course never practised would be noise at first."""
+    embedded = student.transformer.time_text_embed
+    with torch.no_grad():
+        none = embedded.guidance_embedder(embedded.time_proj(torch.tensor([1000 * NO_GUIDANCE])))[0]
+        embedded.guidance_embedder.linear_2.weight.zero_()
+        embedded.guidance_embedder.linear_2.bias.copy_(none)
 
 
 def wordless(batch: Batch) -> Batch:
