@@ -134,6 +134,19 @@ _SUBJECTS: Final[Mapping[str, str | None]] = {
 }
 """Words that hint at a shape, though they may name a thing in the picture; None where they certainly do."""
 
+_ADJECTIVES: Final = frozenset({"square", "vertical", "horizontal"})
+"""Of them, those that as often tell of a thing (`a big blue square`, `vertical stripes`): they count only where they
+speak of the picture, or stand alone between commas."""
+_OF_THE_PICTURE: Final = re.compile(
+    r"(?:[\s-]+\w+){0,2}?[\s-]+(?:pictures?|images?|photos?|photographs?|paintings?|drawings?|illustrations?|sketch"
+    r"|prints?|posters?|format|crop|framing|canvas|shot|compositions?|portraits?|layout|aspect|ratio|orientation|video|clip"
+    r"|wallpaper|banner|thumbnail|post|tile|cover)\b",
+    re.IGNORECASE,
+)
+_LEADS_UP: Final = re.compile(r"(?:^|[,.;:(]|\b(?:in|as|format|make it))$", re.IGNORECASE)
+_PARTS: Final = ",.;:)"
+"""What ends a part of a prompt."""
+
 
 def _whole_words(phrases: Mapping[str, str | None]) -> re.Pattern[str]:
     """Finds any of the phrases, longest first, their words joined by spaces or a hyphen."""
@@ -178,7 +191,16 @@ def _is_time(pair: re.Match[str]) -> bool:
 def _from_words(prompt: str) -> str | None:
     for pattern, phrases in _GROUPS:
         for match in pattern.finditer(prompt):
-            ratio = phrases[re.sub(r"[\s-]+", " ", match[0]).lower()]
-            if ratio is not None:
+            phrase = re.sub(r"[\s-]+", " ", match[0]).lower()
+            ratio = phrases[phrase]
+            if ratio is not None and (phrase not in _ADJECTIVES or _speaks_of_the_picture(match)):
                 return ratio
     return None
+
+
+def _speaks_of_the_picture(adjective: re.Match[str]) -> bool:
+    before, after = adjective.string[: adjective.start()].rstrip(), adjective.string[adjective.end() :]
+    if _OF_THE_PICTURE.match(after):
+        return True
+    ends = not after.strip() or after.lstrip()[0] in _PARTS
+    return ends and _LEADS_UP.search(before, max(0, len(before) - 8)) is not None

@@ -78,6 +78,12 @@ def test_the_first_number_pair_wins_and_numbers_win_over_words() -> None:
     ("prompt", "ratio"),
     [
         ("a square painting", "1:1"),
+        ("a square oil painting of a dog", "1:1"),
+        ("a fox, square", "1:1"),
+        ("Square. A fox.", "1:1"),
+        ("a fox in square format", "1:1"),
+        ("a fox, make it square", "1:1"),
+        ("a horizontal photo of a fox", "16:9"),
         ("Portrait of a woman", "2:3"),
         ("a mountain LANDSCAPE", "3:2"),
         ("a widescreen shot", "16:9"),
@@ -116,6 +122,12 @@ def test_words(prompt: str, ratio: str) -> None:
         "banners",
         "a lion in tall grass",
         "taller",
+        "a big blue square",
+        "a red square on the left, a blue square on the right",
+        "a square and a circle",
+        "square table in a garden",
+        "vertical stripes behind a star",
+        "a horizontal gradient from red to blue",
     ],
 )
 def test_only_whole_words_about_the_shape(prompt: str) -> None:
