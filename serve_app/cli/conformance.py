@@ -35,7 +35,8 @@ def conformance(
         typer.Option(help="How the server reaches this machine, for webhooks; else 127.0.0.1 where it is local."),
     ] = None,
     finetune: Annotated[
-        list[str] | None, typer.Option(help="ENDPOINT=ID of a tuned model of yours; without them some are skipped.")
+        list[str] | None,
+        typer.Option(help="ENDPOINT=ID of a tuned model of yours, and what it was made for; else some are skipped."),
     ] = None,
     video: Annotated[bool, typer.Option("--video", help="Make a video, too: minutes, and about 20 credits.")] = False,
     interface_only: Annotated[

@@ -102,6 +102,13 @@ _RULES = (
 )
 
 
+_NO_REQUEST = (
+    # A replica's server has pages of its own for headers that it reads otherwise; the app's are all JSON.
+    f"http-response return status 400 content-type application/json string '{_body(_ERRORS[400])}'"
+    " if { status 400 } { res.hdr(content-type) -m beg text/plain }"
+)
+
+
 def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limits | None = None) -> str:
     """HAProxy's configuration, as Ray wrote it, with the changes above. `errors` is the folder of the error files."""
     limits = limits or Limits()
@@ -122,6 +129,7 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         "http-request track-sc0 req.hdr(authorization),sha1 if METH_POST { req.hdr(authorization) -m found }",
         _returned(429, many, f"if {{ sc0_conn_cur gt {limits.posts} }}", "hdr Retry-After 1"),
         f"http-request wait-for-body time {limits.request}s",
+        _NO_REQUEST,
     )
     changes = (
         (

@@ -17,6 +17,10 @@ from support.local_service import LocalService
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
+TUNED: Final = REPOSITORY / "deployments" / "bundled" / "adapters" / "outlined.safetensors"
+BASE: Final = "gen-3-image-klein"
+"""Of the tuned model."""
+
 KNOWN: Final = frozenset[str]()
 """Sentences that do not hold yet."""
 
@@ -47,6 +51,9 @@ def main(arguments: Sequence[str]) -> int:
             service.start()
             key = (Path(folder) / "data" / "key").read_text().strip()
             where = ["--base-url", service.base_url, "--key", key]
+            add = [command, "finetunes", "add", str(TUNED), "--base", BASE, *where]
+            tuned = subprocess.run(add, check=True, capture_output=True, text=True).stdout.strip()
+            where += ["--finetune", f"{BASE}={tuned}"]
             return subprocess.run([command, "conformance", *where, *arguments], check=False).returncode
         finally:
             service.close()

@@ -27,30 +27,39 @@ from training.trainer.student import published
 FORMS: Final = {"flux": ProRequest, "fill": FillRequest, "canny": CannyRequest}
 """Of checkpoints, the requests that choose a guidance."""
 STEPS: Final = 400
-_AT_DEFAULT: Final = 2.0
-"""How far a request's default goes: words count twice. More than three times makes outlines ragged."""
+_FURTHEST: Final = 2.0
+"""How far a default goes where steps without guidance come in between: words count twice. More than three times makes
+outlines ragged."""
+_WEAKEST: Final = 0.4
+"""Where there are none, a default is what was learnt, and the least that may be asked for is this much of it."""
 _LITTLE: Final = 0.05
 """A change that doesn't count, squared."""
 _PLAIN: Final = 0.25
-"""How many of a batch have no guidance, and stay as they are."""
+"""How many of a batch stay as they are."""
 
 
 class Guidance:
     """What the numbers of a checkpoint's requests stand for."""
 
     def __init__(self, checkpoint: str) -> None:
-        field = FORMS[checkpoint].model_fields["guidance"]
-        [self.most] = (bound.le for bound in field.metadata if hasattr(bound, "le"))
-        self._exponent = math.log(_AT_DEFAULT) / math.log(field.default)
+        fields = FORMS[checkpoint].model_fields
+        default, bounds = fields["guidance"].default, fields["guidance"].metadata
+        [least], [self.most] = ([getattr(b, end) for b in bounds if hasattr(b, end)] for end in ("ge", "le"))
+        if "interval" in fields:
+            self.plain, known = NO_GUIDANCE, (default, _FURTHEST)
+        else:
+            self.plain, known = default, (least, _WEAKEST)
+        self._least = min(self.plain, least)
+        self._exponent = math.log(known[1]) / math.log(known[0] / self.plain)
 
     def drawn(self, count: int) -> Tensor:
-        """(count,) from NO_GUIDANCE to the most that a request may ask for."""
-        chosen = self.most ** torch.rand(count)
-        return torch.where(torch.rand(count) < _PLAIN, NO_GUIDANCE, chosen)
+        """(count,) of all that may be asked for, and of the plain one."""
+        chosen = self._least * (self.most / self._least) ** torch.rand(count)
+        return torch.where(torch.rand(count) < _PLAIN, self.plain, chosen)
 
     def strength(self, guidance: Tensor) -> Tensor:
         """1 for what the prompt asks for and no more, 2 for going as far again beyond it."""
-        return guidance**self._exponent
+        return (guidance / self.plain) ** self._exponent
 
 
 class GuidanceLearner:
@@ -66,7 +75,7 @@ class GuidanceLearner:
             network.requires_grad_(False)
         for name, parameter in student.transformer.named_parameters():
             parameter.requires_grad_("norm" in name or name.startswith("time_text_embed"))
-        forget(student)
+        forget(student, guidance.plain)
 
     def networks(self) -> dict[str, nn.Module]:
         return {"transformer": self._student.transformer}
@@ -77,7 +86,7 @@ class GuidanceLearner:
         x, t, t_next, _ = noised(batch.target)
         with fast():
             with torch.no_grad():
-                plain = torch.full_like(guidance, NO_GUIDANCE)
+                plain = torch.full_like(guidance, self._guidance.plain)
                 asked = self._teacher.velocity(x, t, t_next, batch, plain).float()
                 unasked = self._teacher.velocity(x, t, t_next, wordless(batch), plain).float()
             learnt = self._student.velocity(x, t, t_next, batch, guidance).float()
@@ -85,13 +94,13 @@ class GuidanceLearner:
         return (learnt - asked - change).square().mean() / (change.square().mean() + _LITTLE)
 
 
-def forget(student: Flux1Student) -> None:
-    """Makes every number mean what none does: what a course never practised would be noise at first."""
+def forget(student: Flux1Student, plain: float) -> None:
+    """Makes every number mean what the plain one does: what a course never practised would be noise at first."""
     embedded = student.transformer.time_text_embed
     with torch.no_grad():
-        none = embedded.guidance_embedder(embedded.time_proj(torch.tensor([1000 * NO_GUIDANCE])))[0]
+        meant = embedded.guidance_embedder(embedded.time_proj(torch.tensor([1000 * plain])))[0]
         embedded.guidance_embedder.linear_2.weight.zero_()
-        embedded.guidance_embedder.linear_2.bias.copy_(none)
+        embedded.guidance_embedder.linear_2.bias.copy_(meant)
 
 
 def wordless(batch: Batch) -> Batch:

@@ -98,6 +98,24 @@ def test_kontext_keeps_what_an_edit_is_not_about(ask: Ask, prompt: str, thing: T
     assert verdict.background, verdict.faults()
 
 
+def test_guidance_says_how_far_the_words_are_followed(ask: Ask) -> None:
+    """`guidance`: "higher improves prompt adherence at the cost of realism"."""
+    body = {
+        "prompt": "a large blue star on a green background",
+        "width": 512,
+        "height": 512,
+        "steps": 20,
+        "interval": 1,
+    }
+    weak, strong = (
+        np.asarray(Image.open(io.BytesIO(ask("gen-pro", guidance=guidance, **body))).convert("RGB"), np.float32)
+        for guidance in (1.5, 5)
+    )
+    assert np.abs(strong - weak).mean() > 3  # of 255: colours that are seen to be others
+    purer = np.ptp(strong, axis=2) - np.ptp(weak, axis=2)
+    assert purer.mean() > 3
+
+
 def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
     control = drawing(Thing("diamond", "black", place="top left"), background="white")
     png = ask(

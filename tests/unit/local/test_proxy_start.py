@@ -50,7 +50,8 @@ class Replica(BaseHTTPRequestHandler):
         if self.path == "/later":
             time.sleep(SLOWER_S)
         told = f"{self.command} {self.path} {len(body)}".encode()
-        self.send_response(200)
+        self.send_response(400 if self.path in ("/no-request", "/refused") else 200)
+        self.send_header("Content-Type", "application/json" if self.path == "/refused" else "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(told)))
         self.end_headers()
         self.wfile.write(told)
@@ -224,6 +225,12 @@ def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: byte
 def test_what_is_no_http_is_refused(proxy: Proxy, request_line: bytes) -> None:
     """With a page of HAProxy's own, which nothing can change: it knows of no request to answer yet."""
     assert proxy.ask(request_line + b"\r\nHost: x\r\n\r\n").status == 400
+
+
+def test_what_a_replica_takes_for_no_request_is_told_as_all_else(proxy: Proxy) -> None:
+    answer = proxy.ask(b"GET /no-request HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (answer.status, answer.detail) == (400, "Not a valid HTTP request")
+    assert proxy.ask(b"GET /refused HTTP/1.1\r\nHost: x\r\n\r\n").body == b"GET /refused 0"
 
 
 def test_it_tells_its_methods(proxy: Proxy) -> None:

@@ -10,26 +10,34 @@ from training.lessons.batches import batch_of
 from training.lessons.pictures import tell
 from training.trainer.course import Plan
 from training.trainer.flux1 import Flux1Student
-from training.trainer.guidance import FORMS, Guidance, GuidanceLearner, course_of, wordless
+from training.trainer.guidance import Guidance, GuidanceLearner, course_of, wordless
 from training.trainer.student import published
 
 GRID = (8, 8)
 
 
-@pytest.mark.parametrize("checkpoint", FORMS)
-def test_a_number_stands_for_more_the_higher_it_is(checkpoint: str) -> None:
-    default = FORMS[checkpoint].model_fields["guidance"].default
-    guidance = Guidance(checkpoint)
-    none, usual, most = guidance.strength(torch.tensor([NO_GUIDANCE, default, guidance.most])).tolist()
-    assert none == 1
-    assert usual == pytest.approx(2)
+def test_where_steps_may_be_left_out_a_default_goes_further_than_none() -> None:
+    guidance = Guidance("flux")
+    none, usual, most = guidance.strength(torch.tensor([NO_GUIDANCE, 2.5, guidance.most])).tolist()
+    assert (none, usual) == (1, pytest.approx(2))
     assert 2 < most < 4
 
 
-def test_all_that_may_be_asked_for_is_practised() -> None:
-    drawn = Guidance("flux").drawn(1000)
-    assert drawn.min() == NO_GUIDANCE
-    assert 4.5 < drawn.max() <= 5
+@pytest.mark.parametrize(("checkpoint", "least", "default"), [("fill", 1.5, 60), ("canny", 1, 30)])
+def test_elsewhere_a_default_is_what_was_learnt(checkpoint: str, least: float, default: float) -> None:
+    guidance = Guidance(checkpoint)
+    weakest, usual, most = guidance.strength(torch.tensor([least, default, guidance.most])).tolist()
+    assert (weakest, usual) == (pytest.approx(0.4), 1)
+    assert 1.1 < most < 1.5
+
+
+@pytest.mark.parametrize(("checkpoint", "least"), [("flux", 1), ("fill", 1.5), ("canny", 1)])
+def test_all_that_may_be_asked_for_is_practised(checkpoint: str, least: float) -> None:
+    guidance = Guidance(checkpoint)
+    drawn = guidance.drawn(1000)
+    assert least <= drawn.min() < 1.1 * least
+    assert 0.9 * guidance.most < drawn.max() <= guidance.most
+    assert (drawn == guidance.plain).sum() > 200
 
 
 def test_only_what_the_number_reaches_learns_and_the_texts_stay() -> None:
