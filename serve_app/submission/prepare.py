@@ -80,7 +80,7 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     else:
         plan = body.plan(sizes)
     # In a thread: what a long prompt comes to may take a while.
-    warnings = await asyncio.to_thread(unknown_words.warnings, recipe.words, plan.prompt) if recipe.words else ()
+    warnings = await asyncio.to_thread(unknown_words.warnings, recipe.words, plan) if recipe.words else ()
     plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
     return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, warnings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deployments.contract.words import Words
+from serve_app.media.ratio_words import without_shapes
+from serve_app.requests.plan import Plan
 
 _NAMED: Final = 8
 """Words."""
@@ -12,9 +14,9 @@ _LETTERS: Final = 24
 """Of a word."""
 
 
-def warnings(words: Words | None, prompt: str) -> tuple[str, ...]:
-    """None where the model reads whatever is said; `prompt` is the client's own."""
-    unknown = words.unknown(prompt) if words else ()
+def warnings(words: Words, plan: Plan) -> tuple[str, ...]:
+    """At most one; `plan` has the client's own prompt. Where it decides on the ratio, words for that are understood."""
+    unknown = words.unknown(without_shapes(plan.prompt) if plan.width is None else plan.prompt)
     if not unknown:
         return ()
     named = ", ".join(f"'{_shortened(word)}'" for word in unknown[:_NAMED])

@@ -110,6 +110,14 @@ def test_a_few_words_are_named_that_do_no_harm(client: Client, prompt: str, told
     assert client.submit(prompt=prompt, images=[encoded(picture())]).json()["warnings"] == [told]
 
 
+def test_words_for_the_ratio_are_known_where_it_is_open(client: Client) -> None:
+    prompt = "a red star, widescreen"
+    assert "warnings" not in client.submit(prompt=prompt).json()
+    told = client.submit(prompt=prompt, width=512, height=512).json()["warnings"]
+    assert told == ["bundled model: does not know 'widescreen'; see docs/bundled-models.md"]
+    assert "'banner'" in client.submit(prompt="a red banner").json()["warnings"][0], "it may be a thing"
+
+
 def test_a_table_by_itself_has_no_such_words(client: Client) -> None:
     table = '[{"id": "dog_1", "bbox": [0, 0, 9, 9], "desc": "a dog"}]'
     assert "warnings" not in client.submit(prompt=table).json()
