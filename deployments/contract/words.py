@@ -73,10 +73,13 @@ class Words:
     def write(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
-    def normalised(self, prompt: str) -> str:
-        """The same in known words alone, in lower case, with articles; a region table stays as it is."""
+    def normalised(self, prompt: str, *, keep_unknown: bool = False) -> str:
+        """The same in known words alone, in lower case, with articles; a region table stays as it is.
+
+        With `keep_unknown` the others stay, too: a tuned model may have learnt one.
+        """
         told, table = _split(prompt)
-        meant = [piece for piece in self._read(told) if piece in self._known or not _is_word(piece)]
+        meant = [piece for piece in self._read(told) if keep_unknown or piece in self._known or not _is_word(piece)]
         pieces = self._with_articles(self._settled(meant))
         return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,")
 
@@ -215,12 +218,13 @@ _LIGATURES: Final = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o"})
 
 
 def _pieces(told: str) -> list[str]:
-    """Words, whole numbers and commas, in lower case and without accents."""
+    """Words, whole numbers and commas, in lower case and without accents; what Unicode has beside these is none."""
     plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", told)).casefold().translate(_LIGATURES)
     unseen = dict.fromkeys(ord(letter) for letter in set(plain) if unicodedata.category(letter) in _UNSEEN)
     seen = plain.translate(unseen).replace("&", " and ")
     named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", seen)
-    return _PIECE.findall(_BREAK.sub(", ", named))
+    pieces = _PIECE.findall(_BREAK.sub(", ", named))
+    return [piece for piece in pieces if piece == "," or piece.isalpha() or piece.isdecimal()]
 
 
 def _is_word(piece: str) -> bool:

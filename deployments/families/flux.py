@@ -41,7 +41,7 @@ class Flux(ABC, Generic[P]):
         self.transformer: Any = transformer
         self._device = placement.device
         self._render_side = placement.render_side
-        self._read: Callable[[str], str] = placement.words.normalised if placement.words else str
+        self._words = placement.words
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
@@ -52,7 +52,7 @@ class Flux(ABC, Generic[P]):
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         if not requests:
             return []
-        prompts = self._encode_prompts([self._read(request.job.prompt) for request in requests])
+        prompts = self._encode_prompts([self._read(request.job) for request in requests])
         return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -77,6 +77,12 @@ class Flux(ABC, Generic[P]):
     @abstractmethod
     def _state(self, request: PreparedRequest, prompt: P) -> State:
         """The picture before its first step. Raises JobError."""
+
+    def _read(self, job: GenerationJob) -> str:
+        """The prompt as the checkpoint gets it."""
+        if self._words is None:
+            return job.prompt
+        return self._words.normalised(job.prompt, keep_unknown=job.adapter is not None)
 
     def _state_or_error(self, request: PreparedRequest, prompt: P) -> State | JobError:
         try:

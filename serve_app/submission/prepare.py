@@ -79,8 +79,9 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    # In a thread: what a long prompt comes to may take a while.
-    warnings = await asyncio.to_thread(unknown_words.warnings, recipe.words, plan) if recipe.words else ()
+    # A tuned model may have learnt other words. In a thread: what a long prompt comes to may take a while.
+    words = recipe.words if adapter is None else None
+    warnings = await asyncio.to_thread(unknown_words.warnings, words, plan) if words else ()
     plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
     return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, warnings)

@@ -140,9 +140,9 @@ def test_the_prompt_of_every_endpoint_counts_as_it_was_sent(
     assert reply["warnings"] == [CAT]
 
 
-def test_tuned_models_read_no_more(client: Client, small: Service) -> None:
+def test_tuned_models_may_have_learnt_other_words(client: Client, small: Service) -> None:
     body = {"prompt": "a cat", "finetune_id": small.worker.new_finetune(client.project)}
-    assert client.order("gen-3-image-klein-finetuned", **body).json()["warnings"] == [CAT]
+    assert "warnings" not in client.order("gen-3-image-klein-finetuned", **body).json()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from PIL import Image
 from support.jobs import make_job
 
 from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.job import Adapter
+from deployments.contract.words import Words
 from deployments.engine.backend import JobError
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
@@ -119,3 +121,22 @@ def test_a_broken_reference_fails_its_own_job_alone(editor: Family) -> None:
     bad, good = editor.encode([PreparedRequest(make_job(), (b"no picture",)), PreparedRequest(make_job())])
     assert isinstance(bad, JobError)
     assert isinstance(good, State)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Family:
+    """Of a checkpoint that has words of its own."""
+    words = Words.of(BUNDLED / "flux3")
+    assert words is not None
+    return loaded("flux3", replace(placement(), words=words))
+
+
+def test_a_checkpoint_with_words_reads_what_they_make_of_a_prompt(reader: Family) -> None:
+    told, known = (encoded(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle"))
+    assert torch.equal(told.per["text"], known.per["text"])
+
+
+def test_a_tuned_model_may_know_others(reader: Family) -> None:
+    jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
+    alone, tuned = (encoded(reader, job).per["text"] for job in jobs)
+    assert not torch.equal(alone, tuned)
