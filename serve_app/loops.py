@@ -11,6 +11,8 @@ from redis.exceptions import RedisError
 logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
+_INSIST_S = 0.05
+"""Between two cancellations of a loop that goes on."""
 
 
 class Loops:
@@ -29,7 +31,7 @@ class Loops:
             # Before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow a cancellation.
             for task in running:
                 task.cancel()
-            _, running = await asyncio.wait(running, timeout=0.5)
+            _, running = await asyncio.wait(running, timeout=_INSIST_S)
 
 
 async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:

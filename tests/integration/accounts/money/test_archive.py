@@ -307,7 +307,7 @@ async def test_while_the_object_store_is_away_entries_stay_in_redis(
     await granted(credits, 20)
     before = await ledger(credits)
     away = Away(tmp_path.as_uri())
-    monkeypatch.setattr("serve_app.accounts.archive._EVERY_S", 0)
+    monkeypatch.setattr("serve_app.accounts.archive._EVERY_S", 0.01)
     async with asyncio.timeout(20):
         loops = Loops({"archive": archiver(redis, prefix, away).run})
         await away.back.wait()

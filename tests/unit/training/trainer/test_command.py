@@ -14,6 +14,8 @@ from training.trainer.__main__ import STUDENTS, main
         (["decoder", "--publish"], "no checkpoint"),
         (["flux3", "--gradually"], "--gradually"),
         (["ltx2", "--further", "--gradually"], "--gradually"),
+        (["kontext", "--guidance"], "--guidance"),
+        (["flux", "--guidance", "--further"], "--guidance"),
     ],
 )
 def test_what_would_mean_nothing_is_refused(
