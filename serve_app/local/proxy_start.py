@@ -7,7 +7,8 @@ configuration is changed where Ray's serves clients worse, or strangers better, 
 
 - For as long as it knows of no application it answers 503, to be tried again. Ray's 404 says that there is no such
   path, after every restart of the proxy, and clients would believe that their tasks are gone.
-- When no replica can be reached it answers the same, where Ray has 500; all its other errors are JSON, too.
+- When no replica can be reached it answers the same, where Ray has 500; all its other errors are JSON, too, and so is
+  what a replica's server says of a request that never came to the app.
 - A GET whose replica died before it answered is sent to another one; Ray does so only for what was never sent. A POST
   is never repeated: that would be two tasks.
 - Slow connections end (`Limits`), and there is room for thousands of them. They never reach a replica: headers and the

@@ -144,8 +144,9 @@ _OF_THE_PICTURE: Final = re.compile(
     re.IGNORECASE,
 )
 _LEADS_UP: Final = re.compile(r"(?:^|[,.;:(]|\b(?:in|as|format|make it))$", re.IGNORECASE)
-_PARTS: Final = ",.;:)"
-"""What ends a part of a prompt."""
+_LEADING: Final = len("make it") + 1
+_ENDS: Final = re.compile(r"\s*(?:$|[,.;:)])")
+"""What is before and after a word that stands alone."""
 
 
 def _whole_words(phrases: Mapping[str, str | None]) -> re.Pattern[str]:
@@ -205,8 +206,10 @@ def _from_words(prompt: str) -> str | None:
 
 
 def _speaks_of_the_picture(adjective: re.Match[str]) -> bool:
-    before, after = adjective.string[: adjective.start()].rstrip(), adjective.string[adjective.end() :]
-    if _OF_THE_PICTURE.match(after):
+    prompt = adjective.string
+    if _OF_THE_PICTURE.match(prompt, adjective.end()):
         return True
-    ends = not after.strip() or after.lstrip()[0] in _PARTS
-    return ends and _LEADS_UP.search(before, max(0, len(before) - 8)) is not None
+    if not _ENDS.match(prompt, adjective.end()):
+        return False
+    before = prompt[: adjective.start()].rstrip()
+    return _LEADS_UP.search(before, max(0, len(before) - _LEADING)) is not None

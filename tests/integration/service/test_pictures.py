@@ -94,7 +94,7 @@ def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, clien
     # Whatever comes next finds the engine free of them.
     following = client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})
     assert client.wait(following["id"])["status"] == "Ready"
-    # A preview that was being judged when its task was cancelled goes when the task is swept.
+    # Previews that were shown go when the task is swept, as inputs do.
     for task_id in cancelled:
         kept = (service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*")
         assert [file for file in kept if not file.name.startswith("preview-")] == []
