@@ -28,6 +28,8 @@ from training.worlds.pictures.wanted import Wanted
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
 
+LONG: Final[tuple[Size, ...]] = ((1536, 512), (512, 1536), (2048, 512), (512, 2048))
+"""More elongated than any ratio that has a name."""
 SIZES: Final[tuple[Size, ...]] = (*(size_for(ratio, TIERS[DEFAULT_TIER]) for ratio in RATIOS.values()), (768, 768))
 """Of every ratio that clients can name, and a smaller one."""
 _GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 14), (8, 8), (14, 8), (8, 8), (8, 10), (8, 8), (12, 8))
@@ -123,6 +125,7 @@ KINDS: Final[Mapping[str, _Kind]] = {name: _Kind(teach) for name, teach in LESSO
     "change": _Kind(change, _changes),
     "trace": _Kind(trace, _has_edges, traced=True),
     "sized": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in SIZES]),
+    "long": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in LONG]),
     "sharp": _Kind(_tell_plainly(lambda thing, _: thing.size != "small"), canvases=[((8, 8), (1024, 1024))]),
     "outlined": _Kind(
         _tell_plainly(_line_stands_out), canvases=[c for c in _CANVASES for _ in range(2)], strengths=(1.0, 0.0)
@@ -236,7 +239,8 @@ def _grade_style(question: Question, picture: Pixels) -> Grade:
 def _grade_sharpness(question: Question, picture: Pixels) -> Grade:
     width = edges.width(picture, question.target, question.grid)
     right, [thing] = width <= _WIDEST_EDGE, question.target.things
-    return Grade(right, {}, {"median edge px": width}, () if right else (f"wide edges: {thing.shape}",))
+    fringe = edges.fringe(picture, question.target, question.grid)
+    return Grade(right, {}, {"median edge px": width, "mean fringe": fringe}, () if right else (f"wide edges: {thing.shape}",))
 
 
 GRADES: Final[Mapping[str, Callable[[Question, Pixels], Grade]]] = {

@@ -39,8 +39,9 @@ BATCH: Final = 32
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),
     *((21, 9), (9, 21), (2, 1), (1, 2), (5, 4), (4, 5)),
+    *((3, 1), (1, 3), (4, 1), (1, 4)),
 )
-"""Widths and heights that are practised."""
+"""Widths and heights that are practised, up to the most elongated canvas."""
 SQUARE: Final = 0.25
 OTHER_GRID: Final = 0.1
 """How often one of several references has another shape than the picture."""
