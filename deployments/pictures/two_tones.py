@@ -39,7 +39,7 @@ def two_toned(pixels: Pixels) -> Pixels:
     at = np.nonzero(contrast > _CONTRAST / 2)
     if not len(at[0]):
         return np.asarray(even, np.uint8)
-    around = cv2.copyMakeBorder(even, *[_REACH] * 4, cv2.BORDER_REPLICATE).astype(np.float32)
+    around = cv2.copyMakeBorder(even, _REACH, _REACH, _REACH, _REACH, cv2.BORDER_REPLICATE).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(around, window.shape, axis=(0, 1))[at]
     mended = np.array(even, np.uint8)
     mended[at] = _mixed(mended[at].astype(np.float32), windows.reshape(len(windows), 3, -1)) + 0.5

@@ -240,7 +240,8 @@ def _grade_sharpness(question: Question, picture: Pixels) -> Grade:
     width = edges.width(picture, question.target, question.grid)
     right, [thing] = width <= _WIDEST_EDGE, question.target.things
     fringe = edges.fringe(picture, question.target, question.grid)
-    return Grade(right, {}, {"median edge px": width, "mean fringe": fringe}, () if right else (f"wide edges: {thing.shape}",))
+    figures = {"median edge px": width, "mean fringe": fringe}
+    return Grade(right, {}, figures, () if right else (f"wide edges: {thing.shape}",))
 
 
 GRADES: Final[Mapping[str, Callable[[Question, Pixels], Grade]]] = {
