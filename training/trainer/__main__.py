@@ -87,7 +87,7 @@ def _train(chosen: argparse.Namespace, plan: Plan, state: Path) -> None:
 
 
 def _finish(student: Any, course: Course[Any], state: Path) -> None:
-    """A course that is done leaves no state: the next one would go on from it, and write old weights over newer ones."""
+    """A course that is done leaves no state: the next one would go on from it, and write over newer weights."""
     course.follow(state)
     publish(student)
     state.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ GRID, COUNT = (4, 7), 25
 
 
 def drawn(scene: Scene) -> Frames:
-    return (frames(scene, GRID, COUNT).permute(0, 2, 3, 1).numpy() + 1) / 2
+    return ((frames(scene, GRID, COUNT).permute(0, 2, 3, 1) + 1) / 2).numpy()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
