@@ -159,7 +159,9 @@ class Words:
             told.append(piece)
             if piece in self.nouns:
                 while begin > 1 and told[begin - 1] == "and" and told[begin - 2] in self.adjectives:
-                    begin -= 2  # a red and white background
+                    begin -= 2  # a dark red and white background
+                    while begin and told[begin - 1] in self.adjectives:
+                        begin -= 1
                 article = "an" if told[begin][0] in "aeiou" else "a"
                 if begin == 0 or told[begin - 1] not in _DETERMINERS:
                     told.insert(begin, article)

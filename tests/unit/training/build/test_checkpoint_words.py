@@ -23,3 +23,17 @@ def test_no_word_means_two_things() -> None:
 def test_what_is_meant_is_known() -> None:
     meant = {word for phrase in WORDS.said_for.values() for word in phrase.split() if word.isalpha()}
     assert meant <= set(WORDS.known)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [
+        (
+            "star on dark blue and light blue striped background",
+            "a star on a dark blue and light blue striped background",
+        ),
+        ("a rough matte red star, simple shapes", "a red star"),
+    ],
+)
+def test_colours_of_two_words_stay_together_and_textures_are_no_colours(prompt: str, read: str) -> None:
+    assert WORDS.normalised(prompt) == read
