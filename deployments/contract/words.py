@@ -81,7 +81,8 @@ class Words:
         told, table = _split(prompt)
         meant = [piece for piece in self._read(told) if keep_unknown or piece in self._known or not _is_word(piece)]
         pieces = self._with_articles(self._settled(meant))
-        return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,")
+        # A space where nothing is left: text encoders can't read a text without any tokens.
+        return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,") or " "
 
     def unknown(self, prompt: str) -> tuple[str, ...]:
         """Its words that mean nothing here, in order, each once; single Latin letters are none (`8k`).
