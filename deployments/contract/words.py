@@ -52,10 +52,14 @@ class Words:
     """Phrases that say nothing at the beginning of a prompt."""
     fillers: tuple[str, ...]
     """Words and phrases that say nothing anywhere."""
+    colours: tuple[str, ...]
+    shapes: tuple[str, ...]
+    """Of the things that are drawn."""
+    sizes: tuple[str, ...]
     nouns: tuple[str, ...]
-    """What has an article."""
+    """What else has an article."""
     adjectives: tuple[str, ...]
-    """What comes between an article and a noun."""
+    """What else comes between an article and a noun."""
     edits: tuple[str, ...]
     """What requests to change a picture begin with: their things are there already, and get no `a`."""
 
@@ -78,18 +82,22 @@ class Words:
 
         With `keep_unknown` the others stay, too: a tuned model may have learnt one.
         """
-        told, table = _split(prompt)
+        _, table = split(prompt)
+        told = " ".join(self._with_articles(self.pieces(prompt, keep_unknown=keep_unknown)))
+        return f"{told} {table}".replace(" ,", ",").strip(" ,")
+
+    def pieces(self, prompt: str, *, keep_unknown: bool = False) -> list[str]:
+        """Its words, numbers and commas before a region table, in known words."""
+        told, _ = split(prompt)
         meant = [piece for piece in self._read(told) if keep_unknown or piece in self._known or not _is_word(piece)]
-        pieces = self._with_articles(self._settled(meant))
-        # A space where nothing is left: text encoders can't read a text without any tokens.
-        return f"{' '.join(pieces)} {table}".replace(" ,", ",").strip(" ,") or " "
+        return self._settled(meant)
 
     def unknown(self, prompt: str) -> tuple[str, ...]:
         """Its words that mean nothing here, in order, each once; single Latin letters are none (`8k`).
 
         They are in lower case, without accents, and have nothing but letters.
         """
-        told, _ = _split(prompt)
+        told, _ = split(prompt)
         words = (piece for piece in self._read(told) if _is_word(piece) and piece not in self._known)
         return tuple(dict.fromkeys(word for word in words if len(word) > 1 or not word.isascii()))
 
@@ -152,16 +160,17 @@ class Words:
     def _with_articles(self, pieces: Sequence[str]) -> list[str]:
         if pieces and pieces[0] in self.edits:
             return list(pieces)
+        nouns, adjectives = self._nouns, self._adjectives
         told: list[str] = []
         begin = 0
         for piece in pieces:
-            if piece not in self.adjectives and piece not in self.nouns:
+            if piece not in adjectives and piece not in nouns:
                 begin = len(told) + 1
             told.append(piece)
-            if piece in self.nouns:
-                while begin > 1 and told[begin - 1] == "and" and told[begin - 2] in self.adjectives:
+            if piece in nouns:
+                while begin > 1 and told[begin - 1] == "and" and told[begin - 2] in adjectives:
                     begin -= 2  # a dark red and white background
-                    while begin and told[begin - 1] in self.adjectives:
+                    while begin and told[begin - 1] in adjectives:
                         begin -= 1
                 article = "an" if told[begin][0] in "aeiou" else "a"
                 if begin == 0 or told[begin - 1] not in _DETERMINERS:
@@ -174,6 +183,14 @@ class Words:
     @cached_property
     def _known(self) -> Mapping[str, str]:
         return {word: word for word in self.known}
+
+    @cached_property
+    def _nouns(self) -> frozenset[str]:
+        return frozenset((*self.shapes, *self.nouns))
+
+    @cached_property
+    def _adjectives(self) -> frozenset[str]:
+        return frozenset(word for name in (*self.colours, *self.sizes, *self.adjectives) for word in name.split())
 
     @cached_property
     def _openings(self) -> frozenset[str]:
@@ -211,7 +228,7 @@ class Words:
 _DETERMINERS: Final = frozenset({"a", "an", "the", "no", "this", "that", "its", *_NUMBERS})
 
 
-def _split(prompt: str) -> tuple[str, str]:
+def split(prompt: str) -> tuple[str, str]:
     """What is told, and the region table that follows it."""
     table = _TABLE.search(prompt)
     return (prompt, "") if table is None else (prompt[: table.start()], prompt[table.start() :])

@@ -22,6 +22,7 @@ from deployments.families.preview import LinearPreview
 from deployments.families.state import State
 from deployments.pictures.enlarge import fitted
 from deployments.pictures.pixels import Pixels, open_picture
+from deployments.wording.prompt import prompt_for
 
 TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
@@ -80,9 +81,7 @@ class Flux(ABC, Generic[P]):
 
     def _read(self, job: GenerationJob) -> str:
         """The prompt as the checkpoint gets it."""
-        if self._words is None:
-            return job.prompt
-        return self._words.normalised(job.prompt, keep_unknown=job.adapter is not None)
+        return job.prompt if self._words is None else prompt_for(job, self._words)
 
     def _state_or_error(self, request: PreparedRequest, prompt: P) -> State | JobError:
         try:

@@ -19,8 +19,11 @@ def _words() -> Words:
         said_for={phrase: name for name, phrases in UNDERSTOOD.items() for phrase in phrases},
         openings=tuple(PROMPTS["openings"]),
         fillers=(*PROMPTS["fillers"], *dict.fromkeys(PROMPTS["ordinary"])),
-        nouns=(*SHAPES, "background"),
-        adjectives=tuple(dict.fromkeys(word for name in chain(COLOURS, SIZES, _BESIDE) for word in name.split())),
+        colours=tuple(COLOURS),
+        shapes=SHAPES,
+        sizes=tuple(SIZES),
+        nouns=("background",),
+        adjectives=_BESIDE,
         edits=tuple(PROMPTS["edits"]),
     )
 

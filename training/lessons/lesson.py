@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deployments.wording.prompt import read
 from training.build.words import WORDS
 from training.worlds.pictures.scene import Mask, Scene
 
@@ -15,8 +16,12 @@ class Lesson:
     references: tuple[Scene, ...] = ()
     mask: Mask | None = None
     """Of the only reference: outside of it, that stays as it is, whatever the target shows there."""
+    placed: bool = False
+    """Whether outlines or a picture beside the prompt say where things are."""
 
     @property
     def read(self) -> str:
         """The prompt as a model reads it."""
-        return WORDS.normalised(self.prompt)
+        if self.mask is not None or self.placed:
+            return WORDS.normalised(self.prompt)
+        return read(self.prompt, WORDS, len(self.references))

@@ -147,13 +147,13 @@ def trace(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     while True:
         scene = Scene(_boxed_things(random, grid, count, astray=0.5), random_background(random))
         if scene.fits(grid) and scene.held_out == held_out:
-            return Lesson(captions.caption(scene, random), scene)
+            return Lesson(captions.caption(scene, random), scene, placed=True)
 
 
 def resemble(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     """A picture instead of words."""
     scene = random_scene(random, grid, random.choice((1, 1, 2)), held_out)
-    return Lesson("" if random.random() < 0.7 else captions.caption(scene, random), scene, (scene,))
+    return Lesson("" if random.random() < 0.7 else captions.caption(scene, random), scene, (scene,), placed=True)
 
 
 def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:

@@ -1,0 +1,190 @@
+"""Which changes of a picture are asked for: read from a prompt, and said as the checkpoint learnt them.
+
+A prompt may hold several (`delete the moon and make the star bigger`), in any known words for them. What is said
+afterwards goes on about the same thing (`..., and move it to the left`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from deployments.wording import backdrop
+from deployments.wording.items import (
+    ADD,
+    AND,
+    BACKGROUND,
+    BIGGER,
+    CENTER,
+    COLOUR,
+    COLOURING,
+    ENLARGE,
+    MAKE,
+    ONLY,
+    OTHER,
+    PLACE,
+    REMOVE,
+    SHAPE,
+    SHRINK,
+    SIZE,
+    SMALLER,
+    STOP,
+    TURN,
+    VERBS,
+    WITH,
+    Item,
+    codes,
+    said,
+)
+from deployments.wording.mention import Mention, Subject, mentions
+from deployments.wording.thing import Thing, at
+
+_PARTED_BY: Final = frozenset({STOP, AND, WITH})
+_SIZED: Final = {BIGGER: "bigger", SMALLER: "smaller", ENLARGE: "large", SHRINK: "small"}
+_CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
+"""What is done to things that are there."""
+_BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
+"""`instead of gray behind it brown`: a background that is brown."""
+_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|![^,&]*|(?<=B)r")
+"""`instead of the gray background`, `not on the left`; the colour of a background is that background's."""
+
+
+def read(row: Sequence[Item]) -> str:
+    """Empty where nothing is asked for that is known."""
+    behind, rest = backdrop.found(_without_the_unsaid([item for item in row if item.code != OTHER]))
+    reading = _Reading()
+    for part in _parts(rest):
+        reading.read(part)
+    background = [f"change the background to {behind.said()}"] if behind else []
+    return " and ".join([*reading.told.values(), *background])
+
+
+def _without_the_unsaid(row: Sequence[Item]) -> list[Item]:
+    cut = _BEHIND_INSTEAD.sub(lambda match: BACKGROUND.rjust(len(match[0]), "-"), codes(row))
+    cut = _UNSAID.sub(lambda match: "-" * len(match[0]), cut)
+    pairs = zip(row, cut, strict=True)
+    return [Item(BACKGROUND) if code == BACKGROUND else item for item, code in pairs if code != "-"]
+
+
+def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
+    """One request each, as far as stops, `and` and verbs tell."""
+    part: list[Item] = []
+    for item in [*row, Item(STOP)]:
+        again = item.code in VERBS and SHAPE in codes(part) and any(known.code in VERBS for known in part)
+        if item.code in _PARTED_BY or again:
+            if part:
+                yield part
+            part = []
+        if item.code not in _PARTED_BY:
+            part.append(item)
+
+
+@dataclass
+class _Reading:
+    told: dict[str, str] = field(default_factory=dict[str, str])
+    """What has been read, by what is changed of what: `the moon is too big, make it small` is one request."""
+    subject: Subject = field(default_factory=Subject)
+    """What is spoken of."""
+    added: Thing | None = None
+    """The same, if it is new."""
+    removing: bool = False
+
+    def read(self, part: Sequence[Item]) -> None:
+        verb = next((item.code for item in part if item.code in VERBS), "")
+        spoken_of = mentions(part)
+        shaped = [mention for mention in spoken_of if mention.thing.shape]
+        listed = self.removing and not verb and shaped and not any(mention.after for mention in spoken_of)
+        self.removing = False
+        if shaped and ONLY in codes(part):
+            self._take_up(shaped[0])
+            self._tell("keep", f"remove everything but {self.subject.said()}")
+        elif verb == REMOVE or listed:
+            for mention in spoken_of:
+                self._take_up(mention)
+                self._tell("remove", f"remove {self.subject.said()}")
+            self.removing = True
+        elif shaped and len(spoken_of) > 1 and verb != ADD:
+            self._reshape(*spoken_of[:2])
+        elif shaped and _is_new(shaped[0], verb):
+            self._add(shaped[0])
+        elif spoken_of:
+            self._alter(spoken_of[0], [item for item in part if item.code in (ENLARGE, SHRINK)])
+        else:
+            self._go_on(part)
+
+    def _take_up(self, mention: Mention) -> None:
+        if not mention.of_before:
+            self.subject, self.added = mention.subject, None
+
+    def _tell(self, what: str, sentence: str) -> None:
+        changed = f"{what} of {self.subject.said()}"
+        self.told.pop(changed, None)
+        self.told[changed] = sentence
+
+    def _reshape(self, old: Mention, new: Mention) -> None:
+        if old.indefinite and new.definite and new.thing.shape:  # `a moon instead of the square`
+            old, new = new, old
+        if not new.thing.shape:  # `the star looks wrong make it red`
+            self._alter(old)
+            self._alter(new)
+            return
+        self._take_up(old)
+        self._tell("shape", f"turn {self.subject.said()} into {Thing(new.thing.shape).said()}")
+        self.subject = Subject(new.thing.shape)
+        named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
+        self._go_on([*(Item(code, name) for code, name in named if name), *new.after])
+
+    def _add(self, mention: Mention) -> None:
+        self.subject, self.added = Subject(mention.thing.shape), replace(mention.thing, place="")
+        self._go_on([*mention.after, Item(PLACE, mention.thing.place)])
+
+    def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
+        self._take_up(mention)
+        after = [*verbs, *mention.after]
+        if not set(codes(after)) & {COLOUR, SIZE, PLACE, *_SIZED}:
+            # All is said before its name: `top left heart`, `green star`, `small star`.
+            thing = mention.thing
+            if thing.place and thing.shape and not thing.colour:
+                self.subject, after = replace(self.subject, place=""), [Item(PLACE, thing.place)]
+            elif thing.colour and not mention.definite:
+                self.subject, after = replace(self.subject, colour=""), [Item(COLOUR, thing.colour)]
+            elif thing.size:
+                after = [Item(SIZE, thing.size)]
+        self._go_on(after)
+
+    def _go_on(self, row: Sequence[Item]) -> None:
+        """With what is spoken of."""
+        if self.added is not None:
+            first, thing = said(item for item in row if item.value), self.added
+            thing = replace(
+                thing,
+                colour=thing.colour or first.get(COLOUR, ""),
+                size=thing.size or first.get(SIZE, ""),
+                place=thing.place or first.get(PLACE, ""),
+            )
+            self.added = thing
+            self._tell("adding", f"add {thing.said()} {at(thing.place or CENTER)}")
+            return
+        which = self.subject.said()
+        for item in row:
+            match item.code:
+                case "C":
+                    self._tell("colour", f"make {which} {item.value}")
+                case "P":
+                    self._tell("place", f"move {which} to the {item.value}")
+                case "Z":
+                    self._tell("size", f"make {which} {item.value}")
+                case ">" | "<" | "g" | "l":
+                    self._tell("size", f"make {which} {_SIZED[item.code]}")
+                case _:
+                    pass
+
+
+def _is_new(mention: Mention, verb: str) -> bool:
+    """Whether the picture doesn't have it yet."""
+    if verb == ADD or mention.definite or mention.both or verb in _CHANGING:
+        return verb == ADD
+    after = codes(mention.after)
+    return mention.indefinite or (bool(mention.thing.colour) and PLACE in after and COLOUR not in after)
