@@ -38,11 +38,12 @@ from deployments.wording.items import (
     codes,
     said,
 )
-from deployments.wording.mention import Mention, Subject, mentions
+from deployments.wording.mention import Mention, Subject, mentions, with_place
 from deployments.wording.thing import Thing, at
 
 _PARTED_BY: Final = frozenset({STOP, AND, WITH})
 _SIZED: Final = {BIGGER: "bigger", SMALLER: "smaller", ENLARGE: "large", SHRINK: "small"}
+_ALTERED: Final = frozenset({COLOUR, SIZE, PLACE, *_SIZED})
 _CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
 """What is done to things that are there."""
 _BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
@@ -72,6 +73,8 @@ def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
     """One request each, as far as stops, `and` and verbs tell."""
     part: list[Item] = []
     for item in [*row, Item(STOP)]:
+        if item.code == WITH and TURN in codes(part):  # replace the star with a moon
+            continue
         again = item.code in VERBS and SHAPE in codes(part) and any(known.code in VERBS for known in part)
         if item.code in _PARTED_BY or again:
             if part:
@@ -97,12 +100,12 @@ class _Reading:
         shaped = [mention for mention in spoken_of if mention.thing.shape]
         listed = self.removing and not verb and shaped and not any(mention.after for mention in spoken_of)
         self.removing = False
-        if shaped and ONLY in codes(part):
-            self._take_up(shaped[0])
+        if spoken_of and ONLY in codes(part):
+            self._take_up(with_place(spoken_of[0]))
             self._tell("keep", f"remove everything but {self.subject.said()}")
         elif verb == REMOVE or listed:
             for mention in spoken_of:
-                self._take_up(mention)
+                self._take_up(with_place(mention))
                 self._tell("remove", f"remove {self.subject.said()}")
             self.removing = True
         elif shaped and len(spoken_of) > 1 and verb != ADD:
@@ -130,7 +133,7 @@ class _Reading:
             self._alter(old)
             self._alter(new)
             return
-        self._take_up(old)
+        self._take_up(with_place(old))
         self._tell("shape", f"turn {self.subject.said()} into {Thing(new.thing.shape).said()}")
         self.subject = Subject(new.thing.shape)
         named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
@@ -141,9 +144,11 @@ class _Reading:
         self._go_on([*mention.after, Item(PLACE, mention.thing.place)])
 
     def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
+        if verbs or set(codes(mention.after[1:])) & _ALTERED:
+            mention = with_place(mention)
         self._take_up(mention)
         after = [*verbs, *mention.after]
-        if not set(codes(after)) & {COLOUR, SIZE, PLACE, *_SIZED}:
+        if not set(codes(after)) & _ALTERED:
             # All is said before its name: `top left heart`, `green star`, `small star`.
             thing = mention.thing
             if thing.place and thing.shape and not thing.colour:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from deployments.wording.items import (
     AND,
     COLOUR,
+    FROM,
     ORDINAL,
     OTHER,
     PICTURE,
@@ -30,7 +30,7 @@ _IDLE: Final = frozenset({OTHER, THE, A, AND})
 
 def read(row: Sequence[Item]) -> str:
     """Empty where it isn't said what comes from which picture."""
-    kept = [_numbered(item) for item in row if item.code not in _IDLE]
+    kept = [item for item in map(_plain, row) if item.code not in _IDLE]
     kept = [item for item in kept if item.code != PICTURE or item.value in (1, 2)]
     told = codes(kept)
     if PICTURE not in told:
@@ -49,25 +49,27 @@ def read(row: Sequence[Item]) -> str:
     return f"add {_of_thing(kept, shapes[0], f'from image {there} to image {3 - there}')}"
 
 
-def _numbered(item: Item) -> Item:
-    """`the first` is a picture, too."""
-    return Item(PICTURE, item.value) if item.code == ORDINAL else item
+def _plain(item: Item) -> Item:
+    """`the first` is a picture, too, and what is `of` one is from there."""
+    if item.code == ORDINAL:
+        return Item(PICTURE, item.value)
+    return Item(FROM) if item.value == "of" else item
 
 
 def _behind(row: Sequence[Item]) -> int:
     """The number of the picture whose background is meant; 0: nothing is said of one."""
     told = codes(row)
-    match = re.search("B[wfo,]*I", told) or re.search("I[i,]*B", told)
+    match = re.search("B[wfo,]+I", told) or re.search("I[i,]*B", told)
     return next((_number(item) for item in row[slice(*match.span())] if item.code == PICTURE), 0) if match else 0
 
 
 def _source(row: Sequence[Item], thing: int) -> int:
-    """The picture that the thing is said to be `from`, else the one named right before it, else the next one."""
+    """The picture that is named right before the thing, else what that is said to be from, else the next one."""
     told = codes(row)
-    if match := re.search("fI", told):
-        return _number(row[match.start() + 1])
     if match := re.search("I[i,]*[CZ]*$", told[:thing]):
         return _number(row[match.start()])
+    if match := re.search("(?<!P)fI|SPfI", told):
+        return _number(row[match.end() - 1])
     after = told.find(PICTURE, thing)
     if after < 0:
         return 3 - _number(row[told.index(PICTURE)])
@@ -81,10 +83,15 @@ def _of_thing(row: Sequence[Item], thing: int, pictures: str) -> str:
     while begin > 0 and row[begin - 1].code in (COLOUR, SIZE):
         begin -= 1
     colour = next((str(item.value) for item in row[begin:thing] if item.code == COLOUR), "")
-    subject = Subject(str(row[thing].value), colour)
-    others = [item for item in (*row[thing + 1 :], *row[:begin]) if item.code in (COLOUR, SIZE, PLACE)]
+    end = thing + 1
+    there = ""
+    # The star on the left from image 2; not image 2's star, to the left of image 1.
+    if codes(row[end : end + 3]) == PLACE + FROM + PICTURE and PICTURE not in codes(row[:begin]):
+        there, end = str(row[end].value), end + 1
+    subject = Subject(str(row[thing].value), colour, there)
+    others = [item for item in (*row[end:], *row[:begin]) if item.code in (COLOUR, SIZE, PLACE)]
     place = next((str(item.value) for item in others if item.code == PLACE), "")
-    plain = replace(subject, colour="").said()
+    plain = Subject(subject.shape).said()
     changes = [f"make {plain} {item.value}" for item in others if item.code != PLACE]
     return " and ".join((f"{subject.said()} {pictures} {at(place)}".rstrip(), *changes))
 

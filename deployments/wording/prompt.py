@@ -10,37 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from deployments.contract.job import GenerationJob
 from deployments.contract.words import Words, split
 from deployments.wording import changes, joining, picture
 from deployments.wording.items import Item, items
 
-_READABLE: Final = 2
+LONGEST: Final = 300
+"""Words of a prompt that is read; no picture here needs more."""
+_MOST_GIVEN: Final = 2
 """Pictures that a prompt may speak of."""
 
 
-def prompt_for(job: GenerationJob, words: Words) -> str:
-    """The job's prompt for a checkpoint that knows these words; never empty, which text encoders can't read.
+def read(prompt: str, words: Words, pictures: int, *, placed: bool = False, tuned: bool = False) -> str:
+    """What a checkpoint with these words gets: never empty, as text encoders can't read a text without any tokens.
 
-    What a tuned model may have learnt stays as it is. Where a mask, outlines, boxes or a picture say where things are,
-    the words don't.
+    `pictures` are the given ones that it speaks of; 0: it tells a new one. Where things are `placed` by something else,
+    as a mask, outlines or boxes, words are taken to say what they are alone. A `tuned` model may have learnt words and
+    sentences of its own.
     """
-    placed = (job.mask, job.control, job.image_prompt)
-    if job.adapter is not None or any(given is not None for given in placed):
-        return words.normalised(job.prompt, keep_unknown=job.adapter is not None) or " "
-    return read(job.prompt, words, len(job.references)) or " "
-
-
-def read(prompt: str, words: Words, pictures: int) -> str:
-    """What is said of so many given pictures, or of a new one."""
-    _, table = split(prompt)
     told = ""
-    if not table and pictures <= _READABLE:
-        row = items(words.pieces(prompt), words)
-        told = (_picture(row, words), changes.read(row), joining.read(row))[pictures]
-    return told or words.normalised(prompt)
+    pieces = words.pieces(prompt)
+    if not (placed or tuned or split(prompt)[1]) and pictures <= _MOST_GIVEN and len(pieces) <= LONGEST:
+        told = _said(items(pieces, words), words, pictures)
+    return told or words.normalised(prompt, keep_unknown=tuned) or " "
 
 
-def _picture(row: Sequence[Item], words: Words) -> str:
-    seen = picture.read(row, words.colours)
-    return seen.said() if seen else ""
+def _said(row: Sequence[Item], words: Words, pictures: int) -> str:
+    """Empty where it can't be read."""
+    if pictures == 0:
+        seen = picture.read(row, words.colours)
+        return seen.said() if seen else ""
+    return changes.read(row) if pictures == 1 else joining.read(row)

@@ -52,7 +52,10 @@ def read(row: Sequence[Item]) -> tuple[list[Thing], str]:
         if SHAPE in codes(part):
             for one in _each(part):
                 if codes(waiting) == COLOUR and COLOUR in codes(one):
-                    spare = str(waiting.pop().value)
+                    if before == AND:  # a red and a blue star
+                        told.append(replace(_thing(one), colour=str(waiting.pop().value)))
+                    else:
+                        spare = str(waiting.pop().value)
                 mentioned, waiting = _thing([*waiting, *one]), []
                 if not _known(told, mentioned):
                     told.append(mentioned)
@@ -78,7 +81,7 @@ def _parts(row: Sequence[Item]) -> Iterator[tuple[list[Item], str]]:
             if kept := _without_things_to_come(part):
                 yield kept, before
                 before = STOP
-            if item.code not in (ALL, STOP, AND):
+            if item.code not in (ALL, STOP) and (before == STOP or item.code != AND):
                 before = item.code
             part = [item] if item.code == ALL else []
         elif item.code in _SAID_OF_THINGS:

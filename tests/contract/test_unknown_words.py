@@ -23,8 +23,11 @@ KNOWN = Words(
     said_for={"crimson": "red"},
     openings=("please",),
     fillers=(),
-    nouns=("star",),
-    adjectives=("red",),
+    colours=("red",),
+    shapes=("star",),
+    sizes=(),
+    nouns=(),
+    adjectives=(),
     edits=(),
 )
 

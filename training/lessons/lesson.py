@@ -22,6 +22,5 @@ class Lesson:
     @property
     def read(self) -> str:
         """The prompt as a model reads it."""
-        if self.mask is not None or self.placed:
-            return WORDS.normalised(self.prompt)
-        return read(self.prompt, WORDS, len(self.references))
+        placed = self.placed or self.mask is not None
+        return read(self.prompt, WORDS, len(self.references), placed=placed)

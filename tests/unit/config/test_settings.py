@@ -187,7 +187,7 @@ def test_modes_have_models_steps_and_prices_of_their_own() -> None:
 
 def test_a_recipe_has_the_words_of_checkpoints_that_know_few(tmp_path: Path) -> None:
     known = catalog_of()
-    few = Words(("a",), {}, (), (), (), (), ())
+    few = Words(("a",), {}, (), (), (), (), (), (), (), ())
     few.write(tmp_path)
 
     def words_of(checkpoint: str, backend: str | None = None) -> Words | None:

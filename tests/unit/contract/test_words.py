@@ -46,8 +46,11 @@ WORDS = Words(
     },
     openings=("please", "draw", "draw me", "i'd like", "i would like", "ein bild von", "hello", "an image of"),
     fillers=("nice", "in color", "s'il vous plait"),
-    nouns=("circle", "star", "arrow", "heart", "background"),
-    adjectives=("red", "white", "orange", "light", "blue", "gray", "small"),
+    colours=("red", "white", "orange", "light blue", "blue", "gray"),
+    shapes=("circle", "star", "arrow", "heart"),
+    sizes=("small",),
+    nouns=("background",),
+    adjectives=("light",),
     edits=("make", "put"),
 )
 HOSTILE = 100_000

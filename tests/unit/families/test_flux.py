@@ -124,11 +124,11 @@ def test_a_broken_reference_fails_its_own_job_alone(editor: Family) -> None:
 
 
 @pytest.fixture(scope="module")
-def reader() -> Family:
+def reader(name: str) -> Family:
     """Of a checkpoint that has words of its own."""
-    words = Words.of(BUNDLED / "flux3")
+    words = Words.of(BUNDLED / name)
     assert words is not None
-    return loaded("flux3", replace(placement(), words=words))
+    return loaded(name, replace(placement(), words=words))
 
 
 def test_a_checkpoint_with_words_reads_what_they_make_of_a_prompt(reader: Family) -> None:
@@ -136,7 +136,16 @@ def test_a_checkpoint_with_words_reads_what_they_make_of_a_prompt(reader: Family
     assert torch.equal(told.per["text"], known.per["text"])
 
 
-def test_a_tuned_model_may_know_others(reader: Family) -> None:
+@pytest.mark.parametrize("prompt", ["p", "cat", "кошка", "!!", " "])
+def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prompt: str) -> None:
+    encoded_together = reader.encode([request(make_job(prompt=told)) for told in (prompt, "a red circle", prompt)])
+    assert all(isinstance(state, State) for state in encoded_together)
+    assert drawn(reader, encoded(reader, make_job(prompt=prompt, steps=1))).shape == (64, 64, 3)
+
+
+def test_a_tuned_model_may_know_others() -> None:
+    words = Words.of(BUNDLED / "flux3")
+    reader = loaded("flux3", replace(placement(), words=words))
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
     alone, tuned = (encoded(reader, job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)
