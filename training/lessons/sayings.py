@@ -33,6 +33,8 @@ _ASKED: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".y
 _TRIES: Final = 200
 _CLOSE: Final = 0.12
 """Between things, at least, in tokens: people ask for large ones, too."""
+_OF_BOTH: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
+"""What of two things of one shape is changed at once."""
 _MOST_EDITED: Final = 4
 """Things in a picture that was changed."""
 
@@ -149,9 +151,11 @@ def _may_be(scene: Scene, grid: Grid, held_out: bool) -> bool:
 
 def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
     """What is asked for, and what becomes of the scene, which was `before` at first. The background changes once."""
-    shares = {
-        k: share for k, share in _ASKED["shares"].items() if k != "background" or scene.background == before.background
-    }
+    shares = dict(_ASKED["shares"])
+    if scene.background != before.background:
+        del shares["background"]
+    if len(scene.things) < 2:
+        del shares["keep"]
     kind = random.choices(tuple(shares), tuple(shares.values()))[0]
     if kind == "background":
         after = replace(scene, background=random_background(random, plain=0.65))
@@ -171,10 +175,6 @@ def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
         return _ASKED["changes"][kind].format(which=which), left
     text, changed = _changed(kind, thing, random)
     return text.format(which=which), scene.with_thing(index, changed)
-
-
-_OF_BOTH: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
-"""What of two equal things is changed at once."""
 
 
 def _change_both(kind: str, scene: Scene, random: Random) -> tuple[str, Scene]:
