@@ -1,8 +1,9 @@
 """From the size a picture was rendered at to the size a client asked for.
 
 Interpolation makes edges as wide as the factor it enlarges by. That is right for photographs; drawings look out of
-focus. `sharp` keeps edges a pixel or two wide at any factor, and smooth areas smooth, by enlarging in steps of at most
-2 and steepening after every step what became wide.
+focus. `sharp` keeps edges a pixel or two wide at any factor, and smooth areas smooth: edges are made mixtures of two
+colours first (`two_tones`), and the picture is enlarged in steps of at most 2, after each of which is steepened what
+became wide.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from deployments.contract.model import Enlarge
 from deployments.pictures.pixels import Pixels, resize
+from deployments.pictures.two_tones import two_toned
 
 _WINDOW = np.ones((5, 5), np.uint8)
 """Where a pixel looks for the two colours of its edge: as far as an edge reaches that was enlarged once."""
@@ -37,7 +39,7 @@ def fitted(pixels: Pixels, width: int, height: int, enlarge: Enlarge) -> Pixels:
 def sharp(pixels: Pixels, width: int, height: int) -> Pixels:
     """`pixels` at `width` x `height`, its edges crisp. Sides that are to be smaller are shrunk first."""
     rows, columns = min(pixels.shape[0], height), min(pixels.shape[1], width)
-    pixels = _steepened(resize(pixels, columns, rows), _DECODED_GAIN)
+    pixels = _steepened(two_toned(resize(pixels, columns, rows)), _DECODED_GAIN)
     steps = math.ceil(math.log2(max(width / columns, height / rows)))
     for step in range(1, steps + 1):
         share = step / steps

@@ -3,6 +3,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from deployments.pictures.enlarge import fitted, sharp
 from deployments.pictures.pixels import Pixels
@@ -87,3 +88,33 @@ def test_smaller_pictures_are_averages() -> None:
     means = noise.reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
     for how in ("smooth", "sharp"):
         assert np.abs(fitted(noise, 64, 64, how) - means).max() <= 1
+
+
+def test_edges_whose_channels_are_not_in_one_place_get_no_fringes_of_other_colours() -> None:
+    small = decoded(disc(128, 128))
+    small[..., 0] = cv2.addWeighted(small[..., 0], 0.7, np.roll(small[..., 0], 1, axis=1), 0.3, 0)  # red, to the right
+    pixels = sharp(small, 1024, 1024).reshape(-1, 3).astype(float)
+    assert np.count_nonzero(off_the_line(pixels) > 60) < 0.0003 * len(pixels)
+
+
+def test_thin_lines_between_two_other_colours_keep_their_own() -> None:
+    picture = np.full((64, 64, 3), YELLOW, np.uint8)
+    picture[:, 32:] = (240, 240, 240)
+    picture[:, 31:33] = (20, 20, 20)
+    across = sharp(picture, 512, 512)[256]
+    for x, colour in ((240, YELLOW), (256, (20, 20, 20)), (272, (240, 240, 240))):
+        assert np.abs(across[x].astype(int) - colour).max() <= 30
+
+
+def test_a_picture_of_2048_pixels_is_better_than_an_enlarged_one_of_1024() -> None:
+    truth, small = disc(2048, 2048).astype(int), decoded(disc(128, 128))
+    once, twice = sharp(small, 2048, 2048), fitted(sharp(small, 1024, 1024), 2048, 2048, "smooth")
+    assert edge_width(once[1024, :, 0]) <= 0.7 * edge_width(twice[1024, :, 0])
+    assert np.square(once - truth).mean() < np.square(twice - truth).mean()
+
+
+def off_the_line(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,): how far colours (N, 3) are from any mixture of the disc's and its background's."""
+    line = YELLOW - BLUE
+    share = ((pixels - BLUE) @ line / (line @ line)).clip(0, 1)
+    return np.linalg.norm(pixels - (BLUE + share[:, None] * line), axis=1)
