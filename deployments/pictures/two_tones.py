@@ -65,13 +65,12 @@ def _direction(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """(N, 3): along which the colours (N, 3, K) differ most, of length 1; 0 where they don't."""
     centred = windows - windows.mean(axis=2, keepdims=True)
     covariance = np.einsum("nik,njk->nij", centred, centred)
-    strongest = np.einsum("nii->ni", covariance).argmax(axis=1)
-    direction = covariance[np.arange(len(covariance)), strongest]
-    for turn in range(_TURNS + 1):
-        direction = direction / np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1e-6)
-        if turn < _TURNS:
-            direction = np.einsum("nij,nj->ni", covariance, direction)
-    return direction
+    variances = np.einsum("nii->ni", covariance)
+    covariance /= np.maximum(variances.sum(axis=1), 1e-6)[:, None, None]  # powers of it stay within a float's range
+    direction = covariance[np.arange(len(covariance)), variances.argmax(axis=1)]
+    for _ in range(_TURNS):
+        direction = np.einsum("nij,nj->ni", covariance, direction)
+    return direction / np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1e-6)
 
 
 def _mean(windows: NDArray[np.float32], chosen: NDArray[np.bool_]) -> NDArray[np.float32]:
