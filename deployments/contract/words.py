@@ -26,7 +26,11 @@ _TABLE: Final = re.compile(r"\[\s*\{")
 _PICTURE: Final = re.compile(r"<?ref_image_(\d\d?)>?", re.ASCII)
 """How prompts name a picture that was sent, the first one being 0."""
 _BREAK: Final = re.compile(r"[.;:]\s|\n")
+_NUMBERING: Final = re.compile(r"^\s*[1-9][.)]\s|(?<=\s)[1-9]\)\s", re.MULTILINE)
+"""Of a list: `1) a star 2) a moon`."""
 _PIECE: Final = re.compile(r"[^\W\d_]+|[0-9]+|,")
+_ELIDED: Final = re.compile("\\b(?:[cdjlmnst]|qu)['\N{RIGHT SINGLE QUOTATION MARK}](?=[^\\W\\d_]{3})", re.IGNORECASE)
+"""French articles and the like: `l'étoile`."""
 _APOSTROPHES: Final = re.compile("['\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}]")
 _UNSEEN: Final = frozenset({"Mn", "Mc", "Me", "Cf"})
 """Unicode's categories of what belongs to a letter (accents) or shows nothing (soft hyphens, directions)."""
@@ -239,10 +243,11 @@ _LIGATURES: Final = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o"})
 
 def _pieces(told: str) -> list[str]:
     """Words, whole numbers and commas, in lower case and without accents; what Unicode has beside these is none."""
-    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", told)).casefold().translate(_LIGATURES)
+    plain = unicodedata.normalize("NFKD", _APOSTROPHES.sub("", _ELIDED.sub("", told))).casefold().translate(_LIGATURES)
     unseen = dict.fromkeys(ord(letter) for letter in set(plain) if unicodedata.category(letter) in _UNSEEN)
     seen = plain.translate(unseen).replace("&", " and ")
-    named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", seen)
+    listed = _NUMBERING.sub(", ", seen)
+    named = _PICTURE.sub(lambda found: f" image {int(found[1]) + 1} ", listed)
     pieces = _PIECE.findall(_BREAK.sub(", ", named))
     return [piece for piece in pieces if piece == "," or piece.isalpha() or piece.isdecimal()]
 

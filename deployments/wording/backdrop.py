@@ -38,18 +38,20 @@ class Backdrop:
         return with_article(told)
 
 
-_PAIR: Final = "C[&,]?C"
-_ENDS: Final = "f?(?:CPtCP|CtC)"
+_PAIR: Final = "C[&,o]?C"
+_ENDS: Final = "f?(?:CP+tCP?|CtC)"
 """Of a gradient: from a colour here to another one there."""
 
 # By kind, the first that is found; each has as many colours as its kind. `items.py` has the letters.
 _FORMS: Final = [
     (kind, re.compile(form))
     for kind, form in (
-        ("gradient", f"[ow]?B?[w,]?W?G[B,]*W?(?:{_ENDS}|{_PAIR})W?B?"),
-        ("gradient", f"[ow]?W?(?:{_ENDS}|{_PAIR})GW?B?"),
+        ("gradient", f"[ow]?B?[w,]?W?G[B,]*W?,*(?:{_ENDS}|{_PAIR}),?W?B?"),
+        ("gradient", f"[ow]?W?(?:{_ENDS}|{_PAIR})W?G,?W?B?"),
+        ("gradient", "[ow]?B?,?f?CtC,?W"),
         ("gradient", f"[ow]?B[w,]?W?{_ENDS}W?"),
-        ("gradient", "[ow]?W?fCPtCPB?"),
+        ("gradient", "[ow]?W?f?CPtCPB?"),
+        ("gradient", "[ow]?[B,]*G[B,]*PC[,&]PC"),
         ("dotted", "[ow]?[B,]*D[B,]*C[&w]+CD*B?"),
         ("dotted", "[ow]?B[w,]?CB?[&w]+CD"),
         ("dotted", "[ow]?CB?[&w,]+CD+B?"),

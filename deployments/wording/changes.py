@@ -48,8 +48,8 @@ _CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
 """What is done to things that are there."""
 _BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
 """`instead of gray behind it brown`: a background that is brown."""
-_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|![^,&]*|(?<=B)r")
-"""`instead of the gray background`, `not on the left`; the colour of a background is that background's."""
+_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|(?<=C)=C|![^,&]*|(?<=B)r")
+"""`instead of the gray background`, `instead of green`, `not on the left`; backgrounds have a colour anyway."""
 
 
 def read(row: Sequence[Item]) -> str:
@@ -59,6 +59,8 @@ def read(row: Sequence[Item]) -> str:
     for part in _parts(rest):
         reading.read(part)
     background = [f"change the background to {behind.said()}"] if behind else []
+    if reading.waiting and not reading.told:
+        reading.go_on(reading.waiting)
     return " and ".join([*reading.told.values(), *background])
 
 
@@ -93,6 +95,8 @@ class _Reading:
     added: Thing | None = None
     """The same, if it is new."""
     removing: bool = False
+    waiting: list[Item] = field(default_factory=list[Item])
+    """A place that is said before what goes there."""
 
     def read(self, part: Sequence[Item]) -> None:
         verb = next((item.code for item in part if item.code in VERBS), "")
@@ -100,9 +104,13 @@ class _Reading:
         shaped = [mention for mention in spoken_of if mention.thing.shape]
         listed = self.removing and not verb and shaped and not any(mention.after for mention in spoken_of)
         self.removing = False
-        if spoken_of and ONLY in codes(part):
+        if codes(part) == PLACE and not self.told and self.subject == Subject():
+            self.waiting = list(part)
+        elif spoken_of and ONLY in codes(part):
             self._take_up(with_place(spoken_of[0]))
             self._tell("keep", f"remove everything but {self.subject.said()}")
+        elif codes(part) == REMOVE and self.subject.shape:  # triangle: remove
+            self._tell("remove", f"remove {self.subject.said()}")
         elif verb == REMOVE or listed:
             for mention in spoken_of:
                 self._take_up(with_place(mention))
@@ -113,9 +121,9 @@ class _Reading:
         elif shaped and _is_new(shaped[0], verb):
             self._add(shaped[0])
         elif spoken_of:
-            self._alter(spoken_of[0], [item for item in part if item.code in (ENLARGE, SHRINK)])
+            self._alter(spoken_of[0], [item for item in part if item.code in _SIZED])
         else:
-            self._go_on(part)
+            self.go_on(part)
 
     def _take_up(self, mention: Mention) -> None:
         if not mention.of_before:
@@ -137,11 +145,11 @@ class _Reading:
         self._tell("shape", f"turn {self.subject.said()} into {Thing(new.thing.shape).said()}")
         self.subject = Subject(new.thing.shape)
         named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
-        self._go_on([*(Item(code, name) for code, name in named if name), *new.after])
+        self.go_on([*(Item(code, name) for code, name in named if name), *new.after])
 
     def _add(self, mention: Mention) -> None:
         self.subject, self.added = Subject(mention.thing.shape), replace(mention.thing, place="")
-        self._go_on([*mention.after, Item(PLACE, mention.thing.place)])
+        self.go_on([*mention.after, Item(PLACE, mention.thing.place), *self.waiting])
 
     def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
         if verbs or set(codes(mention.after[1:])) & _ALTERED:
@@ -157,9 +165,9 @@ class _Reading:
                 self.subject, after = replace(self.subject, colour=""), [Item(COLOUR, thing.colour)]
             elif thing.size:
                 after = [Item(SIZE, thing.size)]
-        self._go_on(after)
+        self.go_on(after)
 
-    def _go_on(self, row: Sequence[Item]) -> None:
+    def go_on(self, row: Sequence[Item]) -> None:
         """With what is spoken of."""
         if self.added is not None:
             first, thing = said(item for item in row if item.value), self.added

@@ -26,7 +26,7 @@ NOTHING, NOT, INSTEAD, OTHER = "0", "!", "=", "."
 LEFT, RIGHT, TOP, BOTTOM, CENTER = "left", "right", "top", "bottom", "center"
 
 _WORDS: Final[Mapping[str, Sequence[str]]] = {
-    PICTURE: ["image"],
+    PICTURE: ["image", "picture"],
     BACKGROUND: ["background"],
     STRIPED: ["striped", "stripes"],
     CHECKERED: ["checkered"],
@@ -65,7 +65,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
 _CODES: Final = {word: code for code, words in _WORDS.items() for word in words}
 _COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _ORDINALS: Final = {"first": 1, "second": 2}
-_NUMBERED: Final = {"1": 1, "2": 2, "3": 3}
+_NUMBERED: Final = {"1": 1, "2": 2, "3": 3, "two": 2, "three": 3}
 """Pictures: `image 1`."""
 
 _SIDES: Final = frozenset({LEFT, RIGHT, TOP, BOTTOM, CENTER})
@@ -153,9 +153,9 @@ def _picture(pieces: Sequence[str], at: int) -> tuple[Item, int] | None:
     begin = at
     at += pieces[at] == "the"
     first, second = [*pieces[at : at + 2], "", ""][:2]
-    if first == "image" and second in _NUMBERED:
+    if first in _WORDS[PICTURE] and second in _NUMBERED:
         return Item(PICTURE, _NUMBERED[second]), at + 2 - begin
-    if first in _ORDINALS and second == "image":
+    if first in _ORDINALS and second in _WORDS[PICTURE]:
         return Item(PICTURE, _ORDINALS[first]), at + 2 - begin
     return None
 

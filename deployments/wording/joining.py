@@ -8,14 +8,21 @@ from typing import Final
 
 from deployments.wording.items import (
     AND,
+    BACKGROUND,
+    CHECKERED,
     COLOUR,
+    COLOURING,
+    COUNT,
+    DOTTED,
     FROM,
+    GRADIENT,
     ORDINAL,
     OTHER,
     PICTURE,
     PLACE,
     SHAPE,
     SIZE,
+    STRIPED,
     THE,
     THING,
     A,
@@ -25,18 +32,21 @@ from deployments.wording.items import (
 from deployments.wording.mention import Subject
 from deployments.wording.thing import at
 
-_IDLE: Final = frozenset({OTHER, THE, A, AND})
+_IDLE: Final = frozenset({OTHER, THE, A, AND, COLOURING})
+_PATTERNS: Final = frozenset({STRIPED, CHECKERED, DOTTED, GRADIENT})
 
 
 def read(row: Sequence[Item]) -> str:
     """Empty where it isn't said what comes from which picture."""
     kept = [item for item in map(_plain, row) if item.code not in _IDLE]
     kept = [item for item in kept if item.code != PICTURE or item.value in (1, 2)]
+    if BACKGROUND not in codes(kept):  # the heart from image 1 on the stripes of image 2
+        kept = [Item(BACKGROUND) if item.code in _PATTERNS else item for item in kept]
     told = codes(kept)
     if PICTURE not in told:
         return ""
     shapes = [index for index, item in enumerate(kept) if item.code == SHAPE]
-    one_thing = len({kept[index].value for index in shapes}) == 1
+    one_thing = len({kept[index].value for index in shapes}) == 1 and COUNT not in told
     behind = _behind(kept)
     if behind:
         pictures = f"image {3 - behind} on the background of image {behind}"
@@ -59,7 +69,7 @@ def _plain(item: Item) -> Item:
 def _behind(row: Sequence[Item]) -> int:
     """The number of the picture whose background is meant; 0: nothing is said of one."""
     told = codes(row)
-    match = re.search("B[wfo,]+I", told) or re.search("I[i,]*B", told)
+    match = re.search("B[wfo,]+I", told) or re.search("I[i,]*B|BI", told)
     return next((_number(item) for item in row[slice(*match.span())] if item.code == PICTURE), 0) if match else 0
 
 
@@ -70,6 +80,8 @@ def _source(row: Sequence[Item], thing: int) -> int:
         return _number(row[match.start()])
     if match := re.search("(?<!P)fI|SPfI", told):
         return _number(row[match.end() - 1])
+    if told.count(PICTURE) == 1 and (match := re.search("PfI", told)):  # in the middle of image 2
+        return 3 - _number(row[match.end() - 1])
     after = told.find(PICTURE, thing)
     if after < 0:
         return 3 - _number(row[told.index(PICTURE)])

@@ -21,6 +21,7 @@ from deployments.wording.items import (
     LEFT,
     NOT,
     NOTHING,
+    ONLY,
     OTHER,
     RIGHT,
     SHAPE,
@@ -37,7 +38,8 @@ _UNSAID: Final = "white"
 """What is behind everything if nothing is said of it."""
 _CONTRASTS: Final = ("black", "gray", "dark blue")
 """What is put behind white things, then."""
-_SPREAD: Final[dict[int, tuple[str, ...]]] = {
+SPREAD: Final[dict[int, tuple[str, ...]]] = {
+    0: (),
     1: (CENTER,),
     2: (LEFT, RIGHT),
     3: (TOP, "bottom left", "bottom right"),
@@ -65,16 +67,21 @@ class Picture:
 
 def read(row: Sequence[Item], colours: Sequence[str]) -> Picture | None:
     """None where nothing is told that can be seen; `colours` are all there are, in the order of being chosen."""
-    behind, rest = backdrop.found([item for item in row if item.code not in _IDLE])
+    behind, rest = backdrop.found(_without_sizes_of_dots([item for item in row if item.code not in _IDLE]))
     told, spare = things.read(_without_nothing(rest))
     if behind is None and spare:
         behind = Backdrop(spare)
     return _completed(told, behind, colours) if told or behind else None
 
 
+def _without_sizes_of_dots(row: Sequence[Item]) -> list[Item]:
+    kept = re.sub("Z(?=C?D)", "-", codes(row))
+    return [item for item, code in zip(row, kept, strict=True) if code != "-"]
+
+
 def _without_nothing(row: Sequence[Item]) -> list[Item]:
     """Without what isn't there: `nothing on it`, `not too large`; nor is there anything where that is all."""
-    kept = re.sub(f"[{NOTHING}{NOT}][^,&]*", lambda match: "-" * len(match[0]), codes(row))
+    kept = re.sub(f"[{NOTHING}{NOT}][^,&{ONLY}]*", lambda match: "-" * len(match[0]), codes(row))
     if NOTHING in codes(row) and SHAPE not in kept:
         return []
     return [item for item, code in zip(row, kept, strict=True) if code != "-"]
@@ -86,7 +93,8 @@ def _completed(told: Sequence[Thing], behind: Backdrop | None, colours: Sequence
         each = [replace(thing, size="small") for thing in each]
     placed = _placed(each)
     if behind is None and any(thing.colour == _UNSAID for thing in placed):
-        behind = Backdrop(next(colour for colour in _CONTRASTS if colour not in {thing.colour for thing in placed}))
+        taken = {thing.colour for thing in placed}
+        behind = Backdrop(next(colour for colour in (*_CONTRASTS, *colours) if colour not in taken))
     if len(placed) == 1 and placed[0] == Thing(placed[0].shape, place=CENTER) and behind is None:
         return Picture(tuple(placed), None)  # of any colour, as seeds have it
     return Picture(tuple(_coloured(placed, behind, colours)), behind)
@@ -102,7 +110,7 @@ def _placed(each: Sequence[Thing]) -> list[Thing]:
             place = next((near for near in _near(place) if near not in taken), place)
         taken.add(place)
         placed.append(replace(thing, place=place))
-    free = [place for place in _SPREAD.get(len(each), ()) if place not in taken]
+    free = [place for place in SPREAD[len(each)] if place not in taken]
     return [thing if thing.place else replace(thing, place=free.pop(0) if free else CENTER) for thing in placed]
 
 

@@ -44,32 +44,82 @@ _MIRRORED: Final = {LEFT: RIGHT, RIGHT: LEFT}
 
 def read(row: Sequence[Item]) -> tuple[list[Thing], str]:
     """All that are told, in order, and a colour that is said of none of them: empty, mostly."""
-    told: list[Thing] = []
-    spare = ""
-    waiting: list[Item] = []  # what is said before the thing it belongs to
-    places_lead = re.match(",*P,", codes(item for item in row if item.code in _SAID_OF_THINGS | _PARTED_BY)) is not None
-    for part, before in _parts(row):
+    reading = _Reading()
+    parts = list(_parts(row))
+    reading.places_lead = len(parts) > 1 and codes(parts[0][0]) == PLACE
+    for part, before in parts:
         if SHAPE in codes(part):
-            for one in _each(part):
-                if codes(waiting) == COLOUR and COLOUR in codes(one):
-                    if before == AND:  # a red and a blue star
-                        told.append(replace(_thing(one), colour=str(waiting.pop().value)))
-                    else:
-                        spare = str(waiting.pop().value)
-                mentioned, waiting = _thing([*waiting, *one]), []
-                if not _known(told, mentioned):
-                    told.append(mentioned)
-                    _relate(told, before)
-                before = STOP
-        elif codes(part) == COLOUR and told and told[-1].colour:
-            spare = str(part[0].value)
-        elif not told or (places_lead and codes(part) == PLACE):
-            waiting += part
+            reading.mention(part, before)
         else:
-            _say_more(told, part)
-    if not told and {COLOUR, SIZE, PLACE, COUNT} & set(codes(waiting)):
-        told.append(replace(_thing(waiting), shape=_ANY_SHAPE))
-    return told, spare
+            reading.say_more(part)
+    return reading.things(), reading.spare
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.told: list[Thing] = []
+        self.spare = ""
+        self.places_lead = False
+        """Whether places are said before the things that are there."""
+        self._spoken_of = -1
+        """Index of the thing."""
+        self._waiting: list[Item] = []
+        """What is said before the thing it belongs to."""
+        self._announced = 0
+        """How many things were said to come."""
+
+    def things(self) -> list[Thing]:
+        if not self.told and {COLOUR, SIZE, PLACE, COUNT} & set(codes(self._waiting)):
+            self.told.append(replace(_thing(self._waiting), shape=_ANY_SHAPE))
+        if self._announced == len(self.told):  # only two: a star, a moon
+            return [replace(thing, count=1) for thing in self.told]
+        return self.told
+
+    def mention(self, part: Sequence[Item], before: str) -> None:
+        for one in _each(part):
+            if codes(self._waiting) == COLOUR and COLOUR in codes(one):
+                colour = str(self._waiting.pop().value)
+                if before == AND:  # a red and a blue star
+                    self.told.append(replace(_thing(one), colour=colour))
+                else:
+                    self.spare = colour
+            if codes(self._waiting) == COUNT:
+                self._announced = int(self._waiting[0].value)
+            thing, self._waiting = _thing([*self._waiting, *one]), []
+            known = next(
+                (k for k, t in enumerate(self.told) if t.shape == thing.shape and not _contradict(t, thing)), -1
+            )
+            if known >= 0:  # ..., the star is red
+                self.told[known], self._spoken_of = _with(self.told[known], thing), known
+            else:
+                self.told.append(thing)
+                self._spoken_of = len(self.told) - 1
+                _relate(self.told, before)
+            before = STOP
+
+    def say_more(self, part: Sequence[Item]) -> None:
+        """Of the thing spoken of, of all (`both large`), or of one by its number (`first red`)."""
+        number = int(said(part).get(ORDINAL, 0))
+        if ALL in codes(part):
+            self.told = [_with(thing, _thing(part)) for thing in self.told]
+            return
+        if not self.told or (codes(part) == PLACE and self.places_lead):
+            self._waiting += part
+            return
+        index = number - 1 if 0 < number <= len(self.told) else self._spoken_of
+        thing, more = self.told[index], _thing(part)
+        if codes(part) == COLOUR and thing.colour:
+            self.spare = more.colour
+        elif codes(part) != PLACE or not thing.place:
+            self.told[index] = _with(thing, more)
+        elif thing.count > 1:  # two stars, one at the top, one at the bottom
+            self.told[index : index + 1] = [
+                replace(thing, count=1),
+                replace(thing, place=more.place, count=thing.count - 1),
+            ]
+            self._spoken_of = index + 1
+        else:
+            self._waiting += part
 
 
 def _parts(row: Sequence[Item]) -> Iterator[tuple[list[Item], str]]:
@@ -97,8 +147,13 @@ def _without_things_to_come(part: Sequence[Item]) -> list[Item]:
 def _each(part: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """A thing each: colours and sizes are said before all shapes of a part, or after all of them."""
     told = codes(part)
-    before = re.match("[^S]*[CZN][^S]*S", told) is not None
-    ends = [match.end() for match in re.finditer("[CZNRPb]*SP*" if before else "[NPb]*S[CZP]*", told)]
+    if re.fullmatch("(P[CZN]*S){2,}", told):  # on the left a star on the right a moon
+        form = "P[CZN]*S"
+    elif re.match("[^S]*[CZN][^S]*S", told):
+        form = "[CZNRPb]*SP*"
+    else:
+        form = "[NPb]*S[CZP]*"
+    ends = [match.end() for match in re.finditer(form, told)]
     begin = 0
     for end in [*ends[:-1], len(part)]:
         yield part[begin:end]
@@ -111,13 +166,8 @@ def _thing(row: Sequence[Item]) -> Thing:
     return Thing(shape, colour, size, place, int(first.get(COUNT, 1)))
 
 
-def _known(told: list[Thing], mentioned: Thing) -> bool:
-    """Whether it is one of them that is spoken of again: `..., the star is red`."""
-    for index, thing in enumerate(told):
-        if thing.shape == mentioned.shape and not _contradict(thing, mentioned):
-            told[index] = _with(thing, mentioned)
-            return True
-    return False
+def _may_be(thing: Thing, known: Thing) -> bool:
+    return thing.shape == known.shape and not _contradict(thing, known)
 
 
 def _contradict(thing: Thing, other: Thing) -> bool:
@@ -134,14 +184,6 @@ def _with(thing: Thing, more: Thing) -> Thing:
         thing.place or more.place,
         max(thing.count, more.count),
     )
-
-
-def _say_more(told: list[Thing], part: Sequence[Item]) -> None:
-    """Of the last thing, of all (`both large`), or of one by its number (`first red`)."""
-    number = int(said(part).get(ORDINAL, 0))
-    one = number - 1 if 0 < number <= len(told) else len(told) - 1
-    for index in range(len(told)) if ALL in codes(part) else (one,):
-        told[index] = _with(told[index], _thing(part))
 
 
 def _relate(told: list[Thing], word: str) -> None:

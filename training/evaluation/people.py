@@ -1,8 +1,8 @@
 """Prompts as people type them, written by hand by people who had not seen how practice is worded.
 
-`people.txt` may be looked at while captions of practice are written. `people_locked.txt` is by another writer and may
-not; only its grades may be known. Lines are `prompt | pictures given, if any | what must be seen`, under headings; a
-picture is written as `worlds.pictures.wanted` says.
+`people.txt`, by three writers, may be looked at while it is decided how prompts are read. `people_locked.txt` is by
+another writer and may not; only its grades may be known. Lines are `prompt | pictures given, if any | what must be
+seen`, under headings; a picture is written as `worlds.pictures.wanted` says.
 """
 
 from __future__ import annotations

@@ -12,8 +12,10 @@ import pytest
 from deployments.wording.items import items
 from deployments.wording.picture import Picture, read
 from training.build.words import WORDS
+from training.evaluation.people import PEOPLE
 from training.lessons.pictures import tell
 from training.worlds.pictures.scene import Background, Scene, Thing, random_background
+from training.worlds.pictures.wanted import Wanted
 
 KINDS = {"vertical": "down", "horizontal": "across"}
 
@@ -170,3 +172,31 @@ def test_things_are_told_in_any_order() -> None:
     parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
     seen = [picture(", ".join(order)) for order in permutations(parts)]
     assert len({frozenset(one.things) for one in seen if one}) == 1
+
+
+@pytest.mark.parametrize("heading", ["one thing", "two things", "counts"])
+def test_what_people_type_is_read_as_they_mean_it(heading: str) -> None:
+    """Pictures in symbols and code with numbers are not read."""
+    prompts = PEOPLE["people"][heading]
+    misread = [asked.prompt for asked in prompts if not asked_for(picture(asked.prompt), asked.wanted)]
+    assert len(misread) <= 0.05 * len(prompts), misread
+
+
+def asked_for(seen: Picture | None, wanted: Wanted) -> bool:
+    if seen is None or len(seen.things) != len(wanted.things):
+        return False
+    if wanted.background is not None and backdrop(seen) != _named(wanted.background):
+        return False
+    return any(
+        all(
+            said in (None, found)
+            for thing, here in zip(wanted.things, order, strict=True)
+            for said, found in (
+                (thing.shape, here.shape),
+                (thing.colour, here.colour),
+                (thing.size, here.size or "medium"),
+                (thing.place, here.place),
+            )
+        )
+        for order in permutations(seen.things)
+    )

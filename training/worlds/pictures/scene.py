@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal, TypeAlias
 
+from deployments.wording.picture import SPREAD
 from training.worlds import palette, shapes
 from training.worlds.vocabulary import COLOURS, PLACES, SIZES
 
@@ -145,15 +146,7 @@ def arranged(count: int) -> tuple[Thing, ...]:
     corners = {
         name: (across * apart, down * apart) for name, (across, down) in PLACES.items() if across != 0 and down != 0
     }
-    places: dict[int, tuple[str, ...]] = {
-        0: (),
-        1: ("center",),
-        2: ("left", "right"),
-        3: ("top", "bottom left", "bottom right"),
-        4: ("top left", "top right", "bottom left", "bottom right"),
-        5: ("top left", "top right", "center", "bottom left", "bottom right"),
-    }
-    return tuple(Thing("", "", place=name, shift=corners.get(name, (0.0, 0.0))) for name in places[count])
+    return tuple(Thing("", "", place=name, shift=corners.get(name, (0.0, 0.0))) for name in SPREAD[count])
 
 
 def random_background(random: Random, plain: float = 0.7) -> Background:

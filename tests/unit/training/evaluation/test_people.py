@@ -13,9 +13,9 @@ from training.evaluation.pictures import ROWS, ideal
 LOCKED = "f3a3da43bc4509216129ada6816b51d72f16f6a091f45d3c822622e537317228"
 
 
-def test_there_are_three_hundred_a_third_of_them_locked() -> None:
+def test_there_are_nearly_five_hundred_and_some_are_locked() -> None:
     counts = {name: sum(map(len, prompts.values())) for name, prompts in PEOPLE.items()}
-    assert counts == {"people": 200, "people_locked": 100}
+    assert counts == {"people": 390, "people_locked": 100}
 
 
 def test_the_locked_ones_are_as_they_were_written() -> None:
