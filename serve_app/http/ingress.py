@@ -30,6 +30,7 @@ from serve_app.http.routes import (
     account,
     admin,
     deliveries,
+    events,
     finetunes,
     generate,
     health,
@@ -83,7 +84,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
-    about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
+    about_work = (results.router, tasks.router, events.router, deliveries.router, finetunes.router)
     about_accounts = (account.router, licences.router, admin.router, metadata.router)
     for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
