@@ -55,7 +55,10 @@ class Callers:
 
     async def authenticate(self, secret: str) -> Caller | None:
         """None for a key that is unknown, revoked or expired."""
-        digest = digest_of(secret)
+        return await self.of_digest(digest_of(secret))
+
+    async def of_digest(self, digest: str) -> Caller | None:
+        """The same of the SHA-256 of a secret."""
         caller = self._cache.get(digest)
         if caller is None:
             caller = await self._look_up(digest)

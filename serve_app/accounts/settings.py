@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from serve_app.accounts.bearer import Issuer
+from serve_app.accounts.roles import Role
 from serve_app.section import Section
 
 
@@ -25,6 +26,7 @@ class AccountSettings(Section):
     journal_entries: int = Field(default=2000, ge=1, le=10_000)
     usage_days: int = Field(default=40, ge=2)
     issuers: list[IssuerSettings] = []
+    local_role: Role | None = None
 
     @field_validator("issuers")
     @classmethod

@@ -169,6 +169,14 @@ class Settings(BaseSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _only_local_ones_need_no_sign_in(self) -> Settings:
+        if self.accounts.local_role is not None and not is_loopback(self.service.host):
+            raise ValueError(
+                f"accounts.local_role must be null where service.host is not loopback: {self.service.host}"
+            )
+        return self
+
     @property
     def objects_url(self) -> str:
         return self.objects.url or (self.data_dir / "objects").as_uri()

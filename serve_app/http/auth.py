@@ -1,6 +1,7 @@
-"""Who is asking, and whether they may: a key in `x-key`, or a key or a token in `Authorization: Bearer`.
+"""Who is asking, and whether they may: a key in `x-key`, a key or a token in `Authorization: Bearer`, or a session.
 
-Where both headers are sent, the key in `x-key` holds, and the other is not looked at.
+Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
+where there is neither.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.roles import Permission
+from serve_app.http.browser import check_origin, session_secret
 from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
 
@@ -46,6 +48,10 @@ async def authenticated(services: Services, request: HTTPConnection, permission:
 
 
 def has_credentials(headers: Headers) -> bool:
+    return _has_key_or_token(headers) or session_secret(headers) is not None
+
+
+def _has_key_or_token(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
@@ -57,11 +63,28 @@ async def _caller(services: Services, request: HTTPConnection) -> Caller:
             return await _bearer(services, token, request)
         secret = token
     if not secret:
-        raise HTTPException(403, "Not authenticated")
+        return await _of_session(services, request)
     caller = await services.callers.authenticate(secret)
     if caller is None:
         raise HTTPException(403, "Not authenticated - Invalid Authentication")
     return caller
+
+
+async def _of_session(services: Services, request: HTTPConnection) -> Caller:
+    secret = session_secret(request.headers)
+    caller = None if secret is None else await services.signed_in.caller(secret)
+    if caller is None:
+        raise HTTPException(403, "Not authenticated")
+    check_origin(request, services.settings.service)
+    return caller
+
+
+async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
+    """None for whoever sends nothing, or a session that is over."""
+    if not _has_key_or_token(request.headers):
+        secret = session_secret(request.headers)
+        return None if secret is None else await services.signed_in.caller(secret)
+    return await _caller(services, request)
 
 
 async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:

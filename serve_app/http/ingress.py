@@ -34,9 +34,11 @@ from serve_app.http.routes import (
     finetunes,
     generate,
     health,
+    invitations,
     licences,
     metadata,
     results,
+    session,
     tasks,
 )
 from serve_app.http.slow_bodies import SlowBodies
@@ -85,7 +87,14 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, events.router, deliveries.router, finetunes.router)
-    about_accounts = (account.router, licences.router, admin.router, metadata.router)
+    about_accounts = (
+        session.router,
+        invitations.router,
+        account.router,
+        licences.router,
+        admin.router,
+        metadata.router,
+    )
     for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)

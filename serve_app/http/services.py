@@ -17,10 +17,14 @@ from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.erasures import ErasureStore
+from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.people import People
 from serve_app.accounts.projects import ProjectStore
+from serve_app.accounts.sessions import SessionStore
+from serve_app.accounts.signed_in import SignedIn
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.erasure import Eraser
@@ -52,6 +56,10 @@ class Services:
     completions: Completions
     callers: Callers
     tokens: BearerTokens
+    people: People
+    sessions: SessionStore
+    signed_in: SignedIn
+    invitations: InvitationStore
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
@@ -81,14 +89,19 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     guard = UrlGuard(settings.network.allow)
     inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
+    callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
         redis=redis,
         tasks=tasks,
         completions=completions,
-        callers=Callers(redis, prefix),
+        callers=callers,
         tokens=BearerTokens(settings.accounts.trusted(), jwks.fetch, projects, organizations),
+        people=People(redis, prefix),
+        sessions=sessions,
+        signed_in=SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role),
+        invitations=InvitationStore(redis, prefix),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,

@@ -1,0 +1,72 @@
+"""Invitations: a link that makes whoever opens it a member.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:invitation:{sha256}` | hash | `organization role by created`; goes when it is accepted, or after `LIFE_S` |
+
+The secret is in the link alone. Accepting takes the invitation away in the same step, so that it serves one person.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+
+from serve_app.accounts.roles import Role
+
+LIFE_S: Final = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    organization: str
+    role: Role
+    by: str
+    created: float
+    """Epoch seconds."""
+
+
+class InvitationStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+
+    async def write(self, organization: str, role: Role, by: str) -> str:
+        """Its secret."""
+        secret = secrets.token_urlsafe(24)
+        fields: dict[Any, Any] = {
+            "organization": organization,
+            "role": role.value,
+            "by": by,
+            "created": time.time(),
+        }
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hset(self._key(secret), mapping=fields)
+        transaction.expire(self._key(secret), LIFE_S)
+        await transaction.execute()
+        return secret
+
+    async def find(self, secret: str) -> Invitation | None:
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(secret)))
+        return _invitation_of(raw) if raw else None
+
+    async def take(self, secret: str) -> Invitation | None:
+        """The invitation, which is gone then; None for everyone but the first."""
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hgetall(self._key(secret))
+        transaction.delete(self._key(secret))
+        raw, _ = await transaction.execute()
+        return _invitation_of(raw) if raw else None
+
+    def _key(self, secret: str) -> str:
+        return f"{self._prefix}invitation:{hashlib.sha256(secret.encode()).hexdigest()}"
+
+
+def _invitation_of(raw: Mapping[str, str]) -> Invitation:
+    return Invitation(raw["organization"], Role(raw["role"]), raw["by"], float(raw["created"]))

@@ -1,0 +1,105 @@
+"""People: who signs in with a name and a password. What they may do, organizations say, whose members they are.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:person:{name}` | hash | `password` (argon2id, as PHC string), `created` |
+| `gen:signins:{who}` | string | sign-ins that failed lately of a name, or from an address; goes after `WINDOW_S` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Final, cast
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from redis.asyncio import Redis
+
+WINDOW_S: Final = 900
+MOST_OF_A_NAME: Final = 10
+"""Failed sign-ins in that time; then nobody gets in by that name, with the right password neither."""
+MOST_FROM_AN_ADDRESS: Final = 50
+SHORTEST: Final = 10
+LONGEST: Final = 200
+"""Characters of a password."""
+_AT_A_TIME: Final = 2
+"""Hashes: each takes 64 MiB and a processor for a tenth of a second."""
+
+
+class TooManyFailures(Exception):
+    def __init__(self, retry_s: int) -> None:
+        super().__init__(f"too many sign-ins failed; try again in {retry_s} s")
+        self.retry_s = retry_s
+
+
+class People:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._hasher = PasswordHasher()
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._nobody: str | None = None
+
+    async def enrol(self, name: str, password: str) -> bool:
+        """False when there is someone of that name, whose password stays."""
+        added = self._redis.hsetnx(self._key(name), "password", await self._hashed(password))
+        if not await cast(Awaitable[int], added):
+            return False
+        await cast(Awaitable[int], self._redis.hset(self._key(name), "created", str(time.time())))
+        return True
+
+    async def set_password(self, name: str, password: str) -> None:
+        await cast(Awaitable[int], self._redis.hset(self._key(name), "password", await self._hashed(password)))
+
+    async def is_known(self, name: str) -> bool:
+        return bool(await self._redis.exists(self._key(name)))
+
+    async def verify(self, name: str, password: str, address: str) -> bool:
+        """Whether that is their password. Raises TooManyFailures, before anything is compared.
+
+        Takes as long for a name that nobody has.
+        """
+        bounds = ((f"name:{name}", MOST_OF_A_NAME), (f"address:{address}", MOST_FROM_AN_ADDRESS))
+        for who, most in bounds:
+            await self._count(who, most)
+        stored = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
+        right = await self._matches(stored or await self._hash_of_nobody(), password) and stored is not None
+        if right:
+            await self._redis.delete(*(f"{self._prefix}signins:{who}" for who, _ in bounds))
+        return right
+
+    async def forget(self, name: str) -> bool:
+        """False when there was nobody of that name."""
+        return bool(await self._redis.delete(self._key(name)))
+
+    async def _count(self, who: str, most: int) -> None:
+        """Counts before it is known whether it fails: of many at once no more may be tried."""
+        key = f"{self._prefix}signins:{who}"
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.set(key, 0, ex=WINDOW_S, nx=True)
+        transaction.incr(key)
+        transaction.ttl(key)
+        _, count, left = await transaction.execute()
+        if count > most:
+            raise TooManyFailures(max(left, 1))
+
+    async def _hashed(self, password: str) -> str:
+        async with self._turns:
+            return await asyncio.to_thread(self._hasher.hash, password)
+
+    async def _matches(self, stored: str, password: str) -> bool:
+        async with self._turns:
+            try:
+                return await asyncio.to_thread(self._hasher.verify, stored, password)
+            except (VerificationError, InvalidHashError):
+                return False
+
+    async def _hash_of_nobody(self) -> str:
+        if self._nobody is None:
+            self._nobody = await self._hashed("nobody's")
+        return self._nobody
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}person:{name}"

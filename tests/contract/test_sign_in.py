@@ -1,0 +1,182 @@
+"""Signing in from a browser: sessions, where they count, and invitations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service, StartService
+
+from serve_app.accounts.people import MOST_OF_A_NAME
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import AccountSettings
+
+HERE = {"sec-fetch-site": "same-origin"}
+"""What browsers send along from this service's own pages."""
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def browser(service: Service) -> Iterator[httpx2.Client]:
+    with window(service) as client:
+        yield client
+
+
+def window(service: Service) -> httpx2.Client:
+    return httpx2.Client(base_url=service.base_url, headers=HERE, timeout=60, trust_env=False)
+
+
+def invited(administrator: Client, browser: httpx2.Client, name: str, role: Role = Role.DEVELOPER) -> httpx2.Response:
+    """Accepts an invitation in that browser."""
+    link = administrator.post("/v1/invitations", json={"role": role.value}).raise_for_status().json()["link"]
+    secret = link.partition("#")[2]
+    shown = browser.get(f"/v1/invitations/{secret}").json()
+    assert (shown["organization"], shown["role"]) == (administrator.organization, role.value)
+    return browser.post(f"/v1/invitations/{secret}", json={"name": name, "password": PASSWORD})
+
+
+def test_nobody_is_signed_in_to_begin_with(browser: httpx2.Client) -> None:
+    seen = browser.get("/v1/session").json()
+    assert (seen["signed_in"], seen["local"], seen["permissions"]) == (False, False, [])
+    assert refusal(browser.get("/v1/credits"), 403) == "Not authenticated"
+
+
+def test_a_key_begins_a_session_that_may_what_it_may(client: Client, browser: httpx2.Client) -> None:
+    answer = browser.post("/v1/session", json={"key": client.secret})
+    assert answer.json()["project"] == client.project
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.secret not in cookie
+    task_id = browser.post(ENDPOINT, json={"prompt": "a red star"}).json()["id"]
+    assert task_id in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
+    assert browser.delete(f"/v1/tasks/{task_id}").status_code == 200
+
+    assert browser.delete("/v1/session").status_code == 204
+    assert browser.get("/v1/session").json()["signed_in"] is False
+    assert refusal(browser.get("/v1/credits"), 403) == "Not authenticated"
+
+
+@pytest.mark.parametrize("body", [{"key": "gen_wrong"}, {"name": "nobody", "password": "wrong"}, {"local": True}])
+def test_whoever_is_not_known_is_not_signed_in(browser: httpx2.Client, body: dict[str, str]) -> None:
+    answer = browser.post("/v1/session", json=body)
+    assert refusal(answer, 403)
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},  # another port of this machine
+        {"sec-fetch-site": "none"},
+        {"origin": "https://elsewhere.test"},
+        {"origin": "null"},
+        {},
+    ],
+)
+def test_a_session_changes_nothing_for_pages_of_others(
+    service: Service, client: Client, headers: dict[str, str]
+) -> None:
+    with window(service) as browser:
+        browser.post("/v1/session", json={"key": client.secret})
+        del browser.headers["sec-fetch-site"]
+        answer = browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=headers)
+        assert "own pages" in refusal(answer, 403)
+        assert refusal(browser.post("/v1/session", json={"key": client.secret}, headers=headers), 403)
+        assert client.get("/v1/tasks").json()["tasks"] == []
+        # Older browsers say where from; whoever sends a key may send it from anywhere.
+        own = {"origin": service.base_url}
+        assert browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=own).status_code == 200
+        with_key = {"x-key": client.secret, **headers}
+        assert browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=with_key).status_code == 200
+
+
+def test_an_invitation_makes_a_member_once(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"ada-{administrator.project}@example.com"
+    answer = invited(administrator, browser, name)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["name"], answer.json()["role"]) == (name, "developer")
+    assert {"person": name, "role": "developer"} in administrator.get("/v1/admin/members").json()["members"]
+    assert browser.post(ENDPOINT, json={"prompt": "a red star"}).status_code == 200
+    # What a role may not do is refused here, too.
+    assert refusal(browser.post("/v1/invitations", json={"role": "viewer"}), 403)
+
+    with window(service) as other:
+        assert other.post("/v1/session", json={"name": name, "password": "wrong"}).status_code == 403
+        assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).json()["name"] == name
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    with window(service) as other:
+        answer = other.post("/v1/session", json={"name": name, "password": PASSWORD})
+        assert "no member" in refusal(answer, 403)
+
+
+def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client, service: Service) -> None:
+    link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
+    names = [f"{number}-{administrator.project}" for number in range(4)]
+
+    def accept(name: str) -> int:
+        with window(service) as browser:
+            body = {"name": name, "password": PASSWORD}
+            return browser.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(accept, names)) == [200, 404, 404, 404]
+    members = [member["person"] for member in administrator.get("/v1/admin/members").json()["members"]]
+    assert len(set(members) & set(names)) == 1
+
+
+def test_a_name_that_someone_has_needs_their_password(administrator: Client, service: Service) -> None:
+    name = f"grace-{administrator.project}"
+    with window(service) as browser:
+        invited(administrator, browser, name).raise_for_status()
+    link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
+    with window(service) as stranger:
+        body = {"name": name, "password": "another one of mine"}
+        answer = stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body)
+        assert "another password" in refusal(answer, 409)
+        assert stranger.get("/v1/session").json()["signed_in"] is False
+        body["password"] = PASSWORD
+        assert stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).json()["role"] == "viewer"
+
+
+def test_an_administrator_goes_from_project_to_project(administrator: Client, browser: httpx2.Client) -> None:
+    other = f"{administrator.project}-other"
+    administrator.post("/v1/admin/projects", json={"id": other}).raise_for_status()
+    seen = browser.post("/v1/session", json={"key": administrator.secret}).json()
+    assert other in seen["projects"]
+    assert browser.put("/v1/session", json={"project": other}).json()["project"] == other
+    task_id = browser.post(ENDPOINT, json={"prompt": "a red star"}).json()["id"]
+    assert administrator.get("/v1/tasks").json()["tasks"] == []
+    assert [task["id"] for task in browser.get("/v1/tasks").json()["tasks"]] == [task_id]
+
+
+def test_nobody_goes_where_they_may_not_be(client: Client, other_client: Client, browser: httpx2.Client) -> None:
+    browser.post("/v1/session", json={"key": client.secret})
+    for project in (other_client.project, "no-such-project"):
+        assert refusal(browser.put("/v1/session", json={"project": project}), 404) == "There is no such project"
+    assert browser.get("/v1/session").json()["project"] == client.project
+
+
+def test_guessing_passwords_comes_to_an_end(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"eve-{administrator.project}"
+    with window(service) as own:
+        invited(administrator, own, name).raise_for_status()
+    body = {"name": name, "password": "a guess"}
+    answers = [browser.post("/v1/session", json=body) for _ in range(MOST_OF_A_NAME + 1)]
+    assert [answer.status_code for answer in answers] == [403] * MOST_OF_A_NAME + [429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    # The right one neither: else the last answer would tell it.
+    assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 429
+
+
+def test_whoever_sits_at_the_machine_signs_in_without_anything(start_service: StartService) -> None:
+    service = start_service(accounts=AccountSettings(local_role=Role.OPERATOR))
+    with window(service) as browser:
+        assert browser.get("/v1/session").json()["local"] is True
+        seen = browser.post("/v1/session", json={"local": True}).json()
+        assert (seen["name"], seen["role"], seen["project"]) == ("local", "operator", "default")
+        assert browser.get("/v1/admin/organizations").status_code == 200
