@@ -25,6 +25,7 @@ from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
 from serve_app.http.methods import HeadAsGet
 from serve_app.http.origin import KnownHosts
+from serve_app.http.pages.router import add_pages
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
@@ -98,6 +99,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
     _add_docs(app)
+    add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)
     return app
 

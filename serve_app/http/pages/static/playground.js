@@ -1,0 +1,103 @@
+// A form for every endpoint, and what comes of it beside it.
+import { post } from "./api.js";
+import { asDataUrl } from "./pictures.js";
+import { card } from "./card.js";
+import { programs } from "./code.js";
+import { el } from "./dom.js";
+import { RequestForm } from "./form.js";
+import { endpoints } from "./schema.js";
+import { may, open } from "./shell.js";
+
+const EXAMPLES = ["a red heart on a yellow background", "three small white stars, dark blue background", "a purple moon top left and a green ring bottom right"];
+const PRICE_AFTER_MS = 500;
+
+const holder = document.getElementById("form");
+const results = document.getElementById("results");
+const [session, offered] = await Promise.all([open(), endpoints()]);
+
+let endpoint = null;
+let request = null;
+
+const choose = el("select", { id: "endpoint" }, offered.map((each) => el("option", { value: each.name }, each.name)));
+const summary = el("p", { class: "faint" });
+const modes = el("div", { class: "row" });
+const fields = el("div");
+const price = el("span", { class: "faint", "aria-live": "polite" });
+const problem = el("p", { class: "bad", role: "alert", hidden: true });
+const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Make it");
+const code = el("details", { class: "code" }, el("summary", {}, "As a program"));
+holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, fields, problem, el("div", { class: "row apart" }, submit, price), code);
+results.append(el("div", { class: "examples row" }, el("span", { class: "faint" }, "Try"),
+  EXAMPLES.map((text) => el("button", { type: "button", onclick: () => run({ prompt: text }) }, text))));
+
+function select(name, mode = 0) {
+  endpoint = offered.find((each) => each.name === name) ?? offered[0];
+  choose.value = endpoint.name;
+  summary.textContent = endpoint.summary;
+  request = new RequestForm(endpoint.forms[mode].fields);
+  fields.replaceChildren(request.element);
+  modes.replaceChildren(...(endpoint.forms.length < 2 ? [] : endpoint.forms.map((form, index) =>
+    el("button", { type: "button", "aria-pressed": String(index === mode), onclick: () => select(name, index) }, form.title))));
+  asked();
+}
+
+let timer = 0;
+// The price, and the request as a program, once nothing was typed for a while.
+function asked() {
+  clearTimeout(timer);
+  timer = setTimeout(async () => {
+    const body = request.body();
+    code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
+      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", {}, text))));
+    try {
+      const quote = await post("/v1/pricing", { path: endpoint.path, body });
+      price.textContent = `${quote.cost} credits`;
+    } catch {
+      price.textContent = "";
+    }
+  }, PRICE_AFTER_MS);
+}
+
+async function send() {
+  const body = request.body();
+  problem.hidden = true;
+  request.show({});
+  submit.disabled = true;
+  try {
+    const task = await post(endpoint.path, body);
+    const name = endpoint.name;
+    const before = body.images?.[0] ?? body.input_image ?? body.image;
+    const shown = card({ id: task.id, endpoint: name, body, before, cost: task.cost }, { again: (next) => run(next, name), use });
+    results.querySelector(".examples").after(shown);
+  } catch (refusal) {
+    request.show(refusal.fields ?? {});
+    problem.textContent = refusal.message;
+    problem.hidden = false;
+  } finally {
+    submit.disabled = false;
+  }
+}
+
+async function run(body, name = endpoint.name) {
+  if (name !== endpoint.name) select(name);
+  request.fill(body);
+  await send();
+}
+
+// A result becomes the picture of the next request.
+async function use(url) {
+  const data = await asDataUrl(await (await fetch(url)).blob());
+  const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
+  if (!field) select("gen-3-image-klein");
+  request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
+  request.widgets.get("prompt")?.element.focus();
+  asked();
+}
+
+holder.addEventListener("submit", (event) => {
+  event.preventDefault();
+  send();
+});
+holder.addEventListener("input", asked);
+choose.addEventListener("change", () => select(choose.value));
+select(new URLSearchParams(location.search).get("endpoint") ?? "gen-3-image-klein");
