@@ -11,7 +11,6 @@ from support.redis_contents import values
 
 from serve_app.accounts.people import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, WINDOW_S, People, TooManyFailures
 
-
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
