@@ -30,9 +30,13 @@ function toggle(field) {
   return { element: box, value: () => (box.checked === (field.standard === true) ? undefined : box.checked), set: (value) => (box.checked = value ?? field.standard === true) };
 }
 
+// Where nothing is the default, the first choice is none.
 function choice(field) {
-  const select = el("select", {}, field.choices.map((each) => el("option", { value: each, selected: each === field.standard }, each)));
-  return { element: select, value: () => (select.value === String(field.standard) ? undefined : select.value), set: (value) => (select.value = value ?? field.standard) };
+  const standard = String(field.standard ?? "");
+  const none = field.standard === null ? [el("option", { value: "" }, "automatic")] : [];
+  const select = el("select", {}, none, field.choices.map((each) => el("option", { value: each }, each)));
+  select.value = standard;
+  return { element: select, value: () => (select.value === standard ? undefined : select.value), set: (value) => (select.value = value ?? standard) };
 }
 
 const WIDEST_SLIDER = 100;
