@@ -11,6 +11,7 @@ from serve_app.http.routes.admin import (
     audit,
     credits,
     erasures,
+    fleet,
     keys,
     licences,
     members,
@@ -20,5 +21,5 @@ from serve_app.http.routes.admin import (
 )
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])
-for part in (organizations, projects, erasures, members, keys, credits, licences, tasks, audit):
+for part in (organizations, projects, erasures, members, keys, credits, licences, tasks, audit, fleet):
     router.include_router(part.router)

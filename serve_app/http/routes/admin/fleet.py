@@ -1,0 +1,83 @@
+"""The lanes as operators see them: what waits, what is worked on, how long that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from serve_app.http.auth import Operator
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps, Services
+from serve_app.tasks.timings import WAIT, WORK, Histogram, timings
+
+router = APIRouter(prefix="/fleet")
+
+
+class Seconds(BaseModel):
+    """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
+
+    tasks: int
+    mean: float | None
+    half: float | None = Field(
+        description="Of one task in two, at most; null where there is none, or it is over an hour"
+    )
+    most: float | None = Field(description="Of nineteen in twenty, at most")
+
+
+class Lane(BaseModel):
+    lane: str = Field(description="A model of the catalog")
+    queued: int
+    suspects: int = Field(description="Wait to run alone, after losing several workers")
+    running: int
+    queued_s: float | None = Field(description="The work that waits, in seconds of one task after the other")
+    predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
+    wait: Seconds
+    work: Seconds
+    ended: dict[str, int] = Field(description="Tasks by how they ended")
+
+
+class Fleet(BaseModel):
+    lanes: list[Lane]
+    store_bytes: int
+    store_limit_bytes: int = Field(description="0: no limit")
+
+
+@router.get("", responses=errors(403, 503))
+async def fleet(services: Deps, caller: Operator) -> Fleet:
+    used, most = await services.tasks.memory()
+    lanes = [await _lane(services, name) for name in services.catalog.models]
+    return Fleet(lanes=lanes, store_bytes=used, store_limit_bytes=most)
+
+
+async def _lane(services: Services, name: str) -> Lane:
+    counts = await services.tasks.counts(name)
+    queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
+    found = await timings(services.tasks.redis, services.tasks.prefix, name)
+    work = _seconds(found[WORK])
+    queued_s = None if work.mean is None else (queued + suspects) * work.mean
+    return Lane(
+        lane=name,
+        queued=queued,
+        suspects=suspects,
+        running=running,
+        queued_s=queued_s,
+        predicted_wait_s=None if queued_s is None else queued_s / max(running, 1),
+        wait=_seconds(found[WAIT]),
+        work=work,
+        ended=counts,
+    )
+
+
+def _seconds(histogram: Histogram) -> Seconds:
+    count = histogram.buckets[-1][1]
+    mean = histogram.sum_s / count if count else None
+    return Seconds(tasks=count, mean=mean, half=_bound(histogram.buckets, 0.5), most=_bound(histogram.buckets, 0.95))
+
+
+def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:
+    count = buckets[-1][1]
+    bound = next((bound for bound, below in buckets if count and below >= share * count), math.inf)
+    return bound if math.isfinite(bound) else None

@@ -1,0 +1,40 @@
+"""What operators see of the lanes."""
+
+from __future__ import annotations
+
+from support.client import Client, refusal
+from support.http_service import StartService
+from support.pictures import picture
+
+from serve_app.accounts.roles import Role
+from serve_app.tasks.task import Status
+
+LANE = "flux3-klein"
+
+
+def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> None:
+    service = start_service()
+    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
+        before = lane(operator)
+        done, failed, waiting = (client.accepted() for _ in range(3))
+        service.worker.advance(done, Status.GENERATING, progress=0.0)
+        service.worker.deliver(done, picture(form="JPEG"))
+        service.worker.end(failed, Status.ERROR)
+        assert waiting
+        after = lane(operator)
+    assert after["work"]["tasks"] == before["work"]["tasks"] + 1
+    assert after["ended"]["Error"] == before["ended"].get("Error", 0) + 1
+    assert after["queued"] + after["running"] > 0
+    assert after["predicted_wait_s"] >= 0
+    assert after["work"]["half"] <= after["work"]["most"]
+
+
+def lane(operator: Client) -> dict[str, object]:
+    fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
+    assert fleet["store_bytes"] > 0
+    [found] = [lane for lane in fleet["lanes"] if lane["lane"] == LANE]
+    return found
+
+
+def test_it_is_for_operators_alone(administrator: Client) -> None:
+    assert "role administrator" in refusal(administrator.get("/v1/admin/fleet"), 403)
