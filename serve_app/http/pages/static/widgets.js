@@ -60,7 +60,7 @@ function number(field) {
 
 function seed() {
   const input = el("input", { type: "text", inputMode: "numeric", pattern: "-?[0-9]*", placeholder: "random" });
-  const dice = el("button", { type: "button", "aria-label": "Another seed", title: "Another seed" }, "🎲");
+  const dice = el("button", { type: "button", "aria-label": "Another seed", title: "Another seed" }, "⚄");
   dice.addEventListener("click", () => (input.value = String(Math.floor(Math.random() * 2 ** 32))));
   // Seeds may be larger than JavaScript's whole numbers: those are sent as they were typed.
   const value = () => (input.value.trim() === "" ? undefined : Number(input.value));
