@@ -15,7 +15,7 @@ export async function keys(session) {
   const roles = session.role === "developer" ? ["developer"] : ["developer", "viewer", "administrator", "billing_manager"];
   const make = line([{ name: "name", title: "Name of the key", required: true, maxLength: 100 }, { name: "role", title: "Role", choices: roles }], "Make a key", async (values, form) => {
     const key = await post("/v1/admin/keys", { ...values, project: session.project });
-    fresh.replaceChildren(el("p", {}, "Copy it now: it is not shown again."), el("p", { class: "secret" }, key.secret), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(key.secret) }, "Copy"));
+    fresh.replaceChildren(el("p", {}, "Copy it now: it is not shown again."), el("p", { class: "secret" }, key.key), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(key.key) }, "Copy"));
     form.reset();
     await refresh();
   });

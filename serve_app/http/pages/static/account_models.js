@@ -8,8 +8,8 @@ export async function finetunes(session) {
   if (!may(session, "read tasks")) return null;
   const list = el("div");
   const refresh = async () => {
-    const found = await Promise.all((await get("/v1/my_finetunes")).finetunes.map((id) => get(`/v1/finetune_details?finetune_id=${encodeURIComponent(id)}`).then((each) => ({ id, ...each.finetune_details }))));
-    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", ""], found.map((model) => [model.name, model.base, el("code", {}, model.id), day(model.created), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
+    const { finetunes: found } = await get("/v1/my_finetunes");
+    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
   };
   await refresh();
   return section("Tuned models", {}, may(session, "generate") ? upload(refresh) : null, list);

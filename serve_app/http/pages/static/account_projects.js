@@ -3,8 +3,6 @@ import { line, section } from "./account_parts.js";
 import { el } from "./dom.js";
 import { may } from "./shell.js";
 
-const SPANS = ["day", "week", "month"];
-
 // Projects with what they may spend, and what they have.
 export async function projects(session) {
   if (!may(session, "read accounts")) return null;
@@ -20,8 +18,7 @@ export async function projects(session) {
 
 function one(project, session, refresh) {
   const path = `/v1/admin/projects/${encodeURIComponent(project.id)}`;
-  const limits = SPANS.map((span) => {
-    const { limit, spent } = project.spending?.[span] ?? {};
+  const limits = project.spending.map(({ window: span, limit, spent }) => {
     const meter = limit == null ? null : el("meter", { min: 0, max: limit || 1, value: spent ?? 0, "aria-label": `Spent of the limit of a ${span}` });
     const input = el("input", { type: "number", min: 0, step: "any", value: limit ?? "", placeholder: "no limit", "aria-label": `Limit of a ${span}, credits`, disabled: !may(session, "set limits") });
     input.addEventListener("change", () => call("PATCH", path, { [`limit_${span}`]: input.value === "" ? null : Number(input.value) }).then(refresh, (problem) => alert(problem.message)));
