@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from support.client import Client, refusal
 from support.http_service import StartService
 from support.pictures import picture
@@ -29,7 +31,7 @@ def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> 
     assert after["work"]["half"] <= after["work"]["most"]
 
 
-def lane(operator: Client) -> dict[str, object]:
+def lane(operator: Client) -> dict[str, Any]:
     fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
     assert fleet["store_bytes"] > 0
     [found] = [lane for lane in fleet["lanes"] if lane["lane"] == LANE]
