@@ -73,6 +73,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("GET", "/v1/admin/members", {}), EVERYONE),
     (("PUT", "/v1/admin/members/{person}", {"role": "viewer"}), {A, O}),
     (("DELETE", "/v1/admin/members/{person}", {}), {A, O}),
+    (("POST", "/v1/invitations", {"role": "viewer"}), {A, O}),
     # Keys
     (("GET", "/v1/admin/keys", {}), EVERYONE),
     (("GET", "/v1/admin/keys", {"project": "{neighbour}"}), EVERYONE),
@@ -92,6 +93,8 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("DELETE", "/v1/admin/licences/{model}", {}), {O}),
     # The audit log
     (("GET", "/v1/admin/audit", {}), {A, O}),
+    # The fleet
+    (("GET", "/v1/admin/fleet", {}), {O}),
 ]
 
 

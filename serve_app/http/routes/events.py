@@ -22,6 +22,14 @@ _STREAM: Final[dict[str, Any]] = {
     "description": "Events `status` and, last, `end`; `data` is what `get_result` answers",
     "content": {"text/event-stream": {}},
 }
+# By its model alone FastAPI would describe an error as a stream, too.
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    code: {
+        "description": told["description"],
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{told['model'].__name__}"}}},
+    }
+    for code, told in errors(404, 503).items()
+}
 
 
 async def _known(services: Deps, task_id: Annotated[str, Path(max_length=64, description="The task's id")]) -> str:
@@ -31,7 +39,7 @@ async def _known(services: Deps, task_id: Annotated[str, Path(max_length=64, des
     return task_id
 
 
-@router.get("/{task_id}/events", response_class=EventSourceResponse, responses=errors(404, 503) | {200: _STREAM})
+@router.get("/{task_id}/events", response_class=EventSourceResponse, responses=_ERRORS | {200: _STREAM})
 async def task_events(
     request: Request, services: Deps, task_id: Annotated[str, Depends(_known)]
 ) -> AsyncIterator[ServerSentEvent]:
