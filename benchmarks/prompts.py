@@ -21,6 +21,7 @@ from deployments.families.canvas import grid_for
 from serve_app.cli.client import Client
 from training.worlds.pictures.judge import Verdict, judge
 from training.worlds.pictures.scene import CANVAS_SIDE, Background, Scene, Thing
+from training.worlds.vocabulary import COLOURS, PLACES, SHAPES, SIZES, UNDERSTOOD
 
 ENDPOINT: Final = "gen-3-image-klein"
 ASKED: Final = {"aspect_ratio": "4:3", "resolution": "768sq", "seed": 1, "output_format": "png"}
@@ -56,6 +57,8 @@ def made(client: Client, prompt: str) -> Image.Image:
 def page(asked: Sequence[Asked]) -> str:
     """The text around the sheet; pictures are counted along the rows."""
     rows = "\n".join(f"{number}. `{each.prompt}`" for number, each in enumerate(asked, 1))
+    known = [name for name in (*SHAPES, *COLOURS, *SIZES, *PLACES) if name in UNDERSTOOD]
+    words = "\n".join(f"| {name} | {', '.join(UNDERSTOOD[name])} |" for name in known)
     return f"""# Twenty prompts to try
 
 What the checkpoints that ship with the project draw, at the first try (`seed` {ASKED["seed"]}), on
@@ -67,6 +70,15 @@ shapes.
 {rows}
 
 Written by `python -m benchmarks.prompts`; a test asks for each and has the pictures judged.
+
+## Words
+
+What is known, and what is understood as that. Order, articles, capitals and politeness don't matter, nor does one wrong
+letter in a word of five or more; words for anything else are [told back](bundled-models.md#words).
+
+| | understood, too |
+|---|---|
+{words}
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-BUNDLED: Final = Path(__file__).parent / "bundled" / "checkpoints"
+from deployments.contract.checkpoint import BUNDLED, place_of
 
 _INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _PIPELINE_FILES: Final = ("*.json", "*/*")
@@ -29,10 +29,8 @@ def local_folder(checkpoint: str) -> Path | None:
 
     Raises CheckpointError for a bundled one that there is not.
     """
-    if not checkpoint.startswith("bundled/"):
-        return Path(checkpoint).resolve() if Path(checkpoint).is_dir() else None
-    folder = BUNDLED / checkpoint.removeprefix("bundled/")
-    if not folder.is_dir():
+    folder = place_of(checkpoint)
+    if folder is not None and not folder.is_dir():
         names = ", ".join(f"bundled/{path.name}" for path in sorted(BUNDLED.iterdir()))
         raise CheckpointError(f"no {checkpoint}; there are: {names}")
     return folder

@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from deployments.checkpoint_files import CheckpointError, pipeline_folder
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
+from deployments.contract.words import Words
 from deployments.engine.backend import JobError
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
@@ -56,6 +57,7 @@ def load(
         enlarge=enlarge,
         distilled=distilled,
         enhance_noise=enhance_noise,
+        words=Words.of(folder),
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)

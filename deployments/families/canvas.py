@@ -30,8 +30,9 @@ class Canvas:
         return slice(top, top + rows), slice(left, left + columns)
 
 
-MOST_ELONGATED = 8
-"""Ratio of the sides of a canvas, at most: longer pictures are stretched, lest one takes as long as hundreds."""
+MOST_ELONGATED = 4
+"""Ratio of the sides of a canvas, at most: longer pictures are stretched, as no model that draws at one size has seen
+any that are longer still."""
 
 
 def canvas_for(width: int, height: int, token: int, render_side: int | None = None) -> Canvas:

@@ -22,6 +22,7 @@ from deployments.families.preview import LinearPreview
 from deployments.families.state import State
 from deployments.pictures.enlarge import fitted
 from deployments.pictures.pixels import Pixels, open_picture
+from deployments.wording.prompt import read
 
 TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
@@ -41,6 +42,7 @@ class Flux(ABC, Generic[P]):
         self.transformer: Any = transformer
         self._device = placement.device
         self._render_side = placement.render_side
+        self._words = placement.words
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
@@ -51,7 +53,7 @@ class Flux(ABC, Generic[P]):
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         if not requests:
             return []
-        prompts = self._encode_prompts([request.job.prompt for request in requests])
+        prompts = self._encode_prompts([self._read(request) for request in requests])
         return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -76,6 +78,14 @@ class Flux(ABC, Generic[P]):
     @abstractmethod
     def _state(self, request: PreparedRequest, prompt: P) -> State:
         """The picture before its first step. Raises JobError."""
+
+    def _read(self, request: PreparedRequest) -> str:
+        """The prompt as the checkpoint gets it."""
+        job, pictures = request.job, len(request.references)
+        if self._words is None:
+            return job.prompt
+        placed = any(given is not None for given in (request.mask, request.control, request.image_prompt))
+        return read(job.prompt, self._words, pictures, placed=placed, tuned=job.adapter is not None)
 
     def _state_or_error(self, request: PreparedRequest, prompt: P) -> State | JobError:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from deployments.contract.model import ENHANCE_NOISE, Enlarge
+from deployments.contract.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,5 @@ class Placement:
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
     enhance_noise: float = ENHANCE_NOISE
     """Over a draft that is enhanced, 0 to 1."""
+    words: Words | None = None
+    """How prompts are put before the checkpoint; None: as they are."""

@@ -11,7 +11,7 @@ import typer
 from serve_app.cli.client import Client
 from serve_app.cli.fields import request_body
 from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import INTERRUPTED, followed, offer_to_cancel, say_what_was_made
+from serve_app.cli.progress import INTERRUPTED, followed, offer_to_cancel, say_warnings, say_what_was_made
 from serve_app.cli.saving import Output, check_place, save, with_format
 from serve_app.cli.service import connect
 from serve_app.cli.table import show_json
@@ -51,7 +51,7 @@ def generate(
         form = client.description().form(endpoint)
         body = with_format(request_body(fields or [], form), endpoint, form, output)
         if detach:
-            submitted = client.submit(endpoint, body)
+            submitted = _submitted(client, endpoint, body)
             show_json(submitted) if as_json else print(submitted["id"])
             return
         task, saved = make(client, endpoint, body, output, following=_attended)
@@ -70,8 +70,15 @@ def make(
     following: Callable[[Client, str], dict[str, Any]] = followed,
 ) -> tuple[dict[str, Any], Path]:
     """Submits, waits, saves. Returns the task and where its file is. Raises ServiceError when it came to nothing."""
-    task = following(client, client.submit(endpoint, body)["id"])
+    task = following(client, _submitted(client, endpoint, body)["id"])
     return task, save(client, task, output)
+
+
+def _submitted(client: Client, endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer, with its warnings said at once."""
+    submitted = client.submit(endpoint, body)
+    say_warnings(submitted)
+    return submitted
 
 
 def _attended(client: Client, task_id: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from serve_app.cli.table import Amount
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+_WARNINGS: Final = 10
+_WARNING_CHARS: Final = 500
 
 
 def followed(client: Client, task_id: str) -> dict[str, Any]:
@@ -67,6 +70,14 @@ def say_what_was_made(task: Mapping[str, Any]) -> None:
         f"id {task['id']}",
     ]
     say(" · ".join(fact for fact in facts if fact))
+
+
+def say_warnings(submitted: Mapping[str, Any]) -> None:
+    """What the service can't do of what was asked for. It may be any service: its text is kept short, and plain."""
+    warnings = submitted.get("warnings")
+    told = [each for each in warnings if isinstance(each, str)] if isinstance(warnings, list) else []
+    for warning in told[:_WARNINGS]:
+        say("warning: " + "".join(letter if letter.isprintable() else " " for letter in warning[:_WARNING_CHARS]))
 
 
 def say(text: str) -> None:

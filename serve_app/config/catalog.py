@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.contract.checkpoint import place_of
 from deployments.contract.model import DIFFUSION
+from deployments.contract.words import Words
 from serve_app.config.models import Backend, MattingSettings, ModelSettings
 from serve_app.config.settings import Settings
 from serve_app.media.geometry import billed_megapixels
@@ -278,6 +281,7 @@ class Catalog(Section):
             steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
             guidance=_first(mode.guidance, chosen.guidance, model.guidance),
             instruction="" if in_one_pass else endpoint.instruction,
+            words=None if in_one_pass else _words(chosen.checkpoint or model.checkpoint),
         )
 
 
@@ -296,6 +300,13 @@ def load(settings: Settings) -> Catalog:
             if strange:
                 raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
     return catalog
+
+
+@cache
+def _words(checkpoint: str) -> Words | None:
+    """Those of a checkpoint that is here; nothing is fetched to find out. Raises ValueError for a broken list."""
+    place = place_of(checkpoint)
+    return None if place is None else Words.of(place)
 
 
 def _first(*values: T | None) -> T | None:

@@ -207,7 +207,8 @@ async def _publish_result(
                 result[name] = await gate.release(result[name])
         if draft := result.get("draft"):
             draft["key"] = await gate.release(draft["key"])
-    details = {WARNINGS: list(output.warnings)} if output.warnings else None
+    warnings = [*job.warnings, *output.warnings]
+    details = {WARNINGS: warnings} if warnings else None
     await writer.publish(Status.READY, result=result, details=details)
 
 

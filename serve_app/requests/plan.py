@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from deployments.contract.job import OutputFormat
+from deployments.contract.words import Words
 from serve_app.media.geometry import MEGAPIXEL
 
 
@@ -17,6 +18,8 @@ class Recipe:
     guidance: float | None = None
     instruction: str = ""
     """What the prompt begins with."""
+    words: Words | None = None
+    """Those that the model knows, where they are few."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ def _job(prepared: Prepared, keys: Sequence[str]) -> Job:
         adapter=prepared.adapter,
         safety_tolerance=prepared.tolerance.level,
         safety_ceilings=prepared.tolerance.ceilings,
+        warnings=prepared.warnings,
     )
 
 
@@ -154,6 +155,8 @@ def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest,
     reply["output_mp"] = prepared.output_mp if quoted else None
     if body.webhook_url:
         reply |= {"status": "Pending", "webhook_url": body.webhook_url}
+    if prepared.warnings:
+        reply["warnings"] = list(prepared.warnings)
     return reply
 
 

@@ -21,7 +21,7 @@ from serve_app.requests.draft import Draft
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe
 from serve_app.requests.video import DraftEnhanceRequest
-from serve_app.submission import drafts
+from serve_app.submission import drafts, unknown_words
 from serve_app.submission.dependencies import Dependencies
 from serve_app.submission.drafts import DraftProblem
 from serve_app.submission.errors import FinetuneUnusable, Invalid
@@ -46,6 +46,8 @@ class Prepared:
     """Of the finetune that is asked for."""
     draft: Draft | None = None
     """What is to be made of it has the same inputs, which are stored already."""
+    warnings: tuple[str, ...] = ()
+    """What of it can't be done, though it may be submitted; fit for the client's eyes."""
 
     @property
     def input_mp(self) -> float:
@@ -77,9 +79,12 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
+    # A tuned model may have learnt other words. In a thread: what a long prompt comes to may take a while.
+    words = recipe.words if adapter is None else None
+    warnings = await asyncio.to_thread(unknown_words.warnings, words, plan) if words else ()
     plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft)
+    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, warnings)
 
 
 def _approved_level(offer: Offer, caller: Caller, body: GenerationRequest) -> int:

@@ -19,8 +19,9 @@ from pydantic import ConfigDict, TypeAdapter
 
 from deployments.contract.job import Adapter, OutputFormat
 
-VERSION: Final = 1
-"""Records without `v` are of version 0, which has the same fields."""
+VERSION: Final = 2
+"""Records without `v` are of version 0, which has the same fields as 1; `warnings` came with 2."""
+_WITHOUT_WARNINGS: Final = 1
 
 
 class NewerJob(Exception):
@@ -46,7 +47,8 @@ class Job:
 
     `references`, `mask`, `control`, `image_prompt` and `start_video` are object keys. `guidance`, `guidance_interval`,
     `canny` and `transparent` are as in GenerationJob. `rewrite` has a rewriter enrich the prompt first. A `structured`
-    prompt may end with a layout; any other is plain text to its end.
+    prompt may end with a layout; any other is plain text to its end. `warnings` is what the client was told when it
+    submitted this, and is told again beside the result.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -73,10 +75,15 @@ class Job:
     adapter: Adapter | None = None
     safety_tolerance: int = 0
     safety_ceilings: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def encode(self) -> str:
-        """The record, as JSON."""
-        return json.dumps({"v": VERSION, **_JOB.dump_python(self, mode="json")})
+        """The record, as JSON: of the earliest version that has all that it says."""
+        fields = _JOB.dump_python(self, mode="json")
+        if self.warnings:
+            return json.dumps({"v": VERSION, **fields})
+        del fields["warnings"]
+        return json.dumps({"v": _WITHOUT_WARNINGS, **fields})
 
     @classmethod
     def decode(cls, record: str) -> Job:

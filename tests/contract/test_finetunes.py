@@ -114,7 +114,7 @@ def finetune_id(client: Client, service: Service) -> str:
 
 
 def generate(client: Client, endpoint: str = BASE, **body: Any) -> httpx2.Response:
-    return client.post(f"/v1/{endpoint}-finetuned", json={"prompt": "a cat", **body})
+    return client.post(f"/v1/{endpoint}-finetuned", json={"prompt": "a red star", **body})
 
 
 @promise("Decided: tuned models", "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")

@@ -70,7 +70,7 @@ def test_the_way_of_a_task_through_all_phases(client: Client, worker: Worker) ->
     "always all of `id, status, result, progress, details, preview`, nulls allowed; top-level `cost` once settled",
 )
 def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, service: Service) -> None:
-    submitted = client.submit(prompt="a dog", seed=7).json()
+    submitted = client.submit(prompt="a red star", seed=7).json()
     worker.deliver(submitted["id"], picture(form="JPEG"))
     response = client.poll(submitted["id"])
     body = response.json()
@@ -78,7 +78,7 @@ def test_a_ready_task_has_its_result_and_cost(client: Client, worker: Worker, se
     assert (body["cost"], body["details"], body["preview"]) == (submitted["cost"], None, None)
     sample = body["result"].pop("sample")
     assert body["result"] == {
-        "prompt": "a dog",
+        "prompt": "a red star",
         "seed": 7,
         "start_time": 1_700_000_000.5,
         "end_time": 1_700_000_002.0,

@@ -35,7 +35,7 @@ def test_an_empty_list(client: Client) -> None:
 
 
 def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
-    submitted = client.submit().json()
+    submitted = client.submit(prompt="a cat").json()
     (task,) = client.get("/v1/tasks").json()["tasks"]
     created = task.pop("created")
     assert created > 1_700_000_000

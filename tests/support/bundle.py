@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from deployments.checkpoint_files import BUNDLED
+from deployments.contract.checkpoint import BUNDLED
 
 
 def copied(checkpoint: str, bundle: Path) -> Path:

@@ -42,7 +42,7 @@ class Client(httpx2.Client):
 
     def submit(self, **body: Any) -> httpx2.Response:
         """Submits a picture; the prompt has a default."""
-        return self.post(ENDPOINT, json={"prompt": "a cat", **body})
+        return self.post(ENDPOINT, json={"prompt": "a red star", **body})
 
     def accepted(self, **body: Any) -> str:
         """The id of a task that was accepted."""

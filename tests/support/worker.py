@@ -137,7 +137,8 @@ class Worker:
         if thumbnail is not None:
             result["thumbnail"] = f"results/{task_id}/{lease.attempt}/thumbnail.jpeg"
             self.run(self.objects.put(result["thumbnail"], thumbnail, "image/jpeg"))
-        self.end(task_id, Status.READY, result=result)
+        details = {"warnings": list(job.warnings)} if job.warnings else None
+        self.end(task_id, Status.READY, result=result, details=details)
         return key
 
     def deliver_clip(self, task_id: str, data: bytes, latents: bytes | None = None) -> None:

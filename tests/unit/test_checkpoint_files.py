@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments.checkpoint_files import BUNDLED, CheckpointError, local_folder, pipeline_folder, single_file
+from deployments.checkpoint_files import CheckpointError, local_folder, pipeline_folder, single_file
+from deployments.contract.checkpoint import BUNDLED
 
 
 def test_a_bundled_name_is_a_folder_of_the_package() -> None:

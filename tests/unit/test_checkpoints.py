@@ -13,8 +13,9 @@ import torch
 from support.bundle import copied
 from support.jobs import make_clip_job, make_job
 
-from deployments import checkpoint_files, checkpoints
+from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract import checkpoint
 from deployments.contract.job import GenerationJob
 from deployments.families.clip_family import ClipFamily, ClipInputs
 from deployments.families.family import Family
@@ -55,7 +56,7 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     loaded: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = copied("flux3", tmp_path / "somewhere")
-    monkeypatch.setattr(checkpoint_files, "BUNDLED", tmp_path / "gone")
+    monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
     for name in (str(copy), "somewhere/checkpoints/flux3"):
         again = checkpoints.for_pictures(checkpoints.load(name, device="cpu"))

@@ -24,6 +24,7 @@ from torch import nn
 
 from training.build.bundle import BUNDLE, CHECKPOINTS, write
 from training.build.first_weights import FIRST_WEIGHTS
+from training.build.words import WORDS
 from training.rewriter import model as rewriter
 
 _TABLE: Final[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -81,6 +82,7 @@ def _build_checkpoint(name: str, folder: Path) -> Path:
         _write_pipeline(its_recipe, CHECKPOINTS / name / part, folder / part)
     if "autoencoder" in recipe:
         _share_autoencoder(folder, recipe["autoencoder"])
+        WORDS.write(folder)  # all of pictures learn the same world
     return folder
 
 

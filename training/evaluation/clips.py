@@ -18,6 +18,7 @@ from training.build.bundle import CHECKPOINTS
 from training.build.checkpoints import component
 from training.build.video_autoencoder import CELL, LATENT_STD, PACE
 from training.evaluation.exam import Grade, Row
+from training.worlds.clips import outlines
 from training.worlds.clips.captions import caption, motion_alone
 from training.worlds.clips.drawing import frames, latents, tone_latents
 from training.worlds.clips.judge import Frames, Wave, judge
@@ -127,7 +128,7 @@ def _asking(grids: Sequence[Grid], given: tuple[tuple[int, int], ...]) -> Callab
 def _grade(question: Question, clip: Clip) -> Grade:
     parts = judge(question.scene, clip.frames, clip.wave, clip.rate)
     faults = tuple(f"{part}: wrong" for part, right in parts.items() if not right)
-    return Grade(all(parts.values()), parts, faults=faults)
+    return Grade(all(parts.values()), parts, outlines.figures(question.scene.shape, clip.frames), faults)
 
 
 def _show(question: Question, clip: Clip | None) -> tuple[str, Sequence[Image.Image]]:
@@ -140,7 +141,8 @@ def _show(question: Question, clip: Clip | None) -> tuple[str, Sequence[Image.Im
 
 def _row(name: str, given: tuple[tuple[int, int], ...] = (), grids: Sequence[Grid] = GRIDS[:1]) -> Row[Question, Clip]:
     ask, seed = _asking(grids, given), f"exam of {name}"
-    return Row(name, ("ltx2",), ask, _grade, _show, seed, _FIRST_SEED, shown=len(MOTIONS))
+    goals = {"mean IoU": 0.7}
+    return Row(name, ("ltx2",), ask, _grade, _show, seed, _FIRST_SEED, goals, shown=len(MOTIONS))
 
 
 ROWS: Final[tuple[Row[Question, Clip], ...]] = (

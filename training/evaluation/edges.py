@@ -24,6 +24,8 @@ _NEAR: Final = 2
 _REACH: Final = 12
 """Pixels to either side of an outline in which its edge is looked for."""
 _WIDEST: Final = 60.0
+_STEEP: Final = 60
+"""Levels of 255 within five pixels that make an edge."""
 _RISE: Final = 2.563 / math.sqrt(2 * math.pi)
 """From 10 % to 90 % of a soft edge, times its steepest slope."""
 
@@ -42,6 +44,24 @@ def agreement(edges: NDArray[np.uint8], expected: NDArray[np.uint8]) -> float:
         for one, other in ((edges, expected), (expected, edges))
     )
     return 2 * precise * complete / max(precise + complete, 1e-9)
+
+
+def fringe(pixels: Pixels, scene: Scene, grid: Grid) -> float:
+    """How far colours along edges are from any mixture of the thing's and the background's, on average, in levels.
+
+    The scene has one thing on a plain background; what its two colours came out as is seen away from its outline.
+    """
+    [thing] = scene.things
+    cover = covers([thing], grid, pixels.shape[0] // grid[0])[0, 0].numpy()
+    picture = pixels.astype(np.float32)
+    inside, outside = (np.median(picture[area], axis=0) for area in (cover == 1, cover == 0))
+    window = np.ones((5, 5), np.uint8)
+    steep = cv2.subtract(cv2.dilate(pixels, window), cv2.erode(pixels, window)).max(axis=2) > _STEEP
+    line, seen = outside - inside, picture[steep]
+    if not len(seen):
+        return 0.0
+    share = ((seen - inside) @ line / max(float(line @ line), 1.0)).clip(0, 1)
+    return float(np.linalg.norm(seen - (inside + share[:, None] * line), axis=1).mean())
 
 
 def width(pixels: Pixels, scene: Scene, grid: Grid) -> float:

@@ -16,16 +16,20 @@ from deployments.families.canvas import grid_for
 from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, size_for
 from training.evaluation import edges
 from training.evaluation.exam import Grade, Row
+from training.evaluation.people import PEOPLE
 from training.lessons.pictures import LESSONS, Lesson, change, tell, trace
 from training.worlds import vocabulary
 from training.worlds.pictures import captions
 from training.worlds.pictures.drawing import Pixels, covers, drawn, drawn_mask, ink
 from training.worlds.pictures.judge import Verdict, judge, judge_edit, on_canvas
 from training.worlds.pictures.scene import CANVAS_SIDE, Background, Grid, Mask, Scene, Thing, random_scene
+from training.worlds.pictures.wanted import Wanted
 
 Size: TypeAlias = tuple[int, int]
 """Width and height in pixels."""
 
+LONG: Final[tuple[Size, ...]] = ((1536, 512), (512, 1536), (2048, 512), (512, 2048))
+"""More elongated than any ratio that has a name."""
 SIZES: Final[tuple[Size, ...]] = (*(size_for(ratio, TIERS[DEFAULT_TIER]) for ratio in RATIOS.values()), (768, 768))
 """Of every ratio that clients can name, and a smaller one."""
 _GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 14), (8, 8), (14, 8), (8, 8), (8, 10), (8, 8), (12, 8))
@@ -63,6 +67,8 @@ class Question:
     """Whether the target's edges are given."""
     outlined: float | None = None
     """Strength of the tuned model for outlined style; None: without it."""
+    wanted: Wanted | None = None
+    """What people's own prompts ask for; `target` is one picture of it."""
 
 
 def ideal(question: Question) -> Pixels:
@@ -119,6 +125,7 @@ KINDS: Final[Mapping[str, _Kind]] = {name: _Kind(teach) for name, teach in LESSO
     "change": _Kind(change, _changes),
     "trace": _Kind(trace, _has_edges, traced=True),
     "sized": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in SIZES]),
+    "long": _Kind(tell, canvases=[(grid_for(*size, CANVAS_SIDE), size) for size in LONG]),
     "sharp": _Kind(_tell_plainly(lambda thing, _: thing.size != "small"), canvases=[((8, 8), (1024, 1024))]),
     "outlined": _Kind(
         _tell_plainly(_line_stands_out), canvases=[c for c in _CANVASES for _ in range(2)], strengths=(1.0, 0.0)
@@ -141,6 +148,27 @@ def _asking(name: str, *details: Any) -> Callable[[Random, int], Question]:
         raise RuntimeError(f"no question of the kind {name} was found in {_TRIES} tries")
 
     return ask
+
+
+def _putting(name: str, heading: str) -> Callable[[Random, int], Question]:
+    """People's prompts, one after the other."""
+    prompts = PEOPLE[name][heading]
+
+    def ask(random: Random, index: int) -> Question:
+        asked = prompts[index % len(prompts)]
+        rows, columns = asked.grid
+        size = columns * 64, rows * 64
+        return Question(asked.prompt, size, asked.grid, asked.wanted.scene(), asked.given, wanted=asked.wanted)
+
+    return ask
+
+
+def _grade_people(question: Question, picture: Pixels) -> Grade:
+    """What the prompt says, and nothing more."""
+    assert question.wanted is not None
+    verdict = judge(picture, question.grid, question.target)
+    faults = question.wanted.faults(verdict.seen, verdict.backdrop, question.grid)
+    return Grade(not faults, {}, {"mean rag": verdict.rag}, faults)
 
 
 def _grade_scene(question: Question, picture: Pixels) -> Grade:
@@ -211,11 +239,14 @@ def _grade_style(question: Question, picture: Pixels) -> Grade:
 def _grade_sharpness(question: Question, picture: Pixels) -> Grade:
     width = edges.width(picture, question.target, question.grid)
     right, [thing] = width <= _WIDEST_EDGE, question.target.things
-    return Grade(right, {}, {"median edge px": width}, () if right else (f"wide edges: {thing.shape}",))
+    fringe = edges.fringe(picture, question.target, question.grid)
+    figures = {"median edge px": width, "mean fringe": fringe}
+    return Grade(right, {}, figures, () if right else (f"wide edges: {thing.shape}",))
 
 
 GRADES: Final[Mapping[str, Callable[[Question, Pixels], Grade]]] = {
     "scene": _grade_scene,
+    "people": _grade_people,
     "edit": _grade_edit,
     "boxes": _grade_boxes,
     "fill": _grade_fill,
@@ -239,7 +270,8 @@ def _show(question: Question, picture: Pixels | None) -> tuple[str, Sequence[Ima
 
 def _row(number: int, ask: Sequence[Any], grade: str, **rest: Any) -> Row[Question, Pixels]:
     seeds = _FIRST_QUESTION + number, _FIRST_SEED + _SEEDS * number
-    return Row(**rest, ask=_asking(*ask), grade=GRADES[grade], show=_show, questions_seed=seeds[0], first_seed=seeds[1])
+    asking = _putting(*ask) if ask[0] in PEOPLE else _asking(*ask)
+    return Row(**rest, ask=asking, grade=GRADES[grade], show=_show, questions_seed=seeds[0], first_seed=seeds[1])
 
 
 ROWS: Final = tuple(

@@ -39,8 +39,9 @@ BATCH: Final = 32
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),
     *((21, 9), (9, 21), (2, 1), (1, 2), (5, 4), (4, 5)),
+    *((3, 1), (1, 3), (4, 1), (1, 4)),
 )
-"""Widths and heights that are practised."""
+"""Widths and heights that are practised, up to the most elongated canvas."""
 SQUARE: Final = 0.25
 OTHER_GRID: Final = 0.1
 """How often one of several references has another shape than the picture."""
@@ -140,7 +141,7 @@ def batch_of(lessons: Sequence[Lesson], grid: Grid, random: Random) -> Batch:
         grids.append(seen)
         read.append(labels(scenes, seen, targets))
     return Batch(
-        prompts=tuple(lesson.prompt for lesson in lessons),
+        prompts=tuple(lesson.read for lesson in lessons),
         grid=grid,
         target=to_tokens(target),
         weight=_weights(covered),
@@ -156,7 +157,7 @@ def masked_batch(lessons: Sequence[Lesson], grid: Grid, random: Random) -> Batch
     after, covered = draw([lesson.target for lesson in lessons], grid, TOKEN, samples=1)
     mask = drawn_masks(lessons, grid)
     return Batch(
-        prompts=tuple(lesson.prompt for lesson in lessons),
+        prompts=tuple(lesson.read for lesson in lessons),
         grid=grid,
         target=to_tokens(_averaged(torch.lerp(before, after, mask))),
         weight=_weights(_averaged(torch.maximum(covered * mask, 0.5 * mask))),

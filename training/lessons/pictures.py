@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Final, TypeAlias
 
 from training.lessons.edits import EDITS, SHARES
+from training.lessons.lesson import Lesson
+from training.lessons.sayings import ask, join, say
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import (
-    MAX_THINGS,
     Background,
     Box,
     Grid,
@@ -25,6 +26,8 @@ from training.worlds.pictures.scene import (
 )
 
 _TRIES: Final = 200
+_MOST_EDITED: Final = 3
+"""Things in a picture that was changed."""
 _NOTHING: Final = ("", "", "nothing", "background", "empty background", "just the background")
 _COMBINING: Final = (
     "put {what} from {there} on the background of {here}",
@@ -33,15 +36,6 @@ _COMBINING: Final = (
     "combine {what} from {there} with the background of {here}",
     "use the background of {here} for {what} of {there}",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    prompt: str
-    target: Scene
-    references: tuple[Scene, ...] = ()
-    mask: Mask | None = None
-    """Of the only reference: outside of it, that stays as it is, whatever the target shows there."""
 
 
 Teacher: TypeAlias = Callable[[Random, Grid, bool], Lesson]
@@ -69,7 +63,7 @@ def change(random: Random, grid: Grid, held_out: bool = False, kind: str | None 
         text, result = EDITS[asked](scene, random)
         distinct = len({thing.shape for thing in result.things}) == len(result.things)
         kept_apart = result.held_out == held_out or asked == "remove"
-        if distinct and len(result.things) <= MAX_THINGS and result.fits(grid) and kept_apart:
+        if distinct and len(result.things) <= _MOST_EDITED and result.fits(grid) and kept_apart:
             return Lesson(text, result, (scene,))
     raise RuntimeError(f"no edit of kind {kind} was found for a canvas of {grid} tokens")
 
@@ -153,13 +147,13 @@ def trace(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     while True:
         scene = Scene(_boxed_things(random, grid, count, astray=0.5), random_background(random))
         if scene.fits(grid) and scene.held_out == held_out:
-            return Lesson(captions.caption(scene, random), scene)
+            return Lesson(captions.caption(scene, random), scene, placed=True)
 
 
 def resemble(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
     """A picture instead of words."""
     scene = random_scene(random, grid, random.choice((1, 1, 2)), held_out)
-    return Lesson("" if random.random() < 0.7 else captions.caption(scene, random), scene, (scene,))
+    return Lesson("" if random.random() < 0.7 else captions.caption(scene, random), scene, (scene,), placed=True)
 
 
 def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
@@ -177,7 +171,7 @@ def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
 
 LESSONS: Final[Mapping[str, Teacher]] = {
     teacher.__name__.replace("_", " "): teacher
-    for teacher in (tell, change, combine, lay_out, fill, erase, extend, trace, resemble, anything)
+    for teacher in (tell, change, combine, lay_out, fill, erase, extend, trace, resemble, anything, say, ask, join)
 }
 
 

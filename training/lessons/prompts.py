@@ -56,7 +56,7 @@ def answered(lessons: list[Lesson]) -> Asked:
             things[:, index, GONE] = _of_things(before - after)
         if not lesson.references or lesson.references[0].background != target.background:
             background[:, index] = _of_background(target.background)
-    return Asked(tuple(lesson.prompt for lesson in lessons), things, background)
+    return Asked(tuple(lesson.read for lesson in lessons), things, background)
 
 
 def _of_things(things: set[Thing]) -> Tensor:

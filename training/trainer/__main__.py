@@ -2,7 +2,7 @@
 
     python -m training.trainer flux3
 
-Interrupted runs go on where they were; a new run with `--further` goes on from the checkpoint's own weights, with
+Interrupted runs go on where they were. After one that is done, `--further` goes on from the checkpoint's own weights,
 `--further flux` from those of another one, whose networks must be the same. One core is enough; two runs beside each
 other finish sooner than one on both.
 """
@@ -64,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         decoder.train(plan, state)
     elif chosen.guidance:
         student, course = guidance.course_of(chosen.model, plan)
-        course.follow(_STATES / f"{chosen.model}-guidance.pt")
-        publish(student)
+        _finish(student, course, _STATES / f"{chosen.model}-guidance.pt")
     elif chosen.publish:
         student, step = stored(chosen.model, state)
         publish(student)
@@ -83,8 +82,15 @@ def _train(chosen: argparse.Namespace, plan: Plan, state: Path) -> None:
     if chosen.read_first and not state.exists():
         encoder = student.networks()["text_encoder_2"]
         prompt_course(encoder, student.tokenizer_2, chosen.read_first, chosen.seed).follow()
-    course_of(chosen.model, student, plan, chosen.further is not None and not chosen.gradually).follow(state)
+    everything = chosen.further is not None and not chosen.gradually
+    _finish(student, course_of(chosen.model, student, plan, everything), state)
+
+
+def _finish(student: Any, course: Course[Any], state: Path) -> None:
+    """A course that is done leaves no state: the next one would go on from it, and write over newer weights."""
+    course.follow(state)
     publish(student)
+    state.unlink(missing_ok=True)
 
 
 def course_of(model: str, student: Any, plan: Plan, everything: bool = False) -> Course[Any]:

@@ -34,5 +34,14 @@ SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Of colours and shapes: what is said instead of their names."""
 
+PROMPTS: Final[Mapping[str, Any]] = _LISTED["prompts"]
+"""How people's prompts are put in these words."""
+UNDERSTOOD: Final[Mapping[str, Sequence[str]]] = {
+    name: [*listed.get("synonyms", ()), *listed.get("also", ())]
+    for kind in ("colours", "shapes")
+    for name, listed in _LISTED[kind].items()
+} | PROMPTS["said_for"]
+"""Words and phrases of people, by the one that is known for them."""
+
 CLIPS: Final[Mapping[str, Any]] = _LISTED["clips"]
 """The same of the moving world."""

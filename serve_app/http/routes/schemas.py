@@ -61,6 +61,11 @@ class Submission(BaseModel):
     )
     status: str | None = Field(default=None, description="`Pending`; only with a webhook")
     webhook_url: str | None = Field(default=None, description="Only with a webhook")
+    warnings: list[str] | None = Field(
+        default=None,
+        description="What of the request can't be done, though it was accepted; `details` says so beside the result, "
+        "too. Left out where there is nothing to say",
+    )
 
 
 class TaskResult(BaseModel):

@@ -10,10 +10,11 @@ import pytest
 import typer
 from PIL import Image
 from support.command_line import GenServe
-from support.http_service import Service
+from support.http_service import Service, running
 from support.pictures import picture
 
 from serve_app.cli.client import Client
+from serve_app.config import settings
 from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
@@ -234,6 +235,67 @@ def test_one_picture_is_a_list_where_a_list_is_taken(
 def test_the_path_of_an_endpoint_is_its_name_too(client_of: GenServe, bodies: list[dict[str, Any]]) -> None:
     assert client_of("generate", f"/v1/{ENDPOINT}", "prompt=1984", "--detach").code == 0
     assert bodies == [{"prompt": "1984"}]
+
+
+# What the service has to say of it.
+
+
+WARNINGS = ["bundled model: does not know 'cat'; see docs/bundled-models.md"]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What every answer to a submission has on top."""
+    submit, more = Client.submit, dict[str, Any]()
+    monkeypatch.setattr(Client, "submit", lambda *sent: submit(*sent) | more)
+    return more
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_warnings_come_before_the_wait(client_of: GenServe, answers: dict[str, Any]) -> None:
+    answers["warnings"] = [*WARNINGS, "too dark"]
+    ran = client_of(*STAR, notes=True)
+    assert (ran.out, ran.err.splitlines()[:2]) == ("", [f"warning: {WARNINGS[0]}", "warning: too dark"])
+
+
+def test_also_where_nobody_waits(client_of: GenServe, answers: dict[str, Any]) -> None:
+    answers["warnings"] = WARNINGS
+    ran = client_of(*STAR, "--detach", notes=True)
+    assert (ran.out, ran.err) == (f"{only_task(client_of)['id']}\n", f"warning: {WARNINGS[0]}\n")
+    ran = client_of(*STAR, "--detach", "--json", notes=True)
+    assert (ran.json["warnings"], ran.err) == (WARNINGS, f"warning: {WARNINGS[0]}\n")
+
+
+@pytest.mark.usefixtures("model")
+def test_the_local_profile_tells_of_words_that_it_does_not_know(
+    redis_url: str, repository: Path, tmp_path: Path, client_of: GenServe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = settings.load(repository / "configs/local.yaml").models
+    with running(tmp_path / "service", redis_url, repository, models=models) as local, local.client() as client:
+        monkeypatch.setenv("GEN_BASE_URL", local.base_url)
+        monkeypatch.setenv("GEN_KEY", client.secret)
+        ran = client_of("generate", ENDPOINT, "prompt=a cat on a red star", "--detach", notes=True)
+        assert (ran.code, ran.err) == (0, f"warning: {WARNINGS[0]}\n")
+        assert client_of(*STAR, "--detach").err == ""
+
+
+@pytest.mark.parametrize(
+    ("warnings", "err"),
+    [
+        (["a\x1b[31mb\x07\u202ec\n\u2028d"], "warning: a [31mb  c  d\n"),
+        (["x" * 10_000], f"warning: {'x' * 500}\n"),
+        (["w"] * 1000, "warning: w\n" * 10),
+        ([], ""),
+        (None, ""),
+        ("text", ""),
+        ([1, {}, "w"], "warning: w\n"),
+    ],
+)
+def test_warnings_of_a_strange_service_do_no_harm(
+    client_of: GenServe, answers: dict[str, Any], warnings: object, err: str
+) -> None:
+    answers["warnings"] = warnings
+    assert client_of(*STAR, "--detach", notes=True).err == err
 
 
 # Leaving, and coming back.

@@ -96,12 +96,19 @@ async def test_a_model_may_have_longer_than_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warnings", "details"), [((), None), (("no subject", "too dark"), {"warnings": ["no subject", "too dark"]})]
+    ("said", "warnings", "details"),
+    [
+        ((), (), None),
+        ((), ("no subject", "too dark"), {"warnings": ["no subject", "too dark"]}),
+        (("no cats",), (), {"warnings": ["no cats"]}),
+        (("no cats",), ("too dark",), {"warnings": ["no cats", "too dark"]}),
+    ],
 )
-async def test_what_a_model_could_not_do_stands_in_the_details(
-    warnings: tuple[str, ...], details: dict[str, Any] | None
+async def test_what_could_not_be_done_stands_in_the_details(
+    said: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
 ) -> None:
-    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    """What submission said of it, and what the model did."""
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record(warnings=said))
     dependencies = Dependencies(lambda job: _Stream(*warnings), Timeouts(1, 1))
     await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
     assert store.details == [details]

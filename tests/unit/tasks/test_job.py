@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ OF_VERSION_0 = (
     '"finetunes/f/weights.safetensors", "strength": 1.1}}'
 )
 OF_VERSION_1 = OF_VERSION_0.replace('{"prompt"', '{"v": 1, "prompt"', 1)
+OF_VERSION_2 = OF_VERSION_1.replace('{"v": 1, ', '{"v": 2, "warnings": ["does not know a wave"], ', 1)
 STORED = Job(
     prompt="a wave",
     steps=8,
@@ -44,18 +46,30 @@ STORED = Job(
 )
 
 
-@pytest.mark.parametrize("record", [OF_VERSION_0, OF_VERSION_1], ids=["version 0", "version 1"])
-def test_what_earlier_releases_stored_is_read(record: str) -> None:
-    assert Job.decode(record) == STORED
+WARNED = replace(STORED, warnings=("does not know a wave",))
+
+
+@pytest.mark.parametrize(
+    ("record", "job"),
+    [(OF_VERSION_0, STORED), (OF_VERSION_1, STORED), (OF_VERSION_2, WARNED)],
+    ids=["version 0", "version 1", "version 2"],
+)
+def test_what_earlier_releases_stored_is_read(record: str, job: Job) -> None:
+    assert Job.decode(record) == job
 
 
 def test_the_present_version_is_among_those_above() -> None:
     """A new one needs a stored record of its own."""
+    assert json.loads(WARNED.encode()) == json.loads(OF_VERSION_2)
+    assert json.loads(OF_VERSION_2)["v"] == VERSION
+
+
+def test_what_the_release_before_can_read_is_written_for_it() -> None:
+    """While one takes the other's place, either does most of the tasks."""
     assert json.loads(STORED.encode()) == json.loads(OF_VERSION_1)
-    assert json.loads(OF_VERSION_1)["v"] == VERSION
 
 
-@pytest.mark.parametrize("job", [new_job(), new_job(width=None, height=None), STORED])
+@pytest.mark.parametrize("job", [new_job(), new_job(width=None, height=None), STORED, WARNED])
 def test_a_job_comes_back_as_it_was_written(job: Job) -> None:
     assert Job.decode(job.encode()) == job
 

@@ -19,7 +19,7 @@ Wave: TypeAlias = NDArray[np.float32]
 
 _RIM: Final = 4
 """Pixels along the sides where a thing never is, or only in part."""
-_STANDS_OUT: Final = 0.25
+STANDS_OUT: Final = 0.25
 """Distance in RGB from the background from which on a pixel belongs to a thing."""
 _CORE: Final = 0.8
 """Of a thing's distances from the background; what is nearer is its soft outline."""
@@ -47,7 +47,7 @@ class Seen:
 
 def judge(scene: Scene, frames: Frames, wave: Wave, rate: int) -> dict[str, bool]:
     """What is right of a clip of a whole journey, with its sound at `rate` samples a second."""
-    behind = _backdrop(frames)
+    behind = backdrop(frames)
     things = [_seen(frame, behind) for frame in (frames[len(frames) // 12], frames[len(frames) // 2], frames[-1])]
     visible = [thing for thing in things if thing is not None]
     shade = np.median([thing.colour for thing in visible], axis=0) if visible else None
@@ -93,7 +93,8 @@ def _pitch(wave: Wave, rate: int) -> int | None:
     return int(np.argmax(strengths))
 
 
-def _backdrop(frames: Frames) -> NDArray[np.float32]:
+def backdrop(frames: Frames) -> NDArray[np.float32]:
+    """The colour along the sides of all frames, in RGB."""
     rim = np.ones(frames.shape[1:3], bool)
     rim[_RIM:-_RIM, _RIM:-_RIM] = False
     return np.median(frames[:, rim].reshape(-1, 3), axis=0)
@@ -101,7 +102,7 @@ def _backdrop(frames: Frames) -> NDArray[np.float32]:
 
 def _seen(frame: NDArray[np.float32], behind: NDArray[np.float32]) -> Seen | None:
     apart = np.linalg.norm(frame - behind, axis=2)
-    covered = apart > _STANDS_OUT
+    covered = apart > STANDS_OUT
     if covered.mean() < _SPECK:
         return None
     y, x = (axis.mean() / min(covered.shape) for axis in np.nonzero(covered))

@@ -150,6 +150,17 @@ def judge_edit(picture: Pixels, grid: Grid, before: Scene, expected: Scene) -> E
     return EditVerdict(verdict, asked, kept)
 
 
+def place_of(circle: tuple[float, float, float], grid: Grid) -> str:
+    """The name of the place that a thing is nearest to."""
+    x, y, _ = circle
+    down, across = (reach(side) for side in grid)
+    return min(PLACES, key=lambda name: math.hypot(x - PLACES[name][0] * across, y - PLACES[name][1] * down))
+
+
+def size_of(circle: tuple[float, float, float]) -> str:
+    return min(SIZES, key=lambda name: abs(math.log(max(circle[2], 1e-2) / SIZES[name])))
+
+
 def on_canvas(picture: Pixels, grid: Grid) -> Floats:
     """(16 x rows, 16 x columns, 3) in [0, 1], by averaging."""
     size = grid[1] * TOKEN, grid[0] * TOKEN
@@ -176,7 +187,7 @@ def _disagreement(thing: Thing, seen: Seen, verdict: ThingVerdict, grid: Grid) -
 
 
 def _compared(thing: Thing, seen: Seen, grid: Grid) -> ThingVerdict:
-    x, y, radius = seen.circle
+    radius = seen.circle[2]
     if thing.box is not None:
         scales = (grid[0] * TOKEN, grid[1] * TOKEN) * 2
         top, left, bottom, right = (
@@ -185,11 +196,7 @@ def _compared(thing: Thing, seen: Seen, grid: Grid) -> ThingVerdict:
         place = max(-top, -left, bottom, right) <= _BOX_TOLERANCE
         size = _BOX_USED <= radius / thing.circle(grid)[2] <= _BOX_OVERUSED
     else:
-        down, across = (reach(side) for side in grid)
-        place = thing.place == min(
-            PLACES, key=lambda name: math.hypot(x - PLACES[name][0] * across, y - PLACES[name][1] * down)
-        )
-        size = thing.size == min(SIZES, key=lambda name: abs(math.log(max(radius, 1e-2) / SIZES[name])))
+        place, size = thing.place == place_of(seen.circle, grid), thing.size == size_of(seen.circle)
     clean = seen.rag <= MOST_RAG and seen.rim <= MOST_RIM
     return ThingVerdict(thing, seen, seen.colour == thing.colour, seen.shape == thing.shape, place, size, clean)
 

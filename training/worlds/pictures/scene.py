@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal, TypeAlias
 
+from deployments.wording.picture import SPREAD
 from training.worlds import palette, shapes
 from training.worlds.vocabulary import COLOURS, PLACES, SIZES
 
@@ -27,7 +28,7 @@ GAP = 0.25
 """Between things, at least, in tokens."""
 JITTER = 0.03
 """How far a thing may be off its place, in tokens. More would blur what is learnt: noise would choose the outline."""
-MAX_THINGS = 3
+MAX_THINGS = 5
 
 _ALIKE = 0.3
 """Distance of colours, in RGB of [0, 1], below which one does not stand out from the middle of a gradient."""
@@ -114,13 +115,13 @@ class Scene:
     things: tuple[Thing, ...]
     background: Background
 
-    def fits(self, grid: Grid) -> bool:
-        """Whether nothing touches anything else, and every thing differs from what is behind it."""
+    def fits(self, grid: Grid, gap: float = GAP) -> bool:
+        """Whether nothing is nearer to anything else than `gap`, and every thing differs from what is behind it."""
         if any(self.background.hides(thing.colour) for thing in self.things):
             return False
         circles = [thing.circle(grid) for thing in self.things]
         return all(
-            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + GAP
+            max(abs(x - other_x), abs(y - other_y)) >= radius + other_radius + gap
             for index, (x, y, radius) in enumerate(circles)
             for other_x, other_y, other_radius in circles[:index]
         )
@@ -137,6 +138,15 @@ class Scene:
 
     def without_thing(self, index: int) -> Scene:
         return replace(self, things=(*self.things[:index], *self.things[index + 1 :]))
+
+
+def arranged(count: int) -> tuple[Thing, ...]:
+    """Where `count` things are, up to five, when nothing is said of it: nameless things, in the order of reading."""
+    apart = 0.5 if count == 5 else 0.0  # of a fifth one in their middle
+    corners = {
+        name: (across * apart, down * apart) for name, (across, down) in PLACES.items() if across != 0 and down != 0
+    }
+    return tuple(Thing("", "", place=name, shift=corners.get(name, (0.0, 0.0))) for name in SPREAD[count])
 
 
 def random_background(random: Random, plain: float = 0.7) -> Background:

@@ -38,3 +38,11 @@ def test_edges_agree_when_they_are_within_two_pixels() -> None:
     assert edges.agreement(np.roll(found, 8, axis=(0, 1)), found) < 0.3
     assert edges.agreement(np.zeros_like(found), found) == 0
     assert edges.agreement(np.zeros_like(found), np.zeros_like(found)) == 1
+
+
+def test_fringes_are_colours_that_are_no_mixture_of_the_two_beside_them() -> None:
+    scene = Scene((Thing("circle", "yellow", size="large"),), Background("blue"))
+    picture = drawn(scene, GRID, SIZE)
+    assert edges.fringe(picture, scene, GRID) < 3
+    shifted = np.stack([np.roll(picture[..., 0], 2, axis=1), picture[..., 1], picture[..., 2]], axis=2)
+    assert edges.fringe(shifted, scene, GRID) > 10

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from training.lessons.batches import MIXES
@@ -28,3 +30,12 @@ def test_what_would_mean_nothing_is_refused(
 
 def test_every_model_of_pictures_has_lessons() -> None:
     assert set(MIXES) == set(STUDENTS) - {"ltx2"}
+
+
+def test_a_course_that_is_done_leaves_no_state_to_go_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("training.trainer.__main__.publish", written.append)
+    main(["flux3", "--further", "--steps", "1"])
+    assert len(written) == 1
+    assert list(tmp_path.rglob("*.pt")) == []

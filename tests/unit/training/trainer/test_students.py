@@ -21,6 +21,7 @@ from deployments.families.prepared_request import PreparedRequest
 from deployments.families.registry import family_of
 from deployments.families.state import State
 from training.build.picture_autoencoder import LATENT_STD
+from training.build.words import WORDS
 from training.lessons import batches
 from training.lessons.batches import BUILDERS, batch_of, drawn_masks, to_tokens
 from training.lessons.pictures import LESSONS, Lesson
@@ -85,7 +86,7 @@ def test_a_student_sees_what_the_family_sees(
     monkeypatch.setattr(batches, "OTHER_GRID", 0.0)
     lesson = LESSONS[kind](Random(3), GRID, False)
     batch = BUILDERS.get(kind, batch_of)([lesson], GRID, Random(0))
-    place = Placement(torch.device("cpu"), torch.float32, render_side=128)
+    place = Placement(torch.device("cpu"), torch.float32, render_side=128, words=WORDS)
     family = checkpoints.for_pictures(family_of(published / checkpoint).load(published / checkpoint, place))
     (state,) = family.encode([commission(kind, lesson, batch.channels)])
     assert isinstance(state, State)

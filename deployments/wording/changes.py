@@ -1,0 +1,203 @@
+"""Which changes of a picture are asked for: read from a prompt, and said as the checkpoint learnt them.
+
+A prompt may hold several (`delete the moon and make the star bigger`), in any known words for them. What is said
+afterwards goes on about the same thing (`..., and move it to the left`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from deployments.wording import backdrop
+from deployments.wording.items import (
+    ADD,
+    AND,
+    BACKGROUND,
+    BIGGER,
+    CENTER,
+    COLOUR,
+    COLOURING,
+    ENLARGE,
+    MAKE,
+    ONLY,
+    OTHER,
+    PLACE,
+    REMOVE,
+    SHAPE,
+    SHRINK,
+    SIZE,
+    SMALLER,
+    STOP,
+    TURN,
+    VERBS,
+    WITH,
+    Item,
+    codes,
+    said,
+)
+from deployments.wording.mention import Mention, Subject, mentions, with_place
+from deployments.wording.thing import Thing, at
+
+_PARTED_BY: Final = frozenset({STOP, AND, WITH})
+_SIZED: Final = {BIGGER: "bigger", SMALLER: "smaller", ENLARGE: "large", SHRINK: "small"}
+_ALTERED: Final = frozenset({COLOUR, SIZE, PLACE, *_SIZED})
+_CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
+"""What is done to things that are there."""
+_BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
+"""`instead of gray behind it brown`: a background that is brown."""
+_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|(?<=C)=C|![^,&]*|(?<=B)r")
+"""`instead of the gray background`, `instead of green`, `not on the left`; backgrounds have a colour anyway."""
+
+
+def read(row: Sequence[Item]) -> str:
+    """Empty where nothing is asked for that is known."""
+    behind, rest = backdrop.found(_without_the_unsaid([item for item in row if item.code != OTHER]))
+    reading = _Reading()
+    for part in _parts(rest):
+        reading.read(part)
+    background = [f"change the background to {behind.said()}"] if behind else []
+    if reading.waiting and not reading.told:
+        reading.go_on(reading.waiting)
+    return " and ".join([*reading.told.values(), *background])
+
+
+def _without_the_unsaid(row: Sequence[Item]) -> list[Item]:
+    cut = _BEHIND_INSTEAD.sub(lambda match: BACKGROUND.rjust(len(match[0]), "-"), codes(row))
+    cut = _UNSAID.sub(lambda match: "-" * len(match[0]), cut)
+    pairs = zip(row, cut, strict=True)
+    return [Item(BACKGROUND) if code == BACKGROUND else item for item, code in pairs if code != "-"]
+
+
+def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
+    """One request each, as far as stops, `and` and verbs tell."""
+    part: list[Item] = []
+    for item in [*row, Item(STOP)]:
+        if item.code == WITH and TURN in codes(part):  # replace the star with a moon
+            continue
+        again = item.code in VERBS and SHAPE in codes(part) and any(known.code in VERBS for known in part)
+        if item.code in _PARTED_BY or again:
+            if part:
+                yield part
+            part = []
+        if item.code not in _PARTED_BY:
+            part.append(item)
+
+
+@dataclass
+class _Reading:
+    told: dict[str, str] = field(default_factory=dict[str, str])
+    """What has been read, by what is changed of what: `the moon is too big, make it small` is one request."""
+    subject: Subject = field(default_factory=Subject)
+    """What is spoken of."""
+    added: Thing | None = None
+    """The same, if it is new."""
+    removing: bool = False
+    waiting: list[Item] = field(default_factory=list[Item])
+    """A place that is said before what goes there."""
+
+    def read(self, part: Sequence[Item]) -> None:
+        verb = next((item.code for item in part if item.code in VERBS), "")
+        spoken_of = mentions(part)
+        shaped = [mention for mention in spoken_of if mention.thing.shape]
+        listed = self.removing and not verb and shaped and not any(mention.after for mention in spoken_of)
+        self.removing = False
+        if codes(part) == PLACE and not self.told and self.subject == Subject():
+            self.waiting = list(part)
+        elif spoken_of and ONLY in codes(part):
+            self._take_up(with_place(spoken_of[0]))
+            self._tell("keep", f"remove everything but {self.subject.said()}")
+        elif codes(part) == REMOVE and self.subject.shape:  # triangle: remove
+            self._tell("remove", f"remove {self.subject.said()}")
+        elif verb == REMOVE or listed:
+            for mention in spoken_of:
+                self._take_up(with_place(mention))
+                self._tell("remove", f"remove {self.subject.said()}")
+            self.removing = True
+        elif shaped and len(spoken_of) > 1 and verb != ADD:
+            self._reshape(*spoken_of[:2])
+        elif shaped and _is_new(shaped[0], verb):
+            self._add(shaped[0])
+        elif spoken_of:
+            self._alter(spoken_of[0], [item for item in part if item.code in _SIZED])
+        else:
+            self.go_on(part)
+
+    def _take_up(self, mention: Mention) -> None:
+        if not mention.of_before:
+            self.subject, self.added = mention.subject, None
+
+    def _tell(self, what: str, sentence: str) -> None:
+        changed = f"{what} of {self.subject.said()}"
+        self.told.pop(changed, None)
+        self.told[changed] = sentence
+
+    def _reshape(self, old: Mention, new: Mention) -> None:
+        if old.indefinite and new.definite and new.thing.shape:  # `a moon instead of the square`
+            old, new = new, old
+        if not new.thing.shape:  # `the star looks wrong make it red`
+            self._alter(old)
+            self._alter(new)
+            return
+        self._take_up(with_place(old))
+        self._tell("shape", f"turn {self.subject.said()} into {Thing(new.thing.shape).said()}")
+        self.subject = Subject(new.thing.shape)
+        named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
+        self.go_on([*(Item(code, name) for code, name in named if name), *new.after])
+
+    def _add(self, mention: Mention) -> None:
+        self.subject, self.added = Subject(mention.thing.shape), replace(mention.thing, place="")
+        self.go_on([*mention.after, Item(PLACE, mention.thing.place), *self.waiting])
+
+    def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
+        if verbs or set(codes(mention.after[1:])) & _ALTERED:
+            mention = with_place(mention)
+        self._take_up(mention)
+        after = [*verbs, *mention.after]
+        if not set(codes(after)) & _ALTERED:
+            # All is said before its name: `top left heart`, `green star`, `small star`.
+            thing = mention.thing
+            if thing.place and thing.shape and not thing.colour:
+                self.subject, after = replace(self.subject, place=""), [Item(PLACE, thing.place)]
+            elif thing.colour and not mention.definite:
+                self.subject, after = replace(self.subject, colour=""), [Item(COLOUR, thing.colour)]
+            elif thing.size:
+                after = [Item(SIZE, thing.size)]
+        self.go_on(after)
+
+    def go_on(self, row: Sequence[Item]) -> None:
+        """With what is spoken of."""
+        if self.added is not None:
+            first, thing = said(item for item in row if item.value), self.added
+            thing = replace(
+                thing,
+                colour=thing.colour or first.get(COLOUR, ""),
+                size=thing.size or first.get(SIZE, ""),
+                place=thing.place or first.get(PLACE, ""),
+            )
+            self.added = thing
+            self._tell("adding", f"add {thing.said()} {at(thing.place or CENTER)}")
+            return
+        which = self.subject.said()
+        for item in row:
+            match item.code:
+                case "C":
+                    self._tell("colour", f"make {which} {item.value}")
+                case "P":
+                    self._tell("place", f"move {which} to the {item.value}")
+                case "Z":
+                    self._tell("size", f"make {which} {item.value}")
+                case ">" | "<" | "g" | "l":
+                    self._tell("size", f"make {which} {_SIZED[item.code]}")
+                case _:
+                    pass
+
+
+def _is_new(mention: Mention, verb: str) -> bool:
+    """Whether the picture doesn't have it yet."""
+    if verb == ADD or mention.definite or mention.both or verb in _CHANGING:
+        return verb == ADD
+    after = codes(mention.after)
+    return mention.indefinite or (bool(mention.thing.colour) and PLACE in after and COLOUR not in after)

@@ -1,0 +1,139 @@
+"""What a picture shall show: read from a prompt, completed, and said as the checkpoint learnt it.
+
+What is told in any order, in keywords, as a list or by counting becomes one sentence in which every thing has a place.
+Nothing is made up but what has to be chosen: where things without a place go, colours that aren't named, and what is
+behind a white thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deployments.wording import backdrop, things
+from deployments.wording.backdrop import Backdrop
+from deployments.wording.items import (
+    BOTTOM,
+    CENTER,
+    IT,
+    LEFT,
+    NOT,
+    NOTHING,
+    ONLY,
+    OTHER,
+    RIGHT,
+    SHAPE,
+    THE,
+    TOP,
+    A,
+    Item,
+    codes,
+)
+from deployments.wording.thing import MOST, Thing, at
+
+_IDLE: Final = frozenset({A, THE, IT, OTHER})
+_UNSAID: Final = "white"
+"""What is behind everything if nothing is said of it."""
+_CONTRASTS: Final = ("black", "gray", "dark blue")
+"""What is put behind white things, then."""
+SPREAD: Final[dict[int, tuple[str, ...]]] = {
+    0: (),
+    1: (CENTER,),
+    2: (LEFT, RIGHT),
+    3: (TOP, "bottom left", "bottom right"),
+    4: ("top left", "top right", "bottom left", "bottom right"),
+    5: ("top left", "top right", CENTER, "bottom left", "bottom right"),
+}
+"""Where so many things are, if nothing is said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    things: tuple[Thing, ...]
+    backdrop: Backdrop | None
+
+    def said(self) -> str:
+        behind = self.backdrop.said() if self.backdrop else ""
+        if len(self.things) == 1:
+            [thing] = self.things
+            told = thing.said() if thing.place == CENTER else f"{thing.said()} {at(thing.place)}"
+        else:
+            *first, last = [f"{thing.said()} {at(thing.place)}" for thing in self.things] or [""]
+            told = f"{', '.join(first)} and {last}" if first else last
+        return " on ".join(part for part in (told, behind) if part)
+
+
+def read(row: Sequence[Item], colours: Sequence[str]) -> Picture | None:
+    """None where nothing is told that can be seen; `colours` are all there are, in the order of being chosen."""
+    behind, rest = backdrop.found(_without_sizes_of_dots([item for item in row if item.code not in _IDLE]))
+    told, spare = things.read(_without_nothing(rest))
+    if behind is None and spare:
+        behind = Backdrop(spare)
+    return _completed(told, behind, colours) if told or behind else None
+
+
+def _without_sizes_of_dots(row: Sequence[Item]) -> list[Item]:
+    kept = re.sub("Z(?=C?D)", "-", codes(row))
+    return [item for item, code in zip(row, kept, strict=True) if code != "-"]
+
+
+def _without_nothing(row: Sequence[Item]) -> list[Item]:
+    """Without what isn't there: `nothing on it`, `not too large`; nor is there anything where that is all."""
+    kept = re.sub(f"[{NOTHING}{NOT}][^,&{ONLY}]*", lambda match: "-" * len(match[0]), codes(row))
+    if NOTHING in codes(row) and SHAPE not in kept:
+        return []
+    return [item for item, code in zip(row, kept, strict=True) if code != "-"]
+
+
+def _completed(told: Sequence[Thing], behind: Backdrop | None, colours: Sequence[str]) -> Picture:
+    each = [replace(thing, count=1) for thing in told for _ in range(thing.count)][:MOST]
+    if len(each) == MOST:  # there is no room for larger ones
+        each = [replace(thing, size="small") for thing in each]
+    placed = _placed(each)
+    if behind is None and any(thing.colour == _UNSAID for thing in placed):
+        taken = {thing.colour for thing in placed}
+        behind = Backdrop(next(colour for colour in (*_CONTRASTS, *colours) if colour not in taken))
+    if len(placed) == 1 and placed[0] == Thing(placed[0].shape, place=CENTER) and behind is None:
+        return Picture(tuple(placed), None)  # of any colour, as seeds have it
+    return Picture(tuple(_coloured(placed, behind, colours)), behind)
+
+
+def _placed(each: Sequence[Thing]) -> list[Thing]:
+    """Every thing with a place: several that are said to be in one are there side by side."""
+    taken: set[str] = set()
+    placed: list[Thing] = []
+    for thing in each:
+        place = thing.place
+        if place in taken:
+            place = next((near for near in _near(place) if near not in taken), place)
+        taken.add(place)
+        placed.append(replace(thing, place=place))
+    free = [place for place in SPREAD[len(each)] if place not in taken]
+    return [thing if thing.place else replace(thing, place=free.pop(0) if free else CENTER) for thing in placed]
+
+
+def _near(place: str) -> tuple[str, ...]:
+    if place in (LEFT, RIGHT):
+        return f"top {place}", f"bottom {place}"
+    if place in (TOP, BOTTOM):
+        return f"{place} left", f"{place} right"
+    return ()
+
+
+def _coloured(each: Sequence[Thing], behind: Backdrop | None, colours: Sequence[str]) -> list[Thing]:
+    """Those without a colour have one that nothing else has; equal things have the same."""
+    taken = {thing.colour for thing in each} | set(behind.colours if behind else (_UNSAID,))
+    spare = iter(
+        [colour for colour in colours if not any(colour in other or other in colour for other in taken - {""})]
+    )
+    chosen: dict[str, str] = {}
+    coloured: list[Thing] = []
+    for thing in each:
+        if not thing.colour:
+            if thing.shape not in chosen:
+                chosen[thing.shape] = next(spare)
+            thing = replace(thing, colour=chosen[thing.shape])
+        coloured.append(thing)
+    return coloured

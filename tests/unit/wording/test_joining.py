@@ -1,0 +1,52 @@
+"""What becomes of two pictures, in people's words."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from deployments.wording.items import items
+from deployments.wording.joining import read
+from training.build.words import WORDS
+from training.lessons.pictures import combine
+
+
+def joined(prompt: str) -> str:
+    return read(items(WORDS.pieces(prompt), WORDS))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        (["add the star from image 2 to image 1 on the left", "take the star of the second picture and put it on the "
+          "left of the first one", "second photo's star goes to the left of the first photo",
+          "from image 2 the star, on the left of image 1"],
+         "add the star from image 2 to image 1 on the left"),
+        (["put the heart from image 1 into image 2", "heart of <ref_image_0> into <ref_image_1>",
+          "img1.heart → img2", "the heart in image 1 to image 2"],
+         "add the heart from image 1 to image 2"),
+        (["the red heart of the first image, large, in the second image, top right"],
+         "add the red heart from image 1 to image 2 in the top right and make the heart large"),
+        (["the star on the left from image 2 to image 1 at the top"],
+         "add the star on the left from image 2 to image 1 at the top"),
+        (["the ring from pic 1 on the background of pic 2", "keep the ring of picture 1 but with the background of "
+          "picture 2", "ring from image 1, background from image 2"],
+         "the ring from image 1 on the background of image 2"),
+        (["the ring of image 2 in the middle, background from image 1, nothing else"],
+         "the ring from image 2 on the background of image 1 in the center"),
+        (["the first picture with the background of the second", "use image 2's background for image 1"],
+         "image 1 on the background of image 2"),
+        (["combine both", "a star", "", "the star and the heart of image 1 in image 2"], ""),
+    ],
+)  # fmt: skip
+def test_what_comes_from_where_is_told_as_it_was_learnt(prompts: list[str], said: str) -> None:
+    assert {prompt: joined(prompt) for prompt in prompts} == dict.fromkeys(prompts, said)
+
+
+def test_what_was_learnt_is_read_as_itself() -> None:
+    random = Random(6)
+    for _ in range(200):
+        lesson = combine(random, (8, 8))
+        assert lesson.read == joined(lesson.prompt) != "", lesson.prompt
+        assert joined(lesson.read) == lesson.read
