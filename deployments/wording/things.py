@@ -86,14 +86,11 @@ class _Reading:
             if codes(self._waiting) == COUNT:
                 self._announced = int(self._waiting[0].value)
             thing, self._waiting = _thing([*self._waiting, *one]), []
-            known = next(
-                (k for k, t in enumerate(self.told) if t.shape == thing.shape and not _contradict(t, thing)), -1
-            )
-            if known >= 0:  # ..., the star is red
-                self.told[known], self._spoken_of = _with(self.told[known], thing), known
+            self._spoken_of = next((k for k, known in enumerate(self.told) if _may_be(thing, known)), len(self.told))
+            if self._spoken_of < len(self.told):  # ..., the star is red
+                self.told[self._spoken_of] = _with(self.told[self._spoken_of], thing)
             else:
                 self.told.append(thing)
-                self._spoken_of = len(self.told) - 1
                 _relate(self.told, before)
             before = STOP
 
