@@ -43,7 +43,12 @@ from deployments.wording.thing import Thing, at
 
 _PARTED_BY: Final = frozenset({STOP, AND, WITH})
 _SIZED: Final = {BIGGER: "bigger", SMALLER: "smaller", ENLARGE: "large", SHRINK: "small"}
-_ALTERED: Final = frozenset({COLOUR, SIZE, PLACE, *_SIZED})
+_ALTERED: Final = {
+    COLOUR: ("colour", "make {} {}"),
+    SIZE: ("size", "make {} {}"),
+    PLACE: ("place", "move {} to the {}"),
+}
+_ALTERING: Final = frozenset({*_ALTERED, *_SIZED})
 _CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
 """What is done to things that are there."""
 _BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
@@ -152,11 +157,11 @@ class _Reading:
         self.go_on([*mention.after, Item(PLACE, mention.thing.place), *self.waiting])
 
     def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
-        if verbs or set(codes(mention.after[1:])) & _ALTERED:
+        if verbs or set(codes(mention.after[1:])) & _ALTERING:
             mention = with_place(mention)
         self._take_up(mention)
         after = [*verbs, *mention.after]
-        if not set(codes(after)) & _ALTERED:
+        if not set(codes(after)) & _ALTERING:
             # All is said before its name: `top left heart`, `green star`, `small star`.
             thing = mention.thing
             if thing.place and thing.shape and not thing.colour:
@@ -182,17 +187,11 @@ class _Reading:
             return
         which = self.subject.said()
         for item in row:
-            match item.code:
-                case "C":
-                    self._tell("colour", f"make {which} {item.value}")
-                case "P":
-                    self._tell("place", f"move {which} to the {item.value}")
-                case "Z":
-                    self._tell("size", f"make {which} {item.value}")
-                case ">" | "<" | "g" | "l":
-                    self._tell("size", f"make {which} {_SIZED[item.code]}")
-                case _:
-                    pass
+            if item.code in _SIZED:
+                self._tell("size", f"make {which} {_SIZED[item.code]}")
+            elif item.code in _ALTERED:
+                what, form = _ALTERED[item.code]
+                self._tell(what, form.format(which, item.value))
 
 
 def _is_new(mention: Mention, verb: str) -> bool:

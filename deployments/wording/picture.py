@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from deployments.contract.words import Words
 from deployments.wording import backdrop, things
 from deployments.wording.backdrop import Backdrop
 from deployments.wording.items import (
@@ -65,13 +66,13 @@ class Picture:
         return " on ".join(part for part in (told, behind) if part)
 
 
-def read(row: Sequence[Item], colours: Sequence[str]) -> Picture | None:
-    """None where nothing is told that can be seen; `colours` are all there are, in the order of being chosen."""
+def read(row: Sequence[Item], words: Words) -> Picture | None:
+    """None where nothing is told that can be seen. What isn't said is chosen in the order in which `words` have it."""
     behind, rest = backdrop.found(_without_sizes_of_dots([item for item in row if item.code not in _IDLE]))
-    told, spare = things.read(_without_nothing(rest))
+    told, spare = things.read(_without_nothing(rest), words.shapes[0])
     if behind is None and spare:
         behind = Backdrop(spare)
-    return _completed(told, behind, colours) if told or behind else None
+    return _completed(told, behind, words.colours) if told or behind else None
 
 
 def _without_sizes_of_dots(row: Sequence[Item]) -> list[Item]:
@@ -94,7 +95,8 @@ def _completed(told: Sequence[Thing], behind: Backdrop | None, colours: Sequence
     placed = _placed(each)
     if behind is None and any(thing.colour == _UNSAID for thing in placed):
         taken = {thing.colour for thing in placed}
-        behind = Backdrop(next(colour for colour in (*_CONTRASTS, *colours) if colour not in taken))
+        left = [colour for colour in (*_CONTRASTS, *colours) if colour in set(colours) - taken]
+        behind = Backdrop(left[0]) if left else None
     if len(placed) == 1 and placed[0] == Thing(placed[0].shape, place=CENTER) and behind is None:
         return Picture(tuple(placed), None)  # of any colour, as seeds have it
     return Picture(tuple(_coloured(placed, behind, colours)), behind)
@@ -123,7 +125,7 @@ def _near(place: str) -> tuple[str, ...]:
 
 
 def _coloured(each: Sequence[Thing], behind: Backdrop | None, colours: Sequence[str]) -> list[Thing]:
-    """Those without a colour have one that nothing else has; equal things have the same."""
+    """Those without a colour have one that nothing else has, if there is any; equal things have the same."""
     taken = {thing.colour for thing in each} | set(behind.colours if behind else (_UNSAID,))
     spare = iter(
         [colour for colour in colours if not any(colour in other or other in colour for other in taken - {""})]
@@ -133,7 +135,7 @@ def _coloured(each: Sequence[Thing], behind: Backdrop | None, colours: Sequence[
     for thing in each:
         if not thing.colour:
             if thing.shape not in chosen:
-                chosen[thing.shape] = next(spare)
+                chosen[thing.shape] = next(spare, "")
             thing = replace(thing, colour=chosen[thing.shape])
         coloured.append(thing)
     return coloured

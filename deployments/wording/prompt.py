@@ -29,7 +29,8 @@ def read(prompt: str, words: Words, pictures: int, *, placed: bool = False, tune
     """
     told = ""
     pieces = words.pieces(prompt)
-    if not (placed or tuned or split(prompt)[1]) and pictures <= _MOST_GIVEN and len(pieces) <= LONGEST:
+    readable = bool(words.shapes) and pictures <= _MOST_GIVEN and len(pieces) <= LONGEST
+    if readable and not (placed or tuned or split(prompt)[1]):
         told = _said(items(pieces, words), words, pictures)
     return told or words.normalised(prompt, keep_unknown=tuned) or " "
 
@@ -37,6 +38,6 @@ def read(prompt: str, words: Words, pictures: int, *, placed: bool = False, tune
 def _said(row: Sequence[Item], words: Words, pictures: int) -> str:
     """Empty where it can't be read."""
     if pictures == 0:
-        seen = picture.read(row, words.colours)
+        seen = picture.read(row, words)
         return seen.said() if seen else ""
     return changes.read(row) if pictures == 1 else joining.read(row)

@@ -37,13 +37,14 @@ _PARTED_BY: Final = frozenset({STOP, AND, WITH, ABOVE, BELOW, BESIDE, ON})
 _SAID_OF_THINGS: Final = frozenset({COLOUR, SHAPE, SIZE, PLACE, COUNT, ORDINAL, ALL, THING})
 _RELATED: Final = {ABOVE: (TOP, BOTTOM), ON: (TOP, BOTTOM), BELOW: (BOTTOM, TOP)}
 """Where the thing before it is, and the one after it."""
-_ANY_SHAPE: Final = "circle"
-"""Where something is asked for that has a colour or a place, but no shape."""
 _MIRRORED: Final = {LEFT: RIGHT, RIGHT: LEFT}
 
 
-def read(row: Sequence[Item]) -> tuple[list[Thing], str]:
-    """All that are told, in order, and a colour that is said of none of them: empty, mostly."""
+def read(row: Sequence[Item], any_shape: str) -> tuple[list[Thing], str]:
+    """All that are told, in order, and a colour that is said of none of them: empty, mostly.
+
+    Something that has a colour or a place, but no shape, has `any_shape`.
+    """
     reading = _Reading()
     parts = list(_parts(row))
     reading.places_lead = len(parts) > 1 and codes(parts[0][0]) == PLACE
@@ -52,7 +53,7 @@ def read(row: Sequence[Item]) -> tuple[list[Thing], str]:
             reading.mention(part, before)
         else:
             reading.say_more(part)
-    return reading.things(), reading.spare
+    return reading.things(any_shape), reading.spare
 
 
 class _Reading:
@@ -68,9 +69,9 @@ class _Reading:
         self._announced = 0
         """How many things were said to come."""
 
-    def things(self) -> list[Thing]:
+    def things(self, any_shape: str) -> list[Thing]:
         if not self.told and {COLOUR, SIZE, PLACE, COUNT} & set(codes(self._waiting)):
-            self.told.append(replace(_thing(self._waiting), shape=_ANY_SHAPE))
+            self.told.append(replace(_thing(self._waiting), shape=any_shape))
         if self._announced == len(self.told):  # only two: a star, a moon
             return [replace(thing, count=1) for thing in self.told]
         return self.told
@@ -86,14 +87,11 @@ class _Reading:
             if codes(self._waiting) == COUNT:
                 self._announced = int(self._waiting[0].value)
             thing, self._waiting = _thing([*self._waiting, *one]), []
-            known = next(
-                (k for k, t in enumerate(self.told) if t.shape == thing.shape and not _contradict(t, thing)), -1
-            )
-            if known >= 0:  # ..., the star is red
-                self.told[known], self._spoken_of = _with(self.told[known], thing), known
+            self._spoken_of = next((k for k, known in enumerate(self.told) if _may_be(thing, known)), len(self.told))
+            if self._spoken_of < len(self.told):  # ..., the star is red
+                self.told[self._spoken_of] = _with(self.told[self._spoken_of], thing)
             else:
                 self.told.append(thing)
-                self._spoken_of = len(self.told) - 1
                 _relate(self.told, before)
             before = STOP
 

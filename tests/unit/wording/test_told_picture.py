@@ -21,7 +21,7 @@ KINDS = {"vertical": "down", "horizontal": "across"}
 
 
 def picture(prompt: str) -> Picture | None:
-    return read(items(WORDS.pieces(prompt), WORDS), WORDS.colours)
+    return read(items(WORDS.pieces(prompt), WORDS), WORDS)
 
 
 def told(prompt: str) -> str:
