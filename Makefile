@@ -25,6 +25,7 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, se
 
 test: test-fast  ## Install and run all tests
 	$(BIN)/python -m pytest -n 2 -m "not whole_service" tests/integration tests/chaos tests/attack
+	$(BIN)/python -m pytest tests/pages
 	$(BIN)/python -m pytest -m whole_service tests/integration tests/chaos
 
 test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
