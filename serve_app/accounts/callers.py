@@ -23,7 +23,7 @@ from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 _AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
 CACHE_S: Final = 10.0
-_CACHE_SIZE: Final = 10_000
+CACHE_SIZE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Callers:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._prefix = prefix
         self._authenticate = redis.register_script(_AUTHENTICATE)
-        self._cache: TTLCache[str, Caller] = TTLCache(_CACHE_SIZE, CACHE_S, timer=time.monotonic)
+        self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def authenticate(self, secret: str) -> Caller | None:
         """None for a key that is unknown, revoked or expired."""

@@ -3,7 +3,8 @@
 | key | kind | holds |
 |---|---|---|
 | `gen:person:{name}` | hash | `password` (argon2id, as PHC string), `created` |
-| `gen:signins:{who}` | string | sign-ins that failed lately of a name, or from an address; goes after `WINDOW_S` |
+
+How many sign-ins failed lately is counted by name and by address (`throttle.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from redis.asyncio import Redis
 
-WINDOW_S: Final = 900
+from serve_app.accounts.throttle import Throttle
+
 MOST_OF_A_NAME: Final = 10
-"""Failed sign-ins in that time; then nobody gets in by that name, with the right password neither."""
+"""Failed sign-ins in `throttle.WINDOW_S`; then nobody gets in by that name, with the right password neither."""
 MOST_FROM_AN_ADDRESS: Final = 50
 SHORTEST: Final = 10
 LONGEST: Final = 200
@@ -28,18 +30,13 @@ _AT_A_TIME: Final = 2
 """Hashes: each takes 64 MiB and a processor for a tenth of a second."""
 
 
-class TooManyFailures(Exception):
-    def __init__(self, retry_s: int) -> None:
-        super().__init__(f"too many sign-ins failed; try again in {retry_s} s")
-        self.retry_s = retry_s
-
-
 class People:
     def __init__(self, redis: Redis, prefix: str = "gen:", hasher: PasswordHasher | None = None) -> None:
         """`hasher` has argon2-cffi's own costs, which are those of RFC 9106, unless told."""
         self._redis = redis
         self._prefix = prefix
         self._hasher = hasher or PasswordHasher()
+        self._throttle = Throttle(redis, prefix)
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._nobody: str | None = None
 
@@ -58,33 +55,22 @@ class People:
         return bool(await self._redis.exists(self._key(name)))
 
     async def verify(self, name: str, password: str, address: str) -> bool:
-        """Whether that is their password. Raises TooManyFailures, before anything is compared.
+        """Whether that is their password. Raises TooOften, before anything is compared.
 
         Takes as long for a name that nobody has.
         """
-        bounds = ((f"name:{name}", MOST_OF_A_NAME), (f"address:{address}", MOST_FROM_AN_ADDRESS))
-        for who, most in bounds:
-            await self._count(who, most)
+        bounds = {f"sign in:{name}": MOST_OF_A_NAME, f"sign in from:{address}": MOST_FROM_AN_ADDRESS}
+        for what, most in bounds.items():
+            await self._throttle.count(what, most)
         stored = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
         right = await self._matches(stored or await self._hash_of_nobody(), password) and stored is not None
         if right:
-            await self._redis.delete(*(f"{self._prefix}signins:{who}" for who, _ in bounds))
+            await self._throttle.forgive(*bounds)
         return right
 
     async def forget(self, name: str) -> bool:
         """False when there was nobody of that name."""
         return bool(await self._redis.delete(self._key(name)))
-
-    async def _count(self, who: str, most: int) -> None:
-        """Counts before it is known whether it fails: of many at once no more may be tried."""
-        key = f"{self._prefix}signins:{who}"
-        transaction = self._redis.pipeline(transaction=True)
-        transaction.set(key, 0, ex=WINDOW_S, nx=True)
-        transaction.incr(key)
-        transaction.ttl(key)
-        _, count, left = await transaction.execute()
-        if count > most:
-            raise TooManyFailures(max(left, 1))
 
     async def _hashed(self, password: str) -> str:
         async with self._turns:

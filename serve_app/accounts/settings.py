@@ -27,6 +27,7 @@ class AccountSettings(Section):
     usage_days: int = Field(default=40, ge=2)
     issuers: list[IssuerSettings] = []
     local_role: Role | None = None
+    programs: bool = True
 
     @field_validator("issuers")
     @classmethod

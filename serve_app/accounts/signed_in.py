@@ -8,7 +8,7 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from serve_app.accounts.callers import CACHE_S, Caller, Callers
+from serve_app.accounts.callers import CACHE_S, CACHE_SIZE, Caller, Callers
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Permission, Role
@@ -16,7 +16,6 @@ from serve_app.accounts.sessions import Kind, Session, SessionStore
 
 LOCAL: Final = "local"
 """What the one at this machine is called, in the audit log and of tasks."""
-_CACHE_SIZE: Final = 10_000
 
 
 class SignedIn:
@@ -33,7 +32,7 @@ class SignedIn:
         self._sessions, self._callers = sessions, callers
         self._organizations, self._projects = organizations, projects
         self._local_role = local_role
-        self._cache: TTLCache[str, Caller] = TTLCache(_CACHE_SIZE, CACHE_S, timer=time.monotonic)
+        self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def caller(self, secret: str) -> Caller | None:
         """None for a session that ended, or of someone who may nothing any more."""

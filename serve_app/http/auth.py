@@ -1,7 +1,7 @@
 """Who is asking, and whether they may: a key in `x-key`, a key or a token in `Authorization: Bearer`, or a session.
 
 Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
-where there is neither.
+where there is neither. A program that people let in may name another project of theirs in `x-project`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from serve_app.accounts.authorizations import TOKEN_PREFIX
 from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import KEY_PREFIX
@@ -23,6 +24,7 @@ from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
 
 _KEY = "x-key"
+_PROJECT = "x-project"
 _BEARER = "bearer "
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 """Where tools learn whose tokens are accepted (RFC 9728)."""
@@ -59,6 +61,8 @@ async def _caller(services: Services, request: HTTPConnection) -> Caller:
     secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
     if not secret and authorization.lower().startswith(_BEARER):
         token = authorization[len(_BEARER) :].strip()
+        if token.startswith(TOKEN_PREFIX):
+            return await _of_program(services, token, request)
         if not token.startswith(KEY_PREFIX):
             return await _bearer(services, token, request)
         secret = token
@@ -87,19 +91,30 @@ async def optional_caller(services: Services, request: HTTPConnection) -> Caller
     return await _caller(services, request)
 
 
+async def _of_program(services: Services, token: str, request: HTTPConnection) -> Caller:
+    caller = await services.acting.caller(token, request.headers.get(_PROJECT))
+    if caller is None:
+        raise _token_refused("it is over, or not for this project", services, request)
+    return caller
+
+
 async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
     try:
         return await services.tokens.authenticate(token)
     except TokenRefused as reason:
-        # RFC 6750 section 3, RFC 9728 section 5.1.
-        metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
-        challenge = (
-            f'Bearer error="invalid_token", error_description={quoted_string(str(reason))}, '
-            f"resource_metadata={quoted_string(metadata)}"
-        )
-        raise HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge}) from None
+        raise _token_refused(str(reason), services, request) from None
     except IssuerOutOfReach:
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
+
+
+def _token_refused(reason: str, services: Services, request: HTTPConnection) -> HTTPException:
+    """RFC 6750 section 3, RFC 9728 section 5.1."""
+    metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
+    challenge = (
+        f'Bearer error="invalid_token", error_description={quoted_string(reason)}, '
+        f"resource_metadata={quoted_string(metadata)}"
+    )
+    return HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge})
 
 
 def quoted_string(text: str) -> str:

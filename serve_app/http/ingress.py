@@ -24,12 +24,15 @@ from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
 from serve_app.http.methods import HeadAsGet
+from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
 from serve_app.http.pages.router import add_pages
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
     admin,
+    authorizations,
+    consents,
     deliveries,
     events,
     finetunes,
@@ -91,6 +94,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     about_accounts = (
         session.router,
         invitations.router,
+        consents.router,
+        authorizations.router,
         account.router,
         licences.router,
         admin.router,
@@ -98,6 +103,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
         app.include_router(router)
+    if settings.accounts.programs:
+        app.router.routes += oauth_routes()
     _add_docs(app)
     add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)

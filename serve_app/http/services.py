@@ -12,7 +12,9 @@ from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts import jwks
+from serve_app.accounts.acting import Acting
 from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.authorizations import Authorizations
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
@@ -22,6 +24,7 @@ from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.people import People
+from serve_app.accounts.programs import Programs
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.sessions import SessionStore
 from serve_app.accounts.signed_in import SignedIn
@@ -60,6 +63,9 @@ class Services:
     sessions: SessionStore
     signed_in: SignedIn
     invitations: InvitationStore
+    programs: Programs
+    authorizations: Authorizations
+    acting: Acting
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
@@ -90,6 +96,8 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
+    signed_in = SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role)
+    authorizations = Authorizations(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
@@ -100,8 +108,11 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         tokens=BearerTokens(settings.accounts.trusted(), jwks.fetch, projects, organizations),
         people=People(redis, prefix),
         sessions=sessions,
-        signed_in=SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role),
+        signed_in=signed_in,
         invitations=InvitationStore(redis, prefix),
+        programs=Programs(redis, prefix, sealer.seal, sealer.open),
+        authorizations=authorizations,
+        acting=Acting(authorizations, signed_in),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,

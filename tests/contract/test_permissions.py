@@ -38,6 +38,9 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("GET", "/v1/finetune_details", {"finetune_id": "none"}), EVERYONE),
     (("POST", "/v1/delete_finetune", {"finetune_id": "none"}), {A, D, O}),
     (("POST", "/v1/licenses/models/{model_slug}/usage", {}), {A, D, O}),
+    # Programs that were let in
+    (("GET", "/v1/authorizations", {}), EVERYONE),
+    (("DELETE", "/v1/authorizations/{authorization_id}", {}), EVERYONE),
     # The own money
     (("GET", "/v1/credits", {}), EVERYONE),
     (("POST", "/v1/pricing", {"path": ENDPOINT, "body": {"prompt": "a cat"}}), EVERYONE),
@@ -119,7 +122,7 @@ def names(service: Service, clients: Mapping[Role, Client]) -> Mapping[str, str]
         "neighbour": service.worker.new_project(one.organization),
         "endpoint": "gen-2-max",
         "category": "violence",
-        **dict.fromkeys(("task_id", "person", "key_id", "model_slug", "model"), "none"),
+        **dict.fromkeys(("task_id", "person", "key_id", "authorization_id", "model_slug", "model"), "none"),
     }
 
 

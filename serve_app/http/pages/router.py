@@ -23,6 +23,7 @@ PAGES: Final = {
     "/fleet": "fleet.html",
     "/sign-in": "sign_in.html",
     "/invitation": "invitation.html",
+    "/consent": "consent.html",
 }
 
 _POLICY: Final = "; ".join(

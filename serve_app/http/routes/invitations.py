@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, SecretStr
 from serve_app.accounts import invitations, people
 from serve_app.accounts.roles import Role, may_hand_out
 from serve_app.accounts.sessions import Kind
+from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import MemberMaker
 from serve_app.http.browser import check_origin
 from serve_app.http.json_route import JsonRoute
@@ -88,7 +89,7 @@ async def accept_invitation(
 async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:
     try:
         right = await services.people.verify(name, password, request.client.host if request.client else "")
-    except people.TooManyFailures as refusal:
+    except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:
         raise HTTPException(409, "There is someone of that name, who has another password")

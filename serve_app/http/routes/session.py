@@ -7,11 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import digest_of
-from serve_app.accounts.people import LONGEST, TooManyFailures
+from serve_app.accounts.people import LONGEST
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
 from serve_app.accounts.sessions import Kind, Session
 from serve_app.accounts.signed_in import LOCAL
+from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import optional_caller
 from serve_app.http.browser import check_origin, drop_session, session_secret, set_session
 from serve_app.http.json_route import JsonRoute
@@ -117,7 +118,7 @@ async def _of_person(services: Services, by: ByPassword, request: Request) -> tu
     address = request.client.host if request.client else ""
     try:
         right = await services.people.verify(by.name, by.password.get_secret_value(), address)
-    except TooManyFailures as refusal:
+    except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:
         raise HTTPException(403, _WRONG)

@@ -9,7 +9,8 @@ from argon2 import PasswordHasher
 from redis.asyncio import Redis
 from support.redis_contents import values
 
-from serve_app.accounts.people import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, WINDOW_S, People, TooManyFailures
+from serve_app.accounts.people import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, People
+from serve_app.accounts.throttle import WINDOW_S, TooOften
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -62,8 +63,8 @@ async def test_guesses_at_once_are_no_more_than_guesses_in_turn(redis: Redis, pr
     await people.enrol("ada", "correct horse")
     guesses = (people.verify("ada", f"guess {number}", "::1") for number in range(3 * MOST_OF_A_NAME))
     answers = await asyncio.gather(*guesses, return_exceptions=True)
-    assert sum(isinstance(answer, TooManyFailures) for answer in answers) == 2 * MOST_OF_A_NAME
-    with pytest.raises(TooManyFailures) as refusal:
+    assert sum(isinstance(answer, TooOften) for answer in answers) == 2 * MOST_OF_A_NAME
+    with pytest.raises(TooOften) as refusal:
         await people.verify("ada", "correct horse", "::1")
     assert 0 < refusal.value.retry_s <= WINDOW_S
 
@@ -72,6 +73,6 @@ async def test_an_address_that_tries_many_names_is_shut_out(redis: Redis, prefix
     people = of(redis, prefix)
     guesses = (people.verify(f"name {number}", "a guess", "192.0.2.1") for number in range(MOST_FROM_AN_ADDRESS))
     assert not any(await asyncio.gather(*guesses))
-    with pytest.raises(TooManyFailures):
+    with pytest.raises(TooOften):
         await people.verify("one more", "a guess", "192.0.2.1")
     assert not await people.verify("one more", "a guess", "192.0.2.2")

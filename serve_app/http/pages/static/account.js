@@ -4,10 +4,11 @@ import { credits, usage } from "./account_credits.js";
 import { keys } from "./account_keys.js";
 import { members } from "./account_members.js";
 import { finetunes } from "./account_models.js";
+import { programs } from "./account_programs.js";
 import { projects } from "./account_projects.js";
 
 const session = await open();
-const sections = [credits, keys, finetunes, projects, members, usage];
+const sections = [credits, keys, programs, finetunes, projects, members, usage];
 const holder = document.getElementById("sections");
 const made = await Promise.all(sections.map((section) => section(session)));
 holder.append(...made.filter(Boolean));

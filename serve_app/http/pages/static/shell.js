@@ -9,7 +9,7 @@ export async function open() {
   let session = await get("/v1/session");
   if (!session.signed_in && session.local) session = await post("/v1/session", { local: true });
   if (!session.signed_in) {
-    location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`);
+    location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search + location.hash)}`);
     return new Promise(() => {});
   }
   document.body.prepend(header(session));

@@ -19,7 +19,7 @@ async function signIn(body) {
 function destination() {
   const to = new URLSearchParams(location.search).get("to") ?? "/";
   const url = new URL(to, location.origin);
-  return url.origin === location.origin ? url.pathname + url.search : "/";
+  return url.origin === location.origin ? url.pathname + url.search + url.hash : "/";
 }
 
 form.addEventListener("submit", (event) => {
