@@ -104,12 +104,12 @@ class Authorizations:
         return secret
 
     async def asked(self, secret: str) -> Asked | None:
-        raw: str | None = await self._redis.get(self._key("asked", secret))
+        raw = await self._read(self._key("asked", secret))
         return None if raw is None else Asked.model_validate_json(raw)
 
     async def take(self, secret: str) -> Asked | None:
         """The question, which is gone then: it is answered once."""
-        raw: str | None = await self._redis.getdel(self._key("asked", secret))
+        raw = await self._taken(self._key("asked", secret))
         return None if raw is None else Asked.model_validate_json(raw)
 
     async def give(self, given: Given) -> str:
@@ -119,12 +119,12 @@ class Authorizations:
         return code
 
     async def given(self, code: str) -> Given | None:
-        raw: str | None = await self._redis.get(self._key("code", code))
+        raw = await self._read(self._key("code", code))
         return None if raw is None else Given.model_validate_json(raw)
 
     async def redeem(self, code: str) -> Tokens | None:
         """None for a code that was used or is too old."""
-        raw: str | None = await self._redis.getdel(self._key("code", code))
+        raw = await self._taken(self._key("code", code))
         if raw is None:
             return None
         given = Given.model_validate_json(raw)
@@ -153,7 +153,7 @@ class Authorizations:
 
     async def refresh(self, refresh: str) -> Tokens | None:
         """New tokens for the old one, which is worth nothing then."""
-        authorization_id: str | None = await self._redis.getdel(self._key("refresh", refresh))
+        authorization_id = await self._taken(self._key("refresh", refresh))
         authorization = None if authorization_id is None else await self.find(authorization_id)
         if authorization is None:
             return None
@@ -165,7 +165,7 @@ class Authorizations:
         return await self._pointed_at("token", token)
 
     async def find(self, authorization_id: str) -> Authorization | None:
-        raw: str | None = await self._redis.get(self._record(authorization_id))
+        raw = await self._read(self._record(authorization_id))
         return None if raw is None else Authorization.model_validate_json(raw)
 
     async def list(self, organization: str) -> list[Authorization]:
@@ -194,8 +194,14 @@ class Authorizations:
         return Tokens(access=access, refresh=refresh, authorization=authorization)
 
     async def _pointed_at(self, kind: str, secret: str) -> Authorization | None:
-        authorization_id: str | None = await self._redis.get(self._key(kind, secret))
+        authorization_id = await self._read(self._key(kind, secret))
         return None if authorization_id is None else await self.find(authorization_id)
+
+    async def _read(self, key: str) -> str | None:
+        return await cast(Awaitable[str | None], self._redis.get(key))
+
+    async def _taken(self, key: str) -> str | None:
+        return await cast(Awaitable[str | None], self._redis.getdel(key))
 
     def _record(self, authorization_id: str) -> str:
         return f"{self._prefix}authorization:{authorization_id}"

@@ -9,8 +9,8 @@ Anyone may register. One whom nobody gave access goes after `UNUSED_S`; others `
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, cast
 
 from redis.asyncio import Redis
 
@@ -23,7 +23,7 @@ MOST_FROM_AN_ADDRESS: Final = 50
 LARGEST: Final = 8 * 1024
 """Characters of a registration."""
 
-Turn = Callable[[str], str]
+Turn: TypeAlias = Callable[[str], str]
 
 
 class Programs:
@@ -40,7 +40,7 @@ class Programs:
 
     async def find(self, program: str) -> str | None:
         """Its registration."""
-        sealed: str | None = await self._redis.get(self._key(program))
+        sealed = await cast(Awaitable[str | None], self._redis.get(self._key(program)))
         return None if sealed is None else self._unseal(sealed)
 
     async def used(self, program: str) -> None:

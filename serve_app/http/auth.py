@@ -28,6 +28,8 @@ _PROJECT = "x-project"
 _BEARER = "bearer "
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 """Where tools learn whose tokens are accepted (RFC 9728)."""
+MCP = "/mcp"
+"""Where models call tools."""
 
 # For the API's description; what they find is read from the headers below.
 _key_scheme = APIKeyHeader(
@@ -50,10 +52,10 @@ async def authenticated(services: Services, request: HTTPConnection, permission:
 
 
 def has_credentials(headers: Headers) -> bool:
-    return _has_key_or_token(headers) or session_secret(headers) is not None
+    return has_key_or_token(headers) or session_secret(headers) is not None
 
 
-def _has_key_or_token(headers: Headers) -> bool:
+def has_key_or_token(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
@@ -85,7 +87,7 @@ async def _of_session(services: Services, request: HTTPConnection) -> Caller:
 
 async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
     """None for whoever sends nothing, or a session that is over."""
-    if not _has_key_or_token(request.headers):
+    if not has_key_or_token(request.headers):
         secret = session_secret(request.headers)
         return None if secret is None else await services.signed_in.caller(secret)
     return await _caller(services, request)

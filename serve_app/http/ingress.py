@@ -14,15 +14,18 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+from starlette.routing import Route
 
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors, services
+from serve_app.http.auth import MCP
 from serve_app.http.body_limit import BodyLimit
 from serve_app.http.cross_origin import CrossOrigin
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
+from serve_app.http.mcp.server import McpServer
 from serve_app.http.methods import HeadAsGet
 from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
@@ -56,7 +59,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.opened(settings, catalog) as app.state.services:
+        async with services.opened(settings, catalog) as app.state.services, mcp.running():
             yield
 
     app = FastAPI(
@@ -71,6 +74,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     )
     errors.install(app)
     offers = generate.offers(catalog, settings)
+    mcp = McpServer(app, offers)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
         BodyLimit,
@@ -105,6 +109,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         app.include_router(router)
     if settings.accounts.programs:
         app.router.routes += oauth_routes()
+    app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
     _add_docs(app)
     add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)

@@ -23,11 +23,11 @@ from serve_app.accounts import programs
 from serve_app.accounts.authorizations import ACCESS_S, ROLES, Asked, Authorization, Given, Tokens
 from serve_app.accounts.roles import Role
 from serve_app.config.addresses import is_loopback
+from serve_app.http.auth import MCP
 from serve_app.http.origin import public_base
 from serve_app.http.services import Services
 
 SCOPES: Final = [role.value for role in ROLES]
-MCP: Final = "/mcp"
 _INTERPRETED: Final = frozenset(
     {"about", "blob", "data", "file", "ftp", "javascript", "vbscript", "view-source", "ws", "wss"}
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.http.auth import RESOURCE_METADATA
-from serve_app.http.oauth.provider import MCP, SCOPES
+from serve_app.http.auth import MCP, RESOURCE_METADATA
+from serve_app.http.oauth.provider import SCOPES
 from serve_app.http.origin import public_base
 from serve_app.http.routes.schemas import Problem
 from serve_app.http.services import Deps

@@ -1,0 +1,57 @@
+"""What a task came to, as a model that called a tool can take it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import mimetypes
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcp_types import ContentBlock, ImageContent, ResourceLink, TextContent
+
+from serve_app.http.services import Services
+from serve_app.tasks.task import Status
+
+_LARGEST: Final = 2**20
+"""Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
+_TOLD: Final = ("seed", "duration", "prompt")
+"""Of a result, beside its file."""
+
+
+def text(told: object) -> TextContent:
+    return TextContent(type="text", text=told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
+
+
+async def of_task(services: Services, body: Mapping[str, Any]) -> list[ContentBlock]:
+    """Of a `get_result` body: how it stands, and, once it is ready, the picture or the video's link."""
+    told = {name: body[name] for name in ("id", "status", "progress", "cost") if body.get(name) is not None}
+    if details := body.get("details"):
+        told["details"] = details
+    result = body.get("result")
+    if not result:
+        return [text(told)]
+    told |= {name: result[name] for name in _TOLD if name in result}
+    return [text(told), *await _picture(services, body["id"]), _link(result["sample"])]
+
+
+async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
+    task = await services.tasks.get(task_id)
+    stored = task.result if task is not None and task.status is Status.READY else None
+    if not stored:
+        return []
+    for key in (stored["key"], stored.get("thumbnail")):
+        if key and _kind(key).startswith("image/"):
+            data = await services.objects.get(key)
+            if len(data) <= _LARGEST:
+                return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=_kind(key))]
+    return []
+
+
+def _link(url: str) -> ResourceLink:
+    name = url.partition("?")[0].rpartition("/")[2]
+    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=_kind(name))
+
+
+def _kind(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
