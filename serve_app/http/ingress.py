@@ -44,6 +44,7 @@ from serve_app.http.routes import (
     invitations,
     licences,
     metadata,
+    openid,
     results,
     session,
     tasks,
@@ -97,6 +98,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     about_work = (results.router, tasks.router, events.router, deliveries.router, finetunes.router)
     about_accounts = (
         session.router,
+        openid.router,
         invitations.router,
         consents.router,
         authorizations.router,

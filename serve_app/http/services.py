@@ -22,6 +22,7 @@ from serve_app.accounts.erasures import ErasureStore
 from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
+from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.people import People
 from serve_app.accounts.programs import Programs
@@ -62,6 +63,7 @@ class Services:
     people: People
     sessions: SessionStore
     signed_in: SignedIn
+    openid: OpenId | None
     invitations: InvitationStore
     programs: Programs
     authorizations: Authorizations
@@ -109,6 +111,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         people=People(redis, prefix),
         sessions=sessions,
         signed_in=signed_in,
+        openid=_openid(settings, redis),
         invitations=InvitationStore(redis, prefix),
         programs=Programs(redis, prefix, sealer.seal, sealer.open),
         authorizations=authorizations,
@@ -138,6 +141,11 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         inputs.close()
         await completions.close()
         await redis.aclose()
+
+
+def _openid(settings: Settings, redis: Redis) -> OpenId | None:
+    provider = settings.accounts.openid_provider()
+    return None if provider is None else OpenId(redis, settings.redis.prefix, provider, jwks.fetch)
 
 
 async def _give_first_credits(services: Services) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -48,6 +50,7 @@ class Move(_Strict):
 class SessionView(BaseModel):
     signed_in: bool
     local: bool = Field(description="Whether one may sign in as whoever sits at this machine")
+    openid: str | None = Field(default=None, description="By whose accounts one may sign in, too")
     name: str | None = None
     role: str | None = None
     permissions: list[str] = []
@@ -84,6 +87,7 @@ async def begin(
     """A new session instead of whatever was there: nobody else may have set its cookie."""
     if old := session_secret(request.headers):
         await services.sessions.end(old)
+        services.signed_in.forget(old)
     secret = await services.sessions.begin(kind, subject, project.organization, project.id)
     set_session(response, secret, request, services.settings.service)
     return await _view(services, await services.signed_in.caller(secret))
@@ -122,12 +126,20 @@ async def _of_person(services: Services, by: ByPassword, request: Request) -> tu
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:
         raise HTTPException(403, _WRONG)
+    project = await project_of(services, by.name)
+    if project is None:
+        raise HTTPException(403, "You are no member of any organization here")
+    return Kind.PERSON, by.name, project
+
+
+async def project_of(services: Services, person: str) -> Project | None:
+    """Where they begin: in the first organization that they are a member of."""
     for organization in await services.organizations.list():
-        if await services.organizations.role_of(organization.id, by.name) is not None:
+        if await services.organizations.role_of(organization.id, person) is not None:
             projects = await services.projects.list(organization.id)
             if projects:
-                return Kind.PERSON, by.name, projects[0]
-    raise HTTPException(403, "You are no member of any organization here")
+                return projects[0]
+    return None
 
 
 async def _of_key(services: Services, by: ByKey) -> tuple[Kind, str, Project]:
@@ -151,14 +163,16 @@ async def _may_be_in(services: Services, session: Session, project: Project) -> 
 
 async def _view(services: Services, caller: Caller | None) -> SessionView:
     local = services.settings.accounts.local_role is not None
+    openid = None if services.openid is None else urlsplit(services.openid.issuer).hostname
     if caller is None:
-        return SessionView(signed_in=False, local=local)
+        return SessionView(signed_in=False, local=local, openid=openid)
     projects = [caller.project.id]
     if caller.may(Permission.READ_ACCOUNTS):
         projects = [project.id for project in await services.projects.list(caller.organization)]
     return SessionView(
         signed_in=True,
         local=local,
+        openid=openid,
         name=caller.id,
         role=caller.role.value,
         permissions=sorted(permission.value for permission in PERMISSIONS[caller.role]),
