@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -157,6 +159,22 @@ def test_what_is_wrong_is_said(
         assert said(result).startswith(wrong)
 
     with_key(service, client, do)
+
+
+def test_the_example_of_the_document_makes_a_picture(
+    service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/programs.md").read_text(), re.DOTALL)
+    written: dict[str, Any] = {"__name__": "example"}
+    exec(example, written)
+
+    async def run() -> None:
+        work = asyncio.create_task(finished(service, client))
+        await written["main"](service.base_url, client.secret)
+        await work
+
+    asyncio.run(run())
+    assert capsys.readouterr().out == "['text', 'image', 'resource_link']\n"
 
 
 def test_whoever_shows_nothing_learns_where_to_sign_in(service: Service) -> None:
