@@ -43,6 +43,7 @@ from serve_app.http.routes import (
     health,
     invitations,
     licences,
+    links,
     metadata,
     openid,
     results,
@@ -95,7 +96,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
-    about_work = (results.router, tasks.router, events.router, deliveries.router, finetunes.router)
+    about_work = (results.router, tasks.router, events.router, links.router, deliveries.router, finetunes.router)
     about_accounts = (
         session.router,
         openid.router,

@@ -33,6 +33,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("DELETE", "/v1/tasks/{task_id}", {}), {A, D, O}),
     (("GET", "/v1/tasks/{task_id}/deliveries", {}), EVERYONE),
     (("POST", "/v1/tasks/{task_id}/deliveries/replay", {}), {A, D, O}),
+    (("POST", "/v1/tasks/{task_id}/links", {}), EVERYONE),
     (("POST", "/v1/finetunes", {}), {A, D, O}),
     (("GET", "/v1/my_finetunes", {}), EVERYONE),
     (("GET", "/v1/finetune_details", {"finetune_id": "none"}), EVERYONE),
