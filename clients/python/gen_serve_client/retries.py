@@ -37,7 +37,9 @@ class Retries:
         """
         if number >= (self.too_many_tries if status == _TOO_MANY else self.tries):
             return None
-        if not (status is None or status >= 500 or status == _TOO_MANY or (status == _BUSY and retry_after_s)):
+        if not (
+            status is None or status >= 500 or status == _TOO_MANY or (status == _BUSY and retry_after_s is not None)
+        ):
             return None
         if retry_after_s is not None and retry_after_s > self.longest_wait_s:
             return None
