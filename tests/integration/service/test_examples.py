@@ -51,7 +51,14 @@ DOCUMENTS = (
     "docs/accounts.md",
     "docs/webhooks.md",
 )
-OTHERS = {"sh starts-a-service", "sh real-checkpoints", "sh takes-minutes", "sh your-pictures", "sh writes-documents"}
+OTHERS = {
+    "sh starts-a-service",
+    "sh real-checkpoints",
+    "sh takes-minutes",
+    "sh your-pictures",
+    "sh writes-documents",
+    "sh installs",
+}
 """Blocks that are not run here, by what stands after their fence."""
 
 
@@ -176,7 +183,7 @@ def listed(client: Client) -> list[TaskSummary]:
 
 def test_every_block_says_what_it_needs(repository: Path) -> None:
     documents = [repository / "README.md", *(repository / "docs").glob("*.md")]
-    known = {"sh", "", "js", "json", "yaml", "python"} | OTHERS
+    known = {"sh", "", "js", "json", "python", "ts", "yaml"} | OTHERS
     assert {(document.name, kind) for document in documents for kind in kinds(document) - known} == set()
     unfollowed = [
         document
