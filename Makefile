@@ -70,4 +70,4 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the client
 	$(BIN)/python clients/python/generate_types.py
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info

@@ -9,10 +9,10 @@ import json
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent, wrap
 from typing import Any, Final, TypeAlias
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Generate(Protocol[R_co]):
 _OVERLOAD: Final = """
     @overload
     def __call__(
-        self, endpoint: {names}, *, progress: Progress | None = None,
+        self, endpoint: Literal["{name}"], *, progress: Progress | None = None,
         timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[{body}],
     ) -> R_co: ..."""
 
@@ -54,11 +54,9 @@ _OVERLOAD: Final = """
 @dataclass(frozen=True, slots=True)
 class Language:
     plain: Mapping[str, str]
-    """Of JSON's types."""
     anything: str
     array: str
     several: str
-    """Of several kinds, in their order."""
     mapping: str
     literal: Callable[[Sequence[Any]], str]
 
@@ -108,15 +106,13 @@ def python(description: Schema) -> str:
     parts = [_HEAD]
     for name, schema in _named(description):
         if "properties" in schema:
-            head = f"class {name}(TypedDict):\n{_indented(_docstring(_said(schema)))}"
+            head = f"class {name}(TypedDict):\n{indent(_docstring(_said(schema)), '    ')}"
             parts.append(head + "".join(_python_fields(schema)))
         else:
             parts.append(f"{name}: TypeAlias = {PYTHON.expression(schema)}\n{_docstring(_said(schema))}")
-    endpoints = sorted({name for names in bodies(description).values() for name in names})
-    parts.append(f"Endpoint: TypeAlias = {PYTHON.literal(endpoints)}")
-    overloads = (
-        _OVERLOAD.format(names=PYTHON.literal(names), body=body) for body, names in bodies(description).items()
-    )
+    taken = bodies(description)
+    parts.append(f"Endpoint: TypeAlias = {PYTHON.literal(list(taken))}")
+    overloads = [_OVERLOAD.format(name=name, body=body) for name, found in taken.items() for body in found]
     parts.append(_GENERATE + "\n".join(overloads))
     return _formatted("\n\n".join(parts))
 
@@ -129,31 +125,25 @@ def typescript(description: Schema) -> str:
             parts.append(f"{_comment(schema)}export interface {name} {{\n{''.join(_typescript_fields(schema))}}}")
         else:
             parts.append(f"{_comment(schema)}export type {name} = {TYPESCRIPT.expression(schema)};")
-    taken: dict[str, list[str]] = {}
-    for body, names in bodies(description).items():
-        for name in names:
-            taken.setdefault(name, []).append(body)
-    lines = "".join(f"  {json.dumps(name)}: {' | '.join(found)};\n" for name, found in sorted(taken.items()))
+    lines = "".join(f'  "{name}": {" | ".join(found)};\n' for name, found in bodies(description).items())
     parts.append(f"/** What each endpoint takes. */\nexport interface Bodies {{\n{lines}}}")
     parts.append("export type Endpoint = keyof Bodies;\n")
     return "\n\n".join(parts)
 
 
 def bodies(description: Schema) -> dict[str, list[str]]:
-    """The endpoints that take a body, by its type; one with several modes stands under several."""
+    """The types of what each endpoint takes; several, where it has modes."""
     found: dict[str, list[str]] = {}
     for path, methods in sorted(description["paths"].items()):
         operation = methods.get("post", {})
         if "generate" in operation.get("tags", ()) and "requestBody" in operation:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            for each in schema.get("oneOf", [schema]):
-                found.setdefault(_referred(each), []).append(path.removeprefix("/v1/"))
+            found[path.removeprefix("/v1/")] = [_referred(each) for each in schema.get("oneOf", [schema])]
     return found
 
 
-def _named(description: Schema) -> Iterator[tuple[str, Schema]]:
-    for name, schema in sorted(description["components"]["schemas"].items()):
-        yield _type_name(name), schema
+def _named(description: Schema) -> list[tuple[str, Schema]]:
+    return [(_type_name(name), schema) for name, schema in sorted(description["components"]["schemas"].items())]
 
 
 def _referred(schema: Schema) -> str:
@@ -169,13 +159,13 @@ def _python_fields(schema: Schema) -> Iterator[str]:
     for name, field in schema["properties"].items():
         kind = PYTHON.expression(field)
         kind = kind if name in schema.get("required", ()) else f"NotRequired[{kind}]"
-        yield f"    {name}: {kind}\n{_indented(_docstring(_said(field)))}"
+        yield f"    {name}: {kind}\n{indent(_docstring(_said(field)), '    ')}"
 
 
 def _typescript_fields(schema: Schema) -> Iterator[str]:
     for name, field in schema["properties"].items():
         mark = "" if name in schema.get("required", ()) else "?"
-        yield f"{_indented(_comment(field), 2)}  {name}{mark}: {TYPESCRIPT.expression(field)};\n"
+        yield f"{indent(_comment(field), '  ')}  {name}{mark}: {TYPESCRIPT.expression(field)};\n"
 
 
 def _said(schema: Schema) -> str:
@@ -188,16 +178,12 @@ def _said(schema: Schema) -> str:
 
 
 def _docstring(text: str) -> str:
-    return '"""{}"""\n'.format("\n".join(textwrap.wrap(text.replace("\\", "\\\\"), _WIDTH))) if text else ""
+    return '"""{}"""\n'.format("\n".join(wrap(text.replace("\\", "\\\\"), _WIDTH))) if text else ""
 
 
 def _comment(schema: Schema) -> str:
     text = _said(schema).replace("*/", "* /")
     return f"/** {text} */\n" if text else ""
-
-
-def _indented(text: str, by: int = 4) -> str:
-    return textwrap.indent(text, " " * by)
 
 
 def _formatted(module: str) -> str:
@@ -208,7 +194,6 @@ def _formatted(module: str) -> str:
 def main() -> None:
     description = json.loads(DESCRIPTION.read_text())
     PYTHON_FILE.write_text(python(description))
-    TYPESCRIPT_FILE.parent.mkdir(exist_ok=True)
     TYPESCRIPT_FILE.write_text(typescript(description))
 
 

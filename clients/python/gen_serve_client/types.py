@@ -1441,7 +1441,7 @@ class Generate(Protocol[R_co]):
     @overload
     def __call__(
         self,
-        endpoint: Literal["gen-2-pro", "gen-2-pro-preview"],
+        endpoint: Literal["gen-2-pro"],
         *,
         progress: Progress | None = None,
         timeout_s: float | None = None,
@@ -1452,7 +1452,29 @@ class Generate(Protocol[R_co]):
     @overload
     def __call__(
         self,
-        endpoint: Literal["gen-2-pro-finetuned", "gen-2-pro-preview-finetuned"],
+        endpoint: Literal["gen-2-pro-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedGen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro-preview"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[Gen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro-preview-finetuned"],
         *,
         progress: Progress | None = None,
         timeout_s: float | None = None,
@@ -1551,7 +1573,18 @@ class Generate(Protocol[R_co]):
     @overload
     def __call__(
         self,
-        endpoint: Literal["gen-pro", "gen-pro-1.0", "gen-pro-1.1"],
+        endpoint: Literal["gen-pro"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0"],
         *,
         progress: Progress | None = None,
         timeout_s: float | None = None,
@@ -1601,6 +1634,17 @@ class Generate(Protocol[R_co]):
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
         **fields: Unpack[TunedFillRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ProRequest],
     ) -> R_co: ...
 
     @overload

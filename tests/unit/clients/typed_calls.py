@@ -26,9 +26,9 @@ async def known_with_asyncio(client: AsyncClient) -> None:
 
 
 def refused(client: Client) -> None:
-    client.generate("gen-3-image-klein", promt="a red star")  # pyright: ignore[reportCallIssue]
-    client.generate("gen-3-image-klein", prompt="a red star", seed="7")  # pyright: ignore[reportCallIssue, reportArgumentType]
-    client.generate("gen-3-image-klein")  # pyright: ignore[reportArgumentType]
-    client.generate("gen-3-image-klien", prompt="a red star")  # pyright: ignore[reportCallIssue, reportArgumentType]
-    client.generate("gen-3-video", mode="t2v", draft_cache="…")  # pyright: ignore[reportArgumentType]
-    _: DraftEnhanceRequest = {"mode": "draft_enhance"}  # pyright: ignore[reportAssignmentType]
+    client.generate("gen-3-image-klein", promt="a red star")  # pyright: ignore
+    client.generate("gen-3-image-klein", prompt="a red star", seed="7")  # pyright: ignore
+    client.generate("gen-3-image-klein")  # pyright: ignore
+    client.generate("gen-3-image-klien", prompt="a red star")  # pyright: ignore
+    client.generate("gen-3-video", mode="t2v", draft_cache="…")  # pyright: ignore
+    _: DraftEnhanceRequest = {"mode": "draft_enhance"}  # pyright: ignore
