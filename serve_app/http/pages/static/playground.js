@@ -90,7 +90,8 @@ async function use(url) {
   const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
   if (!field) select("gen-3-image-klein");
   request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
-  request.widgets.get("prompt")?.element.focus();
+  const prompt = request.widgets.get("prompt");
+  (prompt?.input ?? prompt?.element)?.focus();
   asked();
 }
 
