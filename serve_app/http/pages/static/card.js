@@ -4,7 +4,7 @@ import { announce, el } from "./dom.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
 
-const SAID = { Pending: "waits", Reasoning: "thinks", Generating: "is made", Ready: "done", "Request Moderated": "refused", "Content Moderated": "refused", Error: "failed" };
+export const SAID = { Pending: "waits", Reasoning: "thinks", Generating: "is made", Ready: "done", "Request Moderated": "refused", "Content Moderated": "refused", Error: "failed" };
 
 // `again` is called with the request to run once more, `use` with a result to work on.
 export function card({ id, endpoint, body, before, cost }, { again, use }) {
