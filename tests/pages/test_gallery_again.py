@@ -1,4 +1,4 @@
-"""An earlier request is run again with changes: with all its fields where they are kept, and never with made-up ones."""
+"""An earlier request is run again with changes: with all its fields where they are kept, never with made-up ones."""
 
 from __future__ import annotations
 

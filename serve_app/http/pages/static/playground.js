@@ -50,7 +50,7 @@ function asked() {
   timer = setTimeout(async () => {
     const body = request.body();
     code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
-      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", {}, text))));
+      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", { tabIndex: 0 }, text))));
     try {
       const quote = await post("/v1/pricing", { path: endpoint.path, body });
       price.textContent = `${quote.cost} credits`;
