@@ -73,3 +73,9 @@ def test_of_a_request_from_elsewhere_only_what_is_known_is_filled_in(page: Page,
     expect(page.get_by_role("status").filter(has_text="prompt and seed can be known of it")).to_be_visible()
     seed = behind(lambda worker: worker.job(task_id)["seed"])
     assert sent_by(page, ENDPOINT).body == {"prompt": "a star from elsewhere", "seed": seed}
+
+
+def test_of_a_request_that_is_nowhere_nothing_is_filled_in(page: Page) -> None:
+    page.goto("/?again=6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e")
+    expect(page.get_by_role("status").filter(has_text="not known in this window")).to_be_visible()
+    expect(page.locator("textarea")).to_have_value("")

@@ -7,7 +7,7 @@ import { finetunes } from "./account_models.js";
 import { projects } from "./account_projects.js";
 
 const session = await open();
-const sections = [credits, keys, finetunes, projects, members, usage];
+const sections = [credits, members, finetunes, keys, projects, usage];
 const holder = document.getElementById("sections");
 const made = await Promise.all(sections.map((section) => section(session)));
 holder.append(...made.filter(Boolean));

@@ -3,6 +3,7 @@ import { get, remove } from "./api.js";
 import { SAID } from "./card.js";
 import { el } from "./dom.js";
 import { isEnd } from "./follow.js";
+import { spoken } from "./layout.js";
 import { endpoints } from "./schema.js";
 import { may, open } from "./shell.js";
 import { view } from "./task_view.js";
@@ -70,17 +71,18 @@ function leave(waiting) {
 }
 
 function item(task) {
+  const said = spoken(task.prompt ?? "");
   const picture = task.thumbnail
-    ? el("img", { class: "thumb", src: task.thumbnail, alt: task.prompt ?? task.endpoint, loading: "lazy" })
+    ? el("img", { class: "thumb", src: task.thumbnail, alt: said || task.endpoint, loading: "lazy" })
     : el("span", { class: "thumb" });
   const over = isEnd(task.status);
   const bar = over ? null : el("progress", { max: 1, value: task.progress ?? undefined, "aria-label": "Progress" });
   const state = el("span", { class: over && task.status !== "Ready" ? "bad" : "" }, over ? (task.status === "Ready" ? "" : SAID[task.status]) : SAID[task.status]);
   const element = el("li", {}, el("figure", {},
-    over ? el("a", { href: `#${task.id}`, "aria-label": `Open: ${task.prompt ?? task.endpoint}` }, picture) : picture,
+    over ? el("a", { href: `#${task.id}`, "aria-label": `Open: ${said || task.endpoint}` }, picture) : picture,
     el("figcaption", {}, bar,
-      el("div", { class: "told" }, task.prompt ?? ""),
-      el("div", { class: "row apart faint" }, el("span", {}, task.endpoint), state, task.cost === null ? null : el("span", {}, `${task.cost} credits`)),
+      el("div", { class: "told" }, said),
+      el("div", { class: "row apart faint" }, el("span", {}, task.endpoint), state),
       over || !may(session, "generate") ? null : el("button", { type: "button", onclick: () => cancel(task.id) }, "Cancel"))));
   let progress = task.progress;
   const update = (now) => {

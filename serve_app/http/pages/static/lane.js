@@ -2,7 +2,7 @@
 import { el, unique } from "./dom.js";
 
 const FIGURES = [
-  ["A new one waits", (lane) => seconds(lane.predicted_wait_s)],
+  ["Next waits", (lane) => seconds(lane.predicted_wait_s)],
   ["Waited, half", (lane) => seconds(lane.wait.half)],
   ["Waited, 95 %", (lane) => seconds(lane.wait.most)],
   ["Worked, mean", (lane) => seconds(lane.work.mean)],
@@ -41,4 +41,4 @@ export function say(element, text) {
 }
 
 const count = (value) => (value ?? 0).toLocaleString();
-export const seconds = (value) => (value === null ? "–" : value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`);
+export const seconds = (value) => (value === null ? "–" : value === 0 ? "0 s" : value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`);

@@ -14,6 +14,9 @@ export function split(prompt) {
   return { words: prompt, rows: [] };
 }
 
+// A prompt as people read it.
+export const spoken = (prompt) => split(prompt).words;
+
 // There are two forms of rows, and all are of one: edits have pictures to take things from.
 export function join(words, rows, edits) {
   if (!rows.length) return words;

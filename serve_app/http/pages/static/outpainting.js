@@ -93,7 +93,8 @@ export function outpainting(field, others) {
     changed(stage);
   });
 
-  return { element: el("div", {}, slot.element, stage, help), input: slot.input, value: slot.value, set: slot.set, take: slot.take, heed: show };
+  slot.element.append(stage);
+  return { element: el("div", {}, slot.element, help), input: slot.input, value: slot.value, set: slot.set, take: slot.take, heed: show };
 }
 
 function seen(width, height) {

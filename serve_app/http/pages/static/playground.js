@@ -28,7 +28,7 @@ const price = el("span", { class: "faint", "aria-live": "polite" });
 const problem = el("p", { class: "bad", role: "alert", hidden: true });
 const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Make it");
 const code = el("details", { class: "code" }, el("summary", {}, "As a program"));
-holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart" }, submit, price), code);
+holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart send" }, submit, price), code);
 results.append(el("div", { class: "examples row" }, el("span", { class: "faint" }, "Try"),
   EXAMPLES.map((text) => el("button", { type: "button", onclick: () => run({ prompt: text }) }, text))));
 
@@ -124,3 +124,7 @@ const asks = new URLSearchParams(location.search);
 const former = asks.has("again") && kept(asks.get("again"));
 if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
+if (asks.has("again") && !former) {
+  earlier.textContent = "What that request was is not known in this window.";
+  earlier.hidden = false;
+}

@@ -15,6 +15,7 @@ export function structured(field, others) {
   const words = prompt(field);
   const boxes = regions();
   const sent = () => others("images")?.value() ?? [];
+  let known = [];
   const take = (text) => {
     const { words: said, rows } = split(text);
     words.set(said);
@@ -30,16 +31,26 @@ export function structured(field, others) {
     input: words.element,
     value: () => join(words.value(), boxes.rows(), sent().length > 0),
     set: (value) => boxes.set(take(value ?? "")),
-    heed: async () => boxes.frame({ ...(await shape(others, sent()[0])), sent: sent() }),
+    heed,
   };
+
+  // Pictures are large: they are looked at again only where something has changed that the frame depends on.
+  async function heed() {
+    const now = [...SHAPING.map((name) => others(name)?.value()), sent()[0], sent().length];
+    if (now.every((each, index) => each === known[index])) return;
+    known = now;
+    const found = await shape(others, sent()[0]);
+    if (known === now) boxes.frame({ ...found, sent: sent() });
+  }
 }
 
 const USUAL = 16 / 9;
+const SHAPING = ["width", "height", "aspect_ratio"];
 
 // The ratio of width to height that the picture is going to have, as far as it is known before it is made.
 async function shape(others, picture) {
-  const [width, height] = ["width", "height"].map((name) => others(name)?.value());
-  const [across, down] = (others("aspect_ratio")?.value() ?? "").split(":").map(Number);
+  const [width, height, named] = SHAPING.map((name) => others(name)?.value());
+  const [across, down] = (named ?? "").split(":").map(Number);
   if (width && height) return { ratio: width / height, told: "" };
   if (across && down) return { ratio: across / down, told: "" };
   if (picture) return { ratio: await ratioOf(picture), told: "" };

@@ -2,6 +2,7 @@
 import { get } from "./api.js";
 import { webhook } from "./deliveries.js";
 import { el } from "./dom.js";
+import { spoken } from "./layout.js";
 import { kept, suggest } from "./requests.js";
 import { may } from "./shell.js";
 
@@ -11,13 +12,14 @@ const CUT = 500; // characters of a prompt in the list, which ends with "…" wh
 export async function view(task, session) {
   const { result, details, status } = await get(`/v1/get_result?id=${encodeURIComponent(task.id)}`);
   const isVideo = result && new URL(result.sample, location.href).pathname.endsWith(".mp4");
-  const alt = `Result: ${task.prompt ?? task.endpoint}`;
+  const said = spoken(task.prompt ?? "");
+  const alt = `Result: ${said || task.endpoint}`;
   const again = el("a", { class: "button", href: `/?again=${encodeURIComponent(task.id)}` }, "Run again with changes");
   again.addEventListener("click", () => kept(task.id) ?? suggest(task.id, task.endpoint, known(task, result)));
-  const dialog = el("dialog", { class: "task", "aria-label": task.prompt || task.endpoint },
+  const dialog = el("dialog", { class: "task", "aria-label": said || task.endpoint },
     el("div", { class: "row apart" }, el("h2", {}, task.endpoint), el("button", { type: "button", "aria-label": "Close", onclick: () => dialog.close() }, "✕")),
     result ? (isVideo ? el("video", { src: result.sample, controls: true, loop: true }) : el("img", { src: result.sample, alt })) : el("p", { class: "bad" }, reason(status, details)),
-    el("p", { class: "prompt" }, task.prompt ?? ""),
+    el("p", { class: "prompt" }, said),
     el("p", { class: "faint" }, facts(task, result)),
     el("div", { class: "row" }, result ? el("a", { class: "button", href: result.sample, download: "" }, "Download") : null, may(session, "generate") ? again : null),
     webhook(task.id, may(session, "generate")));

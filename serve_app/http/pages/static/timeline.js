@@ -16,7 +16,7 @@ export function keyframes(field, others) {
   const list = el("ol", { class: "placed" });
   const spread = el("button", { type: "button", hidden: true, onclick: () => put(all.map(({ data }) => data)) }, "Spread evenly");
   const element = el("div", { class: "keyframes" },
-    el("label", { htmlFor: file.id, class: "faint" }, "Drop pictures on the line, or pick them"), file,
+    el("div", { class: "slot" }, el("label", { htmlFor: file.id, class: "faint" }, "Drop pictures on the line, or pick them"), file),
     line, el("div", { class: "row apart faint" }, el("span", {}, "0 s"), end), list, spread);
 
   const timed = () => all.some((each) => each.second !== null);
@@ -47,6 +47,7 @@ export function keyframes(field, others) {
       move(made, Number(made.number.value), Infinity);
       sort();
     });
+    made.number.addEventListener("blur", show);
     return made;
   }
 
