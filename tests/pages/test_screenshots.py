@@ -83,6 +83,7 @@ def playground(page: Page, studio: Studio) -> None:
     page.goto("/")
     page.locator("textarea").fill(picture.prompt)
     page.locator(".ratio").filter(has_text="4:3").click()
+    expect(page.locator(".send").get_by_text("credits")).to_be_visible()
     task_id = sent_by(page, PICTURE_ENDPOINT).id
     studio.behind(lambda worker: worker.deliver(task_id, picture.large, thumbnail=picture.small))
     expect(page.get_by_role("article").first.get_by_role("img")).to_have_js_property("naturalWidth", 800)
