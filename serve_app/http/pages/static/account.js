@@ -8,7 +8,7 @@ import { programs } from "./account_programs.js";
 import { projects } from "./account_projects.js";
 
 const session = await open();
-const sections = [credits, keys, programs, finetunes, projects, members, usage];
+const sections = [credits, members, finetunes, keys, programs, projects, usage];
 const holder = document.getElementById("sections");
 const made = await Promise.all(sections.map((section) => section(session)));
 holder.append(...made.filter(Boolean));

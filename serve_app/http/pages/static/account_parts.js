@@ -7,7 +7,7 @@ export function section(title, { wide = false } = {}, ...children) {
 }
 
 export function table(columns, rows) {
-  return el("div", { class: "scroll" }, el("table", {},
+  return el("div", { class: "scroll", tabIndex: 0 }, el("table", {},
     el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell ?? "")))))));
 }

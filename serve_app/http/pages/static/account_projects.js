@@ -13,7 +13,7 @@ export async function projects(session) {
   };
   const make = may(session, "manage projects") ? line([{ name: "id", title: "Name of a project", required: true, maxLength: 64 }], "New project", (values) => post("/v1/admin/projects", values).then(refresh)) : null;
   await refresh();
-  return section("Projects and limits", {}, make, list);
+  return section("Projects and limits", { wide: true }, make, list);
 }
 
 function one(project, session, refresh) {

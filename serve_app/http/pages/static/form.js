@@ -2,7 +2,8 @@
 import { el } from "./dom.js";
 import { labelled, widget } from "./widgets.js";
 
-const FIRST = ["prompt", "image", "images", "input_image", "person", "garment", "mask", "control_image", "image_prompt", "keyframes", "start_video", "draft_cache", "finetune_id", "finetune_strength", "aspect_ratio", "resolution", "duration", "seed"];
+const FIRST = ["prompt", "image", "images", "input_image", "person", "garment", "mask", "control_image", "image_prompt", "keyframes", "start_video", "draft_cache", "finetune_id", "finetune_strength", "aspect_ratio", "resolution", "duration", "width", "height", "reference_offset_x", "reference_offset_y", "seed"];
+const EXACT = new Set(["width", "height"]); // for few, where they needn't be given
 const HIDDEN = new Set(["mode"]);
 
 export class RequestForm {
@@ -20,6 +21,8 @@ export class RequestForm {
     const [first, more] = this._parted();
     this.element = el("div", { class: "fields" }, first.map((field) => this.labels.get(field.name).element),
       more.length ? el("details", {}, el("summary", {}, "More"), more.map((field) => this.labels.get(field.name).element)) : null);
+    this.element.addEventListener("input", () => this.heed());
+    this.heed();
   }
 
   // Only what differs from what the service takes by itself.
@@ -34,6 +37,12 @@ export class RequestForm {
 
   fill(body) {
     for (const [name, made] of this.widgets) made.set(body[name]);
+    this.heed();
+  }
+
+  // Some widgets show what other fields say.
+  heed() {
+    for (const made of this.widgets.values()) made.heed?.();
   }
 
   // What the service says of fields; the first one gets the focus.
@@ -49,7 +58,7 @@ export class RequestForm {
 
   _parted() {
     const rank = (field) => FIRST.indexOf(field.name);
-    const first = this.fields.filter((field) => rank(field) >= 0 || field.required).sort((a, b) => rank(a) - rank(b));
+    const first = this.fields.filter((field) => field.required || (rank(field) >= 0 && !EXACT.has(field.name))).sort((a, b) => rank(a) - rank(b));
     return [first, this.fields.filter((field) => !first.includes(field))];
   }
 }

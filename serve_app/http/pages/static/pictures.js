@@ -1,8 +1,9 @@
 // Pictures that are sent: dropped, pasted, picked, or a result that is used again.
 import { el, unique } from "./dom.js";
 import { brush } from "./brush.js";
+import { changed } from "./moving.js";
 
-const PICTURE_TYPES = "image/jpeg,image/png,image/webp";
+export const PICTURE_TYPES = "image/jpeg,image/png,image/webp";
 
 // One picture. `change` listeners hear of a new one.
 export function picture(field) {
@@ -25,6 +26,7 @@ function slot(types, show, invitation) {
     element.classList.toggle("full", Boolean(data));
     clear.hidden = !data;
     made.listeners.forEach((listener) => listener(made.data));
+    changed(element);
   };
   made.take = async (blob) => {
     if (blob && types.split(",").includes(blob.type)) made.set(await asDataUrl(blob));
@@ -68,8 +70,6 @@ export function pictures(field) {
   set([]);
   return { element, input: slots[0].input, value, set, take: (blob) => slots.at(-1).take(blob) };
 }
-
-export const keyframes = pictures;
 
 // Painted on the picture of the field `image`, or a picture of its own.
 export function mask(field, others) {

@@ -5,6 +5,7 @@ import { card } from "./card.js";
 import { programs } from "./code.js";
 import { el } from "./dom.js";
 import { RequestForm } from "./form.js";
+import { keep, kept } from "./requests.js";
 import { endpoints } from "./schema.js";
 import { may, open } from "./shell.js";
 
@@ -21,12 +22,13 @@ let request = null;
 const choose = el("select", { id: "endpoint" }, offered.map((each) => el("option", { value: each.name }, each.name)));
 const summary = el("p", { class: "faint" });
 const modes = el("div", { class: "row" });
+const earlier = el("p", { class: "notice", role: "status", hidden: true });
 const fields = el("div");
 const price = el("span", { class: "faint", "aria-live": "polite" });
 const problem = el("p", { class: "bad", role: "alert", hidden: true });
 const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Make it");
 const code = el("details", { class: "code" }, el("summary", {}, "As a program"));
-holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, fields, problem, el("div", { class: "row apart" }, submit, price), code);
+holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart send" }, submit, price), code);
 results.append(el("div", { class: "examples row" }, el("span", { class: "faint" }, "Try"),
   EXAMPLES.map((text) => el("button", { type: "button", onclick: () => run({ prompt: text }) }, text))));
 
@@ -48,7 +50,7 @@ function asked() {
   timer = setTimeout(async () => {
     const body = request.body();
     code.replaceChildren(code.firstChild, ...Object.entries(programs(endpoint.name, body)).map(([language, text]) =>
-      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", {}, text))));
+      el("div", {}, el("div", { class: "row apart" }, el("strong", {}, language), el("button", { type: "button", onclick: () => navigator.clipboard.writeText(text) }, "Copy")), el("pre", { tabIndex: 0 }, text))));
     try {
       const quote = await post("/v1/pricing", { path: endpoint.path, body });
       price.textContent = `${quote.cost} credits`;
@@ -66,6 +68,7 @@ async function send() {
   try {
     const task = await post(endpoint.path, body);
     const name = endpoint.name;
+    keep(task.id, name, body);
     const before = body.images?.[0] ?? body.input_image ?? body.image;
     const shown = card({ id: task.id, endpoint: name, body, before, cost: task.cost }, { again: (next) => run(next, name), use });
     results.querySelector(".examples").after(shown);
@@ -90,8 +93,25 @@ async function use(url) {
   const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
   if (!field) select("gen-3-image-klein");
   request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
-  request.widgets.get("prompt")?.element.focus();
+  const prompt = request.widgets.get("prompt");
+  (prompt?.input ?? prompt?.element)?.focus();
   asked();
+}
+
+// An earlier request, with all that is known of it.
+function recall({ endpoint: name, body, missing, known }) {
+  select(name, formOf(name, body));
+  request.fill(body);
+  const lost = missing.length ? ` Not kept: ${missing.join(", ")}.` : "";
+  earlier.textContent = known ? `This is the earlier request. Change what you like.${lost}`
+    : `Another browser or program sent this request. ${Object.keys(body).join(" and ") || "Nothing"} can be known of it; all other fields are as usual.`;
+  earlier.hidden = false;
+}
+
+// A video's form is told by its mode.
+function formOf(name, body) {
+  const forms = offered.find((each) => each.name === name)?.forms ?? [];
+  return Math.max(0, forms.findIndex((form) => form.fields.some((field) => field.name === "mode" && field.constant === body.mode)));
 }
 
 holder.addEventListener("submit", (event) => {
@@ -100,4 +120,11 @@ holder.addEventListener("submit", (event) => {
 });
 holder.addEventListener("input", asked);
 choose.addEventListener("change", () => select(choose.value));
-select(new URLSearchParams(location.search).get("endpoint") ?? "gen-3-image-klein");
+const asks = new URLSearchParams(location.search);
+const former = asks.has("again") && kept(asks.get("again"));
+if (former) recall(former);
+else select(asks.get("endpoint") ?? "gen-3-image-klein");
+if (asks.has("again") && !former) {
+  earlier.textContent = "What that request was is not known in this window.";
+  earlier.hidden = false;
+}

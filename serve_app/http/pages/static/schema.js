@@ -23,6 +23,7 @@ function forms(body, description) {
 
 function fields(schema, description) {
   const required = new Set(schema.required ?? []);
+  const names = new Set(Object.keys(schema.properties));
   return Object.entries(schema.properties).map(([name, raw]) => {
     const options = (raw.anyOf ?? [raw]).map((each) => resolved(each, description)).filter((each) => each.type !== "null");
     const flat = options.flatMap((each) => each.anyOf ?? [each]);
@@ -35,7 +36,7 @@ function fields(schema, description) {
       example: raw.examples?.[0],
       constant: raw.const,
       choices: flat.find((each) => each.enum)?.enum ?? null,
-      kind: kind(name, flat),
+      kind: together(kind(name, flat), raw, names),
       least: flat.find((each) => each.minimum !== undefined)?.minimum,
       most: flat.find((each) => each.maximum !== undefined)?.maximum,
       longest: flat.find((each) => each.maxLength !== undefined)?.maxLength,
@@ -57,6 +58,13 @@ function kind(name, options) {
   if (types.has("boolean")) return "switch";
   if (types.has("integer") || types.has("number")) return options.some((each) => each.const === "auto") ? "text" : types.has("number") ? "number" : "integer";
   return "text";
+}
+
+// Some kinds show in the examples, or in the fields beside them.
+function together(kind, { examples = [] }, names) {
+  if (kind === "prompt" && examples.some((each) => each.includes('"bbox"'))) return "structured";
+  if (kind === "picture" && names.has("reference_offset_x")) return "outpainting";
+  return kind;
 }
 
 function resolved(schema, description) {

@@ -1,6 +1,7 @@
 // What is around every page: the way to the others, the project, and signing in.
 import { get, post, put, remove } from "./api.js";
 import { el } from "./dom.js";
+import { forget } from "./requests.js";
 
 const PAGES = [["/", "Playground"], ["/gallery", "Gallery"], ["/account", "Account", "read accounts"], ["/fleet", "Fleet", "operate"]];
 
@@ -62,6 +63,7 @@ function signOut(session) {
   const button = el("button", { type: "button" }, "Sign out");
   button.addEventListener("click", async () => {
     await remove("/v1/session");
+    forget();
     location.assign("/sign-in");
   });
   return button;

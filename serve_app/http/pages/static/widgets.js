@@ -1,11 +1,15 @@
 // A widget of each kind of field: {element, value(), set(value)}; value() is undefined where nothing is to be sent.
+// `input` is what gets the focus where that is not the element; `heed()` is told that some field has changed.
 import { el, unique } from "./dom.js";
-import { keyframes, mask, picture, pictures, video } from "./pictures.js";
+import { outpainting } from "./outpainting.js";
+import { mask, picture, pictures, video } from "./pictures.js";
+import { prompt, structured } from "./prompt.js";
 import { ratio } from "./ratio.js";
+import { keyframes } from "./timeline.js";
 
 // `others` finds the widget of another field by its name.
 export function widget(field, others) {
-  const make = { prompt, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, picture, pictures, mask, keyframes, video }[field.kind];
+  const make = { prompt, structured, switch: toggle, choice, integer: number, number, seed, aspect_ratio: ratio, picture, outpainting, pictures, mask, keyframes, video }[field.kind];
   return (make ?? text)(field, others);
 }
 
@@ -16,14 +20,6 @@ function text(field) {
 }
 
 const converted = (value) => (/^\d+$/.test(value) ? Number(value) : value);
-
-function prompt(field) {
-  const area = el("textarea", { maxLength: field.longest, placeholder: field.required ? field.example ?? "" : "" });
-  area.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) area.form.requestSubmit();
-  });
-  return { element: area, value: () => area.value || (field.required ? "" : undefined), set: (value) => (area.value = value ?? "") };
-}
 
 function toggle(field) {
   const box = el("input", { type: "checkbox", checked: field.standard === true });
@@ -76,7 +72,7 @@ export function labelled(field, made) {
   input.setAttribute("aria-describedby", `${wrong.id} ${help.id}`);
   const label = el("label", { htmlFor: input.id }, field.title, field.required ? "" : el("span", { class: "faint optional" }, " optional"));
   const box = field.kind === "switch";
-  const element = el("div", { class: box ? "field switch" : "field" }, box ? el("div", { class: "row" }, input, label) : [label, made.element], wrong, help);
+  const element = el("div", { class: box ? "field switch" : "field", "data-name": field.name }, box ? el("div", { class: "row" }, input, label) : [label, made.element], wrong, help);
   const problem = (message) => {
     wrong.textContent = message ?? "";
     wrong.hidden = !message;
