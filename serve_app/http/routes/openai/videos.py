@@ -36,6 +36,7 @@ from serve_app.media.geometry import RATIOS
 from serve_app.requests.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.accept import accept
 from serve_app.submission.errors import Invalid
+from serve_app.submission.offer import Offer
 from serve_app.tasks import task as tasks
 from serve_app.tasks.job import Job, NewerJob
 from serve_app.tasks.limits import Refused
@@ -88,11 +89,8 @@ def router(offered: Offered) -> APIRouter:
         sent = await read(request)
         asked = validated(VideoCreation, sent.typed(sent.fields, VideoCreation))
         offer = offered.chosen(asked.model, makes_videos, "make videos")
-        reference = _reference(asked, sent)
-        form = TextToVideoRequest if reference is None else ImageToVideoRequest
-        translation = Translation(offer, form)
-        _fill(translation, asked, sent, reference)
-        body, limits = translation.request(mode="t2v" if reference is None else "i2v"), services.tasks.limits
+        translation = _translation(offer, asked, sent)
+        body, limits = translation.request(), services.tasks.limits
         base = public_base(request, services.settings.service)
         try:
             with translation.telling():
@@ -183,9 +181,13 @@ def _reference(asked: VideoCreation, sent: Sent) -> str | None:
     return named["image_url"]
 
 
-def _fill(translation: Translation, asked: VideoCreation, sent: Sent, reference: str | None) -> None:
-    translation.put_common(asked)
+def _translation(offer: Offer, asked: VideoCreation, sent: Sent) -> Translation:
+    reference = _reference(asked, sent)
+    form, mode = (TextToVideoRequest, "t2v") if reference is None else (ImageToVideoRequest, "i2v")
+    translation = Translation(offer, form)
+    translation.put("mode", mode, _REFERENCE)
     translation.put("keyframes", reference, _REFERENCE)
+    translation.put_common(asked)
     translation.put("duration", asked.seconds, "seconds")
     if asked.size not in (None, _UNDECIDED):
         known = _SIZES | _KNOWN_AS
@@ -196,6 +198,7 @@ def _fill(translation: Translation, asked: VideoCreation, sent: Sent, reference:
         translation.put("aspect_ratio", ratio, "size")
     own = {name: value for name, value in asked.further.items() if name.partition("[")[0] != _REFERENCE}
     translation.put_further(own, sent)
+    return translation
 
 
 async def _owned(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
