@@ -64,8 +64,9 @@ async def accepted(
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:
-        if not idempotency_key:
-            await cancel(services, caller, ids_of(await accepting))
+        (taken,) = await asyncio.gather(accepting, return_exceptions=True)
+        if not isinstance(taken, BaseException) and not idempotency_key:
+            await cancel(services, caller, ids_of(taken))
         raise
 
 
