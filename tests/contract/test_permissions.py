@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service
-from support.openai_calls import error
+from support.openai_calls import OPENAI, error
 from support.promises import promise
 
 from serve_app.accounts.roles import Role
@@ -25,7 +25,6 @@ A, D, B, V, O = (  # noqa: E741
     Role.VIEWER,
     Role.OPERATOR,
 )
-OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
 EVERYONE = {A, D, B, V, O}
 
 TABLE: list[tuple[Cell, set[Role]]] = [

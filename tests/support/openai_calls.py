@@ -12,6 +12,8 @@ import httpx2
 
 from support.client import Client
 
+OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
+"""What paths of this form begin with."""
 GENERATIONS = "/v1/images/generations"
 EDITS = "/v1/images/edits"
 PATIENCE_S = 30

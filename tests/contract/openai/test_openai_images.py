@@ -17,7 +17,7 @@ from support.openai_calls import EDITS, GENERATIONS, PATIENCE_S, active, error, 
 from support.pictures import file_of, picture
 from support.worker import Worker
 
-from serve_app.config.settings import OpenAISettings, TaskSettings
+from serve_app.config.settings import OpenAISettings, ServiceSettings, TaskSettings
 from serve_app.tasks.task import Status
 
 PICTURE = picture(form="PNG")
@@ -368,6 +368,23 @@ def test_edits_that_are_refused(
 
 def test_more_files_than_a_request_may_have(client: Client) -> None:
     error(edit(client, [("image[]", ("i.png", PICTURE))] * 18), 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt": "x" * (256 * 1024 + 1)}, {f"field-{number}": "x" for number in range(65)}],
+    ids=["long", "many"],
+)
+def test_a_form_of_more_text_than_a_body_may_have(client: Client, service: Service, fields: dict[str, str]) -> None:
+    with service.unchanged():
+        error(edit(client, **fields), 400)
+
+
+def test_a_body_that_is_too_large(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_body_mb=1))
+    with service.client() as client:
+        told = error(edit(client, {"image": ("i.png", b"x" * 2**20)}), 413)
+    assert told["code"] == "request_too_large"
 
 
 def test_a_form_that_is_none(client: Client) -> None:

@@ -24,24 +24,22 @@ from serve_app.http.origin import public_base
 from serve_app.http.routes.generate import IdempotencyKey
 from serve_app.http.routes.openai import waiting
 from serve_app.http.routes.openai.errors import FOR_GOOD, SERVER, Refusal
+from serve_app.http.routes.openai.masks import masked_by_alpha
 from serve_app.http.routes.openai.offered import Offered, edits_pictures, makes_pictures, paints_masked
-from serve_app.http.routes.openai.outcome import failure
+from serve_app.http.routes.openai.outcome import failure, job_of
 from serve_app.http.routes.openai.schema import ImageEdit, ImageGeneration, Picture, Pictures, errors
 from serve_app.http.routes.openai.sent import FORM, MAX_FILES, Sent, is_form, read, validated
 from serve_app.http.routes.openai.translation import Translation
 from serve_app.http.services import Deps, Services
-from serve_app.media.limits import BadPicture
-from serve_app.media.masks import alpha_mask
 from serve_app.requests import GenerationRequest
 from serve_app.submission.errors import Invalid
-from serve_app.tasks.job import Job, NewerJob
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.task import Status, Task
 
 logger = logging.getLogger(__name__)
 
-_GONE: Final = Response(status_code=499)
-"""For a client that is not there to read it."""
+_GONE: Final = 499
+"""The status for a client that is not there to read it."""
 _FILE: Final = {"type": "string", "format": "binary"}
 _FORM_FIELDS: Final[dict[str, Any]] = {
     "image": {"anyOf": [_FILE, {"type": "array", "items": _FILE, "maxItems": MAX_FILES}]},
@@ -70,7 +68,7 @@ Asking = Annotated[Call, Depends(_call)]
 
 def router(offered: Offered) -> APIRouter:
     routes = APIRouter(prefix="/v1/images", tags=["openai"], route_class=FilesRoute)
-    described = errors(408, 409, 413, 429, 500, 504)
+    described = errors(404, 408, 409, 413, 429, 500, 504)
 
     @routes.post("/generations", response_model=Pictures, responses=described, openapi_extra=_generation_body())
     async def generate_images(call: Asking) -> Response:
@@ -94,10 +92,10 @@ def router(offered: Offered) -> APIRouter:
             raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
         fits, doing = (edits_pictures, "edit pictures") if mask is None else (paints_masked, "take a mask")
         offer = offered.chosen(asked.model, fits, doing)
-        translation = Translation(offer, offer.endpoint.request_type)
+        form = offer.endpoint.request_type
+        translation = Translation(offer, form if mask is None else masked_by_alpha(form))
         translation.put_references(pictures, "image")
-        if mask is not None:
-            translation.put("mask", await _mask(call, mask), "mask")
+        translation.put("mask", mask, "mask")
         return await _made(call, asked, sent, translation)
 
     return routes
@@ -122,7 +120,7 @@ async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Tra
     try:
         tasks = await waiting.ended(services, call.request, caller, waiting.ids_of(taken), keep=keep)
     except waiting.ClientGone:
-        return _GONE
+        return Response(status_code=_GONE)
     left = taken[-1].requests_left
     headers = {} if left is None else refusals.rate_limit(limits, left)
     return await _answer(call, tasks, headers, as_links=asked.response_format == "url")
@@ -158,20 +156,6 @@ def _put_size(size: str | None, translation: Translation) -> None:
     translation.put("height", int(height), "size")
 
 
-async def _mask(call: Call, mask: str) -> str:
-    """As the service's own requests have masks: white where OpenAI's are transparent."""
-    inputs, owner = call.services.submission.inputs, call.caller.organization
-    try:
-        picture = await inputs.picture(mask, owner)
-    except BadPicture as problem:
-        raise Invalid(["body", "mask"], str(problem), "image_invalid") from None
-    white = await inputs.prepared(owner, lambda: alpha_mask(picture))
-    if white is None:
-        message = "The mask has no transparent parts, which are what is painted anew"
-        raise Invalid(["body", "mask"], message, "image_invalid")
-    return base64.b64encode(white.data).decode()
-
-
 async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *, as_links: bool) -> Response:
     """Those that are ready, in their order. Raises Refusal where none is."""
     ready = [task for task in tasks if task.status is Status.READY and task.result]
@@ -179,11 +163,8 @@ async def _answer(call: Call, tasks: Sequence[Task], headers: dict[str, str], *,
         raise _refusal(tasks[0])
     if not as_links:
         files = await asyncio.gather(*(_file(call.services, task) for task in ready))
-        return Response(
-            await asyncio.to_thread(_with_files, _pictures(ready), files),
-            media_type="application/json",
-            headers=headers,
-        )
+        content = await asyncio.to_thread(_with_files, _pictures(ready), files)
+        return Response(content, media_type="application/json", headers=headers)
     answer = _pictures(ready)
     for picture, task in zip(answer.data, ready, strict=True):
         shown = await call.services.presenter.body(task, call.base)
@@ -205,12 +186,8 @@ def _pictures(ready: Sequence[Task]) -> Pictures:
 
 
 def _revised(task: Task) -> str | None:
-    made_of = (task.result or {}).get("prompt")
-    try:
-        asked = Job.decode(task.job).prompt if task.job else None
-    except (NewerJob, ValueError):
-        return None
-    return made_of if made_of != asked else None
+    made_of, job = (task.result or {}).get("prompt"), job_of(task)
+    return made_of if job is not None and made_of != job.prompt else None
 
 
 async def _file(services: Services, task: Task) -> bytes:

@@ -17,7 +17,7 @@ from serve_app.http.routes.generate import IdempotencyKey
 from serve_app.http.routes.openai import waiting
 from serve_app.http.routes.openai.errors import Refusal
 from serve_app.http.routes.openai.offered import Offered, makes_videos
-from serve_app.http.routes.openai.outcome import failure
+from serve_app.http.routes.openai.outcome import failure, job_of
 from serve_app.http.routes.openai.schema import (
     DeletedVideo,
     Reference,
@@ -38,7 +38,6 @@ from serve_app.submission.accept import accept
 from serve_app.submission.errors import Invalid
 from serve_app.submission.offer import Offer
 from serve_app.tasks import task as tasks
-from serve_app.tasks.job import Job, NewerJob
 from serve_app.tasks.limits import Refused
 
 _UNDECIDED: Final = "auto"
@@ -77,7 +76,7 @@ def router(offered: Offered) -> APIRouter:
     routes = APIRouter(prefix="/v1/videos", tags=["openai"], route_class=FilesRoute)
     endpoints = [offer.name for offer in offered.all() if makes_videos(offer)]
 
-    @routes.post("", responses=errors(408, 409, 413, 429), openapi_extra=_creation_body())
+    @routes.post("", responses=errors(404, 408, 409, 413, 429), openapi_extra=_creation_body())
     async def create_video(
         request: Request,
         response: Response,
@@ -210,7 +209,7 @@ async def _owned(services: Services, caller: Caller, endpoints: list[str], task_
 
 
 def _shown(services: Services, task: tasks.Task) -> Video:
-    job = _job(task)
+    job = job_of(task)
     status: Status = _STATUSES.get(task.status, "failed")
     finished = task.finished
     size = f"{job.width}x{job.height}" if job and job.width and job.height else _UNDECIDED
@@ -228,14 +227,6 @@ def _shown(services: Services, task: tasks.Task) -> Video:
         size=size,
         error=problem,
     )
-
-
-def _job(task: tasks.Task) -> Job | None:
-    """None where the record can't be read."""
-    try:
-        return Job.decode(task.job) if task.job else None
-    except (NewerJob, ValueError):
-        return None
 
 
 def _creation_body() -> dict[str, Any]:
