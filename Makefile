@@ -58,7 +58,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/r
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
-	@for client in blackforest litellm openid; do \
+	@for client in blackforest litellm openai openid; do \
 	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done
 

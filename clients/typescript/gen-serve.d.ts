@@ -7,6 +7,14 @@ export interface Acceptance {
   password: string;
 }
 
+export interface Answer {
+  allow: boolean;
+  /** In the organization's other projects, too. Default: `false`. */
+  everywhere?: boolean;
+  /** Default: `developer`. */
+  role?: Role;
+}
+
 export interface ApprovedTolerance {
   /** The highest that may be asked for; null leaves it to the catalog */
   tolerance: number | null;
@@ -16,6 +24,23 @@ export interface AuditPage {
   changes: Array<Change>;
   /** `before` of the next page; null on the last one */
   next: string | null;
+}
+
+export interface AuthorizationList {
+  authorizations: Array<AuthorizationView>;
+}
+
+export interface AuthorizationView {
+  /** Who let it in */
+  by: string;
+  /** Epoch seconds */
+  created: number;
+  /** In the organization's other projects, too */
+  everywhere: boolean;
+  id: string;
+  program: string;
+  project: string;
+  role: Role;
 }
 
 /** Credits. What was granted is what is left, held and spent. */
@@ -139,6 +164,14 @@ export interface Deleted {
   timestamp: number;
 }
 
+export interface DeletedVideo {
+  /** Default: `true`. */
+  deleted?: boolean;
+  id: string;
+  /** Default: `video.deleted`. */
+  object?: "video.deleted";
+}
+
 export interface DeliveryAttempt {
   /** Epoch seconds */
   at: number;
@@ -223,6 +256,13 @@ export interface Erasure {
   project: string;
   /** Of the organization's ledger about this project: amounts, times and ids, which are its books */
   remaining_ledger_entries: number | null;
+}
+
+export interface Error {
+  code: string;
+  message: string;
+  param: string | null;
+  type: string;
 }
 
 /** `input_image` is taken for `image`, where only that is sent; other unknown fields are ignored. */
@@ -540,6 +580,12 @@ export interface LicenceList {
   licences: Array<Licence>;
 }
 
+export interface Link {
+  /** Epoch seconds: as was asked for, or when the result is not kept any more */
+  expires: number;
+  url: string;
+}
+
 export interface Locally {
   /** true: as whoever sits at this machine, where the operator allows it */
   local: boolean;
@@ -556,6 +602,24 @@ export interface MemberChange {
 
 export interface MemberList {
   members: Array<Member>;
+}
+
+export interface Model {
+  /** Always 0: it is not known. Default: `0`. */
+  created?: number;
+  id: string;
+  /** Default: `model`. */
+  object?: "model";
+  /** Default: `gen-serve`. */
+  owned_by?: string;
+  /** The day it stops answering, where that is decided */
+  shutdown_date?: string | null;
+}
+
+export interface ModelList {
+  data: Array<Model>;
+  /** Default: `list`. */
+  object?: "list";
 }
 
 export interface Move {
@@ -585,6 +649,11 @@ export interface NewProject {
 
 export interface OneFinetune {
   finetune_details: FinetuneDetails;
+}
+
+export interface Onward {
+  /** Where the browser goes on */
+  redirect: string;
 }
 
 export interface Organization {
@@ -630,6 +699,23 @@ export interface OutpaintingRequest {
   webhook_url?: string | null;
   /** Width of the result in pixels. */
   width: number;
+}
+
+export interface Picture {
+  b64_json?: string | null;
+  /** The task's */
+  id: string;
+  /** Where the prompt was rewritten */
+  revised_prompt?: string | null;
+  /** A signed link, which works for minutes */
+  url?: string | null;
+}
+
+export interface Pictures {
+  /** Epoch seconds */
+  created: number;
+  data: Array<Picture>;
+  output_format: string;
 }
 
 export interface Pricing {
@@ -678,10 +764,6 @@ export interface ProRequest {
   width?: number | null;
 }
 
-export interface Problem {
-  detail: string;
-}
-
 export interface Project {
   /** Takes neither tasks nor tuned models */
   closed: boolean;
@@ -723,6 +805,17 @@ export interface ProtectedResource {
   resource: string;
   /** Default: `gen-serve`. */
   resource_name?: string;
+  /** Default: `["developer", "viewer"]`. */
+  scopes_supported?: Array<string>;
+}
+
+export interface Question {
+  /** Where the answer is sent: a host, or the scheme of an installed program */
+  goes_to: string;
+  /** As it calls itself */
+  program: string;
+  /** What it may be here; the first is the most that it asks for */
+  roles: Array<Role>;
 }
 
 export interface Recorded {
@@ -746,6 +839,8 @@ export interface SessionView {
   /** Whether one may sign in as whoever sits at this machine */
   local: boolean;
   name?: string | null;
+  /** By whose accounts one may sign in, too */
+  openid?: string | null;
   organization?: string | null;
   permissions?: Array<string>;
   project?: string | null;
@@ -1184,6 +1279,41 @@ export interface ValidationProblem {
   detail: Array<Entry>;
 }
 
+export interface Video {
+  completed_at?: number | null;
+  /** Epoch seconds, as the others */
+  created_at: number;
+  error?: VideoProblem | null;
+  /** Until when the video is kept */
+  expires_at?: number | null;
+  id: string;
+  model: string;
+  /** Default: `video`. */
+  object?: "video";
+  /** Percent */
+  progress: number;
+  /** Null where it can't be read any more */
+  prompt?: string | null;
+  seconds: string;
+  /** `auto` as long as the ratio is left to the prompt */
+  size: string;
+  status: "queued" | "in_progress" | "completed" | "failed";
+}
+
+export interface VideoList {
+  data: Array<Video>;
+  first_id: string | null;
+  has_more: boolean;
+  last_id: string | null;
+  /** Default: `list`. */
+  object?: "list";
+}
+
+export interface VideoProblem {
+  code: string;
+  message: string;
+}
+
 export interface VideoToVideoRequest {
   /** Ratio of width to height. `auto`: the nearest to that of the video. Default: `auto`. */
   aspect_ratio?: "auto" | "21:9" | "16:9" | "4:3" | "1:1" | "3:4" | "9:16" | "9:21" | null;
@@ -1217,11 +1347,24 @@ export interface Wanted {
   role: "administrator" | "developer" | "billing_manager" | "viewer";
 }
 
+export interface Wish {
+  /** Seconds. Default: `86400`. */
+  expires_in?: number;
+}
+
 export interface Written {
   /** Seconds */
   expires_in: number;
   /** To be sent to one person; shown once */
   link: string;
+}
+
+export interface ServeAppHttpRoutesOpenaiSchemaProblem {
+  error: Error;
+}
+
+export interface ServeAppHttpRoutesSchemasProblem {
+  detail: string;
 }
 
 /** What each endpoint takes. */

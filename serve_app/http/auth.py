@@ -42,6 +42,13 @@ _token_scheme = HTTPBearer(
 )
 
 
+class NotAuthenticated(HTTPException):
+    """Nobody that is known here, which this interface answers with 403."""
+
+    def __init__(self, detail: str = "Not authenticated") -> None:
+        super().__init__(403, detail)
+
+
 async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
     """Who asks. Raises the HTTPException that others than those with the permission are to see."""
     caller = await _caller(services, request)
@@ -72,7 +79,7 @@ async def _caller(services: Services, request: HTTPConnection) -> Caller:
         return await _of_session(services, request)
     caller = await services.callers.authenticate(secret)
     if caller is None:
-        raise HTTPException(403, "Not authenticated - Invalid Authentication")
+        raise NotAuthenticated("Not authenticated - Invalid Authentication")
     return caller
 
 
@@ -80,7 +87,7 @@ async def _of_session(services: Services, request: HTTPConnection) -> Caller:
     secret = session_secret(request.headers)
     caller = None if secret is None else await services.signed_in.caller(secret)
     if caller is None:
-        raise HTTPException(403, "Not authenticated")
+        raise NotAuthenticated
     check_origin(request, services.settings.service)
     return caller
 

@@ -45,11 +45,13 @@ from serve_app.http.routes import (
     licences,
     links,
     metadata,
+    openai,
     openid,
     results,
     session,
     tasks,
 )
+from serve_app.http.routes.openai import errors as openai_errors
 from serve_app.http.slow_bodies import SlowBodies
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
@@ -74,7 +76,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
         redirect_slashes=False,
     )
-    errors.install(app)
+    errors.install(app, openai_errors.translated)
     offers = generate.offers(catalog, settings)
     mcp = McpServer(app, offers)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
@@ -108,7 +110,8 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         admin.router,
         metadata.router,
     )
-    for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
+    generating = (generate.router(catalog, settings, offers), *openai.routers(catalog, settings, offers))
+    for router in (*generating, *about_work, *about_accounts, health.router):
         app.include_router(router)
     if settings.accounts.programs:
         app.router.routes += oauth_routes()

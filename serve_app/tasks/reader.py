@@ -43,8 +43,8 @@ class _Outline(NamedTuple):
         """Of what follows in a list."""
         return f"{self.created}-{self.id}"
 
-    def fits(self, statuses: Collection[str], endpoint: str | None) -> bool:
-        return (not statuses or self.status in statuses) and endpoint in (None, self.endpoint)
+    def fits(self, statuses: Collection[str], endpoints: Collection[str]) -> bool:
+        return (not statuses or self.status in statuses) and (not endpoints or self.endpoint in endpoints)
 
 
 class TaskReader:
@@ -72,21 +72,21 @@ class TaskReader:
         cursor: str | None = None,
         active: bool = False,
         statuses: Collection[Status] = (),
-        endpoint: str | None = None,
+        endpoints: Collection[str] = (),
         since: float | None = None,
     ) -> tuple[list[Task], str | None]:
         """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor.
 
-        Those of these statuses and this endpoint, if given, that were submitted at or after `since`, epoch seconds. A
+        Those of these statuses and endpoints, if given, that were submitted at or after `since`, epoch seconds. A
         page of them looks at a thousand tasks at most, so it may have fewer than `limit`, or none, and others follow.
         """
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
         oldest = None if since is None else math.ceil(since * 1000)
-        batch = _SCANNED if statuses or endpoint else limit
+        batch = _SCANNED if statuses or endpoints else limit
         found: list[_Outline] = []
         for _ in range(0, _LOOKED_AT, _SCANNED):
             ids, cursor = await page(self.redis, index, batch, cursor, oldest)
-            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoint)]
+            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
             if cursor is None or len(found) >= limit:
                 break
         if len(found) > limit:

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service
+from support.openai_calls import OPENAI, error
 from support.promises import promise
 
 from serve_app.accounts.roles import Role
@@ -42,6 +43,16 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     # Programs that were let in
     (("GET", "/v1/authorizations", {}), EVERYONE),
     (("DELETE", "/v1/authorizations/{authorization_id}", {}), EVERYONE),
+    # The same in the form of OpenAI's, which here get no further than being let in
+    (("POST", "/v1/images/generations", {"prompt": ""}), {A, D, O}),
+    (("POST", "/v1/images/edits", {"prompt": ""}), {A, D, O}),
+    (("POST", "/v1/videos", {"prompt": ""}), {A, D, O}),
+    (("GET", "/v1/videos", {}), EVERYONE),
+    (("GET", "/v1/videos/{task_id}", {}), EVERYONE),
+    (("GET", "/v1/videos/{task_id}/content", {}), EVERYONE),
+    (("DELETE", "/v1/videos/{task_id}", {}), {A, D, O}),
+    (("GET", "/v1/models", {}), EVERYONE),
+    (("GET", "/v1/models/{model}", {}), EVERYONE),
     # The own money
     (("GET", "/v1/credits", {}), EVERYONE),
     (("POST", "/v1/pricing", {"path": ENDPOINT, "body": {"prompt": "a cat"}}), EVERYONE),
@@ -134,6 +145,13 @@ def ask(client: Client, names: Mapping[str, str], cell: Cell) -> httpx2.Response
     return client.request(method, path.format(**names), params=query, json=body)
 
 
+def denied(response: httpx2.Response, cell: Cell, status: int) -> str:
+    """What is said to whoever may not; in the form of OpenAI's, nobody at all is a 401."""
+    if cell[1].startswith(OPENAI):
+        return error(response, status)["message"]
+    return refusal(response, 403)
+
+
 def shown(value: object) -> str | None:
     return " ".join(map(str, value)) if isinstance(value, tuple) else None
 
@@ -149,7 +167,7 @@ def test_what_each_role_may_ask_for(
 ) -> None:
     with service.unchanged():
         for role in EVERYONE - allowed:
-            assert refusal(ask(clients[role], names, cell), 403).startswith("Not allowed"), role
+            assert denied(ask(clients[role], names, cell), cell, 403).startswith("Not allowed"), role
     for role in allowed:
         response = ask(clients[role], names, cell)
         assert response.status_code != 403, (role, response.text)
@@ -162,7 +180,7 @@ def test_without_a_key_nothing_is_allowed(
     clients: Mapping[Role, Client], names: Mapping[str, str], service: Service, cell: Cell
 ) -> None:
     with Client(service.base_url, "", "") as nobody:
-        assert refusal(ask(nobody, names, cell), 403) == "Not authenticated"
+        assert denied(ask(nobody, names, cell), cell, 401) == "Not authenticated"
 
 
 def test_every_route_that_asks_for_a_key_is_in_the_table(service: Service) -> None:

@@ -17,6 +17,14 @@ class Acceptance(TypedDict):
     password: str
 
 
+class Answer(TypedDict):
+    allow: bool
+    everywhere: NotRequired[bool]
+    """In the organization's other projects, too. Default: `false`."""
+    role: NotRequired[Role]
+    """Default: `developer`."""
+
+
 class ApprovedTolerance(TypedDict):
     tolerance: int | None
     """The highest that may be asked for; null leaves it to the catalog"""
@@ -26,6 +34,23 @@ class AuditPage(TypedDict):
     changes: list[Change]
     next: str | None
     """`before` of the next page; null on the last one"""
+
+
+class AuthorizationList(TypedDict):
+    authorizations: list[AuthorizationView]
+
+
+class AuthorizationView(TypedDict):
+    by: str
+    """Who let it in"""
+    created: float
+    """Epoch seconds"""
+    everywhere: bool
+    """In the organization's other projects, too"""
+    id: str
+    program: str
+    project: str
+    role: Role
 
 
 class Balance(TypedDict):
@@ -158,6 +183,14 @@ class Deleted(TypedDict):
     timestamp: float
 
 
+class DeletedVideo(TypedDict):
+    deleted: NotRequired[bool]
+    """Default: `true`."""
+    id: str
+    object: NotRequired[Literal["video.deleted"]]
+    """Default: `video.deleted`."""
+
+
 class DeliveryAttempt(TypedDict):
     at: float
     """Epoch seconds"""
@@ -249,6 +282,13 @@ class Erasure(TypedDict):
     project: str
     remaining_ledger_entries: int | None
     """Of the organization's ledger about this project: amounts, times and ids, which are its books"""
+
+
+class Error(TypedDict):
+    code: str
+    message: str
+    param: str | None
+    type: str
 
 
 class FillRequest(TypedDict):
@@ -615,6 +655,12 @@ class LicenceList(TypedDict):
     licences: list[Licence]
 
 
+class Link(TypedDict):
+    expires: float
+    """Epoch seconds: as was asked for, or when the result is not kept any more"""
+    url: str
+
+
 class Locally(TypedDict):
     local: bool
     """true: as whoever sits at this machine, where the operator allows it"""
@@ -631,6 +677,24 @@ class MemberChange(TypedDict):
 
 class MemberList(TypedDict):
     members: list[Member]
+
+
+class Model(TypedDict):
+    created: NotRequired[int]
+    """Always 0: it is not known. Default: `0`."""
+    id: str
+    object: NotRequired[Literal["model"]]
+    """Default: `model`."""
+    owned_by: NotRequired[str]
+    """Default: `gen-serve`."""
+    shutdown_date: NotRequired[str | None]
+    """The day it stops answering, where that is decided"""
+
+
+class ModelList(TypedDict):
+    data: list[Model]
+    object: NotRequired[Literal["list"]]
+    """Default: `list`."""
 
 
 class Move(TypedDict):
@@ -660,6 +724,11 @@ class NewProject(TypedDict):
 
 class OneFinetune(TypedDict):
     finetune_details: FinetuneDetails
+
+
+class Onward(TypedDict):
+    redirect: str
+    """Where the browser goes on"""
 
 
 class Organization(TypedDict):
@@ -713,6 +782,23 @@ class OutpaintingRequest(TypedDict):
     """Width of the result in pixels."""
 
 
+class Picture(TypedDict):
+    b64_json: NotRequired[str | None]
+    id: str
+    """The task's"""
+    revised_prompt: NotRequired[str | None]
+    """Where the prompt was rewritten"""
+    url: NotRequired[str | None]
+    """A signed link, which works for minutes"""
+
+
+class Pictures(TypedDict):
+    created: int
+    """Epoch seconds"""
+    data: list[Picture]
+    output_format: str
+
+
 class Pricing(TypedDict):
     cost: float
     """Credits"""
@@ -763,10 +849,6 @@ class ProRequest(TypedDict):
     """Width in pixels, a multiple of 32. Default: `1024`."""
 
 
-class Problem(TypedDict):
-    detail: str
-
-
 class Project(TypedDict):
     closed: bool
     """Takes neither tasks nor tuned models"""
@@ -809,6 +891,17 @@ class ProtectedResource(TypedDict):
     resource: str
     resource_name: NotRequired[str]
     """Default: `gen-serve`."""
+    scopes_supported: NotRequired[list[str]]
+    """Default: `["developer", "viewer"]`."""
+
+
+class Question(TypedDict):
+    goes_to: str
+    """Where the answer is sent: a host, or the scheme of an installed program"""
+    program: str
+    """As it calls itself"""
+    roles: list[Role]
+    """What it may be here; the first is the most that it asks for"""
 
 
 class Recorded(TypedDict):
@@ -834,6 +927,8 @@ class SessionView(TypedDict):
     local: bool
     """Whether one may sign in as whoever sits at this machine"""
     name: NotRequired[str | None]
+    openid: NotRequired[str | None]
+    """By whose accounts one may sign in, too"""
     organization: NotRequired[str | None]
     permissions: NotRequired[list[str]]
     project: NotRequired[str | None]
@@ -1339,6 +1434,41 @@ class ValidationProblem(TypedDict):
     detail: list[Entry]
 
 
+class Video(TypedDict):
+    completed_at: NotRequired[int | None]
+    created_at: int
+    """Epoch seconds, as the others"""
+    error: NotRequired[VideoProblem | None]
+    expires_at: NotRequired[int | None]
+    """Until when the video is kept"""
+    id: str
+    model: str
+    object: NotRequired[Literal["video"]]
+    """Default: `video`."""
+    progress: int
+    """Percent"""
+    prompt: NotRequired[str | None]
+    """Null where it can't be read any more"""
+    seconds: str
+    size: str
+    """`auto` as long as the ratio is left to the prompt"""
+    status: Literal["queued", "in_progress", "completed", "failed"]
+
+
+class VideoList(TypedDict):
+    data: list[Video]
+    first_id: str | None
+    has_more: bool
+    last_id: str | None
+    object: NotRequired[Literal["list"]]
+    """Default: `list`."""
+
+
+class VideoProblem(TypedDict):
+    code: str
+    message: str
+
+
 class VideoToVideoRequest(TypedDict):
     aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
     """Ratio of width to height. `auto`: the nearest to that of the video. Default: `auto`."""
@@ -1375,11 +1505,24 @@ class Wanted(TypedDict):
     role: Literal["administrator", "developer", "billing_manager", "viewer"]
 
 
+class Wish(TypedDict):
+    expires_in: NotRequired[int]
+    """Seconds. Default: `86400`."""
+
+
 class Written(TypedDict):
     expires_in: int
     """Seconds"""
     link: str
     """To be sent to one person; shown once"""
+
+
+class ServeAppHttpRoutesOpenaiSchemaProblem(TypedDict):
+    error: Error
+
+
+class ServeAppHttpRoutesSchemasProblem(TypedDict):
+    detail: str
 
 
 Endpoint: TypeAlias = Literal[

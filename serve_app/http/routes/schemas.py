@@ -23,7 +23,7 @@ class ValidationProblem(BaseModel):
     detail: list[Entry]
 
 
-_MEANINGS = {
+MEANINGS = {
     400: "No such tuned model, or not ready",
     401: "The bearer token is refused; the answer says why",
     402: "Not enough credits, or a spending limit reached",
@@ -42,7 +42,7 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
     all_codes = (401, *codes) if 403 in codes else codes
     described: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem, "description": _MEANINGS[code]} for code in all_codes
+        code: {"model": Problem, "description": MEANINGS[code]} for code in all_codes
     }
     described[422] = {"model": ValidationProblem, "description": "The request failed validation"}
     return described
