@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock, ImageContent, ResourceLink, TextContent
 
 from serve_app.http.services import Services
@@ -15,7 +15,8 @@ from serve_app.tasks.task import Status
 
 _LARGEST: Final = 2**20
 """Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
-_TOLD: Final = ("seed", "duration", "prompt")
+_TOLD: Final = ("id", "status", "progress", "cost", "details")
+_TOLD_OF_RESULTS: Final = ("seed", "duration", "prompt")
 """Of a result, beside its file."""
 
 
@@ -23,15 +24,14 @@ def text(told: object) -> TextContent:
     return TextContent(type="text", text=told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
 
 
-async def of_task(services: Services, body: Mapping[str, Any]) -> list[ContentBlock]:
-    """Of a `get_result` body: how it stands, and, once it is ready, the picture or the video's link."""
-    told = {name: body[name] for name in ("id", "status", "progress", "cost") if body.get(name) is not None}
-    if details := body.get("details"):
-        told["details"] = details
+async def of_task(services: Services, task: TaskResult) -> list[ContentBlock]:
+    """How it stands, and, once it is ready, the picture or the video's link."""
+    body: Mapping[str, Any] = task
+    told = {name: body[name] for name in _TOLD if body.get(name) is not None}
     result = body.get("result")
     if not result:
         return [text(told)]
-    told |= {name: result[name] for name in _TOLD if name in result}
+    told |= {name: result[name] for name in _TOLD_OF_RESULTS if name in result}
     return [text(told), *await _picture(services, body["id"]), _link(result["sample"])]
 
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+import httpx2
 from fastapi import FastAPI, HTTPException
+from gen_serve_client import AsyncClient, GenServeError, Retries
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -29,12 +31,13 @@ from starlette.types import Receive, Scope, Send
 from serve_app.accounts.roles import Permission
 from serve_app.http.auth import MCP, RESOURCE_METADATA, authenticated, has_key_or_token, quoted_string
 from serve_app.http.mcp.content import text
-from serve_app.http.mcp.itself import Itself, Refused
-from serve_app.http.mcp.tools import TOOLS, Call
+from serve_app.http.mcp.tools import TOOLS, Call, NotDone
 from serve_app.http.origin import public_base
 from serve_app.http.services import Services
 from serve_app.submission.offer import Offer
 
+_PASSED_ON: Final = ("authorization", "x-key", "x-project")
+_ONCE: Final = Retries(tries=1, too_many_tries=1)
 _INSTRUCTIONS: Final = (
     "Makes and changes pictures and videos. Each generation is a task that costs credits; generate and edit wait "
     "for it and show the picture. What takes longer goes on by itself: wait and fetch tell of it by its id."
@@ -79,13 +82,22 @@ class McpServer:
         assert context.request is not None, "over HTTP"
         try:
             arguments = tool.arguments.model_validate(params.arguments or {})
-            async with Itself.called_by(self._app, context.request) as itself:
+            async with self._as_client(context.request) as http:
+                itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
                 call = Call(itself, self._app.state.services, self._offers, tell)
                 return CallToolResult(content=await tool.run(call, arguments))
-        except Refused as refusal:
+        except (NotDone, GenServeError) as refusal:
             return _failed(str(refusal))
         except ValidationError as problem:
             return _failed("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
+
+    def _as_client(self, request: Request) -> httpx2.AsyncClient:
+        """To the app in this process, with the credentials that came with the call."""
+        services: Services = self._app.state.services
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
+        base = public_base(request, services.settings.service)
+        return httpx2.AsyncClient(transport=transport, base_url=base, headers=headers, timeout=None)
 
 
 async def _listed(

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin
 
+from gen_serve_client import AsyncClient
+from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock
 from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.config.catalog import Endpoint
 from serve_app.http.mcp import content
-from serve_app.http.mcp.itself import Itself, Refused
 from serve_app.http.services import Services
 from serve_app.submission.offer import Offer
 from serve_app.tasks.task import TERMINAL, Status
@@ -23,15 +24,22 @@ Tell: TypeAlias = Callable[[float, str], Awaitable[None]]
 """Progress from 0 to 1, and what is going on."""
 DEFAULT_ENDPOINT: Final = "gen-3-image-klein"
 _LONGEST_S: Final = 300.0
+_LOOK_S: Final = 1.0
+"""How long a look at a task waits for it to end: so often its progress is told."""
 _ID_CHARS: Final = 64
-_ENDED: Final = {status.value for status in TERMINAL}
+_ENDED: Final = {status.value for status in TERMINAL | {Status.NOT_FOUND}}
+
+
+class NotDone(Exception):
+    """Why a tool did not do what it was called for. Its text is fit for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a tool."""
 
-    itself: Itself
+    itself: AsyncClient
+    """The service, as any client has it: what holds for requests holds for tools."""
     services: Services
     offers: Mapping[str, Offer]
     tell: Tell
@@ -123,26 +131,31 @@ async def fetch(call: Call, asked: Fetch) -> list[ContentBlock]:
 
 
 async def cancel(call: Call, asked: Cancel) -> list[ContentBlock]:
-    return [content.text(await call.itself.cancel(asked.task_id))]
+    task = await call.itself.cancel(asked.task_id)
+    return [content.text({"id": task["id"], "status": task["status"]})]
 
 
 async def _made(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
     submitted = await call.itself.submit(_offer(call, endpoint).name, body)
-    warnings = [content.text({"warnings": submitted["warnings"]})] if submitted.get("warnings") else []
     task = await _waited(call, submitted["id"], wait_s)
-    return [*await content.of_task(call.services, task), *warnings]
+    made = await content.of_task(call.services, task)
+    warnings = submitted.get("warnings")
+    if warnings and task["status"] not in _ENDED:  # afterwards its details have them
+        made.append(content.text({"warnings": warnings}))
+    return made
 
 
-async def _waited(call: Call, task_id: str, wait_s: float) -> dict[str, Any]:
-    """The task once it has ended, or after that time. Raises Refused for one that came to nothing."""
+async def _waited(call: Call, task_id: str, wait_s: float) -> TaskResult:
+    """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
     give_up = time.monotonic() + wait_s
     while True:
-        task = await call.itself.look(task_id)
-        await call.tell(task["progress"] or 0.0, task["status"])
+        task = await call.itself.poll(task_id, wait=_LOOK_S)
+        await call.tell(task.get("progress") or 0.0, task["status"])
         if task["status"] in _ENDED or time.monotonic() >= give_up:
             break
     if task["status"] in _ENDED and task["status"] != Status.READY.value:
-        raise Refused(f"{task['status']}: {json.dumps(task['details'])}")
+        details = task.get("details")
+        raise NotDone(f"{task['status']}: {json.dumps(details)}" if details else task["status"])
     return task
 
 
@@ -152,20 +165,20 @@ async def _image(call: Call, image: str) -> str:
     if task is None:
         return image
     if task.status is not Status.READY or task.result is None:
-        raise Refused(f"The task {image} has no picture: it is {task.status.value}")
+        raise NotDone(f"The task {image} has no picture: it is {task.status.value}")
     return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
 
 
 def _as_fields(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:
-    """By the names that the endpoint has for pictures that are to be changed. Raises Refused."""
+    """By the names that the endpoint has for pictures that are to be changed. Raises NotDone."""
     form = endpoint.request_type
     names = [name for name, role in form.image_fields.items() if role == "references"]
     if not names:
-        raise Refused("This endpoint takes its pictures by fields of their own: pass them in options")
+        raise NotDone("This endpoint takes its pictures by fields of their own: pass them in options")
     if len(names) == 1 and _is_list(form.model_fields[names[0]].annotation):
         return {names[0]: list(images)}
     if len(images) > len(names):
-        raise Refused(f"This endpoint takes at most {len(names)} pictures")
+        raise NotDone(f"This endpoint takes at most {len(names)} pictures")
     return dict(zip(names, images, strict=False))
 
 
@@ -176,7 +189,7 @@ def _is_list(annotation: object) -> bool:
 def _offer(call: Call, endpoint: str) -> Offer:
     offer = call.offers.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
     if offer is None:
-        raise Refused(f"There is no endpoint {endpoint[:100]}: list_models has them")
+        raise NotDone(f"There is no endpoint {endpoint[:100]}: list_models has them")
     return offer
 
 
