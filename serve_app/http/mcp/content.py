@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from typing import Final
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
 
 from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock, ImageContent, ResourceLink, TextContent
@@ -42,9 +44,10 @@ async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
         return []
     for key in (stored["key"], stored.get("thumbnail")):
         if key and _kind(key).startswith("image/"):
-            data = await services.objects.get(key)
-            if len(data) <= _LARGEST:
-                return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=_kind(key))]
+            with suppress(FileNotFoundError):  # no longer kept
+                data = await services.objects.get(key)
+                if len(data) <= _LARGEST:
+                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=_kind(key))]
     return []
 
 

@@ -5,6 +5,7 @@ Any replica answers any request: nothing is kept between two of them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -28,14 +29,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from deployments.contract import objects
 from serve_app.accounts.roles import Permission
 from serve_app.http.auth import MCP, RESOURCE_METADATA, authenticated, has_key_or_token, quoted_string
 from serve_app.http.mcp.content import text
 from serve_app.http.mcp.tools import TOOLS, Call, NotDone
 from serve_app.http.origin import public_base
 from serve_app.http.services import Services
+from serve_app.redis_store import connection
 from serve_app.submission.offer import Offer
 
+logger = logging.getLogger(__name__)
+
+_OUT_OF_REACH: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
 _PASSED_ON: Final = ("authorization", "x-key", "x-project")
 _ONCE: Final = Retries(tries=1, too_many_tries=1)
 _INSTRUCTIONS: Final = (
@@ -88,6 +94,9 @@ class McpServer:
                 return CallToolResult(content=await tool.run(call, arguments))
         except (NotDone, GenServeError) as refusal:
             return _failed(str(refusal))
+        except _OUT_OF_REACH as problem:
+            logger.warning("a store is out of reach of tools: %s", type(problem).__name__)
+            return _failed("The service can't work now: try again shortly")
         except ValidationError as problem:
             return _failed("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
 
