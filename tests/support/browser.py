@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from playwright.sync_api import FilePayload, ViewportSize
+from playwright.sync_api import FilePayload, Page, ViewportSize
 
 from support.worker import Worker
 
@@ -18,3 +18,17 @@ NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 def file_of(name: str, data: bytes) -> FilePayload:
     """A PNG that somebody picks from a disk."""
     return {"name": name, "mimeType": "image/png", "buffer": data}
+
+
+def looks(page: Page) -> Iterator[str]:
+    """The page as it is, wide and narrow, light and dark: `wide-light`, say."""
+    for size, viewport in (("wide", WIDE), ("narrow", NARROW)):
+        page.set_viewport_size(viewport)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            yield f"{size}-{scheme}"
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -7,7 +7,7 @@ import json
 import mimetypes
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock, ImageContent, ResourceLink, TextContent
@@ -28,7 +28,7 @@ def text(told: object) -> TextContent:
 
 async def of_task(services: Services, task: TaskResult) -> list[ContentBlock]:
     """How it stands, and, once it is ready, the picture or the video's link."""
-    body: Mapping[str, Any] = task
+    body = cast(Mapping[str, Any], task)
     told = {name: body[name] for name in _TOLD if body.get(name) is not None}
     result = body.get("result")
     if not result:
