@@ -13,6 +13,7 @@ from support.browser import WIDE, Behind
 from support.http_service import Service, running
 
 from serve_app.accounts.roles import Role
+from serve_app.config.models import ModelSettings
 from serve_app.config.settings import AccountSettings, TaskSettings
 
 _CHROMIUM = shutil.which("chromium")
@@ -23,7 +24,9 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
     """One that knows whoever sits at this machine; no lease runs out, as no dispatcher would take the task again."""
     tasks, accounts = TaskSettings(lease_s=3600), AccountSettings(local_role=Role.OPERATOR)
     folder = tmp_path_factory.mktemp("pages")
-    with running(folder, redis_url, repository, tasks=tasks, accounts=accounts) as service:
+    # Uploads of tuned models are checked against their base, and only the bundled ones are here.
+    models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
+    with running(folder, redis_url, repository, tasks=tasks, accounts=accounts, models=models) as service:
         yield service
 
 

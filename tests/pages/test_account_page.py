@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from playwright.sync_api import Browser, Page, expect
-from support.browser import NARROW
+from support.browser import NARROW, Behind
 from support.http_service import Service
+from support.pictures import picture
 
 
 def test_a_key_is_shown_once(page: Page) -> None:
@@ -53,6 +54,18 @@ def test_someone_who_is_invited_makes_a_picture(page: Page, browser: Browser, se
     context.close()
     page.reload()
     expect(members.get_by_role("row", name="ada@example.com")).to_be_visible()
+
+
+def test_use_is_shown_by_day_and_endpoint(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.get_by_role("button", name="a red heart on a yellow background").click()
+    expect(page.get_by_role("article")).to_be_visible()
+    task_id = page.request.get("/v1/tasks?limit=1").json()["tasks"][0]["id"]
+    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    page.goto("/account")
+    used = page.get_by_role("region", name="Usage this month")
+    expect(used.get_by_role("img", name="Credits by day")).to_be_visible()
+    expect(used.get_by_role("row", name="gen-3-image-klein")).to_be_visible()
 
 
 def test_a_limit_is_set_and_met(page: Page) -> None:

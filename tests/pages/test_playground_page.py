@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 from support.browser import Behind
 from support.pictures import picture
+from support.sent_requests import sent_by
 
 from serve_app.tasks.task import Status
 
@@ -61,3 +62,15 @@ def test_every_endpoint_has_a_form(page: Page) -> None:
     for name in choose.locator("option").all_inner_texts():
         choose.select_option(name)
         expect(page.locator(".fields .field").first).to_be_visible()
+
+
+def test_a_video_on_its_way_is_cancelled(page: Page, behind: Behind) -> None:
+    page.goto("/?endpoint=gen-3-video")
+    page.locator("textarea").fill("a red circle moves to the right")
+    task_id = sent_by(page, "gen-3-video").id
+    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.3))
+    card = page.get_by_role("article").first
+    expect(card.get_by_text("is made")).to_be_visible()
+    card.get_by_role("button", name="Cancel").click()
+    expect(card.get_by_text("failed")).to_be_visible()
+    assert page.request.get(f"/v1/get_result?id={task_id}").json()["status"] == "Error"

@@ -1,7 +1,10 @@
 import { get, post } from "./api.js";
 import { day, section, sure, table } from "./account_parts.js";
 import { el } from "./dom.js";
+import { endpoints } from "./schema.js";
 import { may } from "./shell.js";
+
+const TUNED = "-finetuned";
 
 // Tuned models of the project: uploaded with progress, checked by the service.
 export async function finetunes(session) {
@@ -12,13 +15,16 @@ export async function finetunes(session) {
     list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
   };
   await refresh();
-  return section("Tuned models", {}, may(session, "generate") ? upload(refresh) : null, list);
+  return section("Tuned models", {}, may(session, "generate") ? upload(refresh, await bases()) : null, list);
 }
 
-function upload(refresh) {
+// Endpoints that have a tuned variant.
+const bases = async () => (await endpoints()).filter(({ name }) => name.endsWith(TUNED)).map(({ name }) => name.slice(0, -TUNED.length));
+
+function upload(refresh, bases) {
   const file = el("input", { type: "file", accept: ".safetensors", required: true, "aria-label": "Weights (.safetensors)" });
   const name = el("input", { placeholder: "Name", required: true, maxLength: 100, "aria-label": "Name" });
-  const base = el("select", { "aria-label": "For which endpoint" }, ["gen-3-image-klein", "gen-2-max", "gen-2-pro", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill", "gen-pro-1.0-canny"].map((each) => el("option", {}, each)));
+  const base = el("select", { "aria-label": "For which endpoint" }, bases.map((each) => el("option", {}, each)));
   const bar = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
   const told = el("p", { role: "status" });
   const form = el("form", {}, el("div", { class: "row" }, file, name, base, el("button", { class: "main" }, "Upload")), bar, told);

@@ -1,5 +1,5 @@
 // A form for every endpoint, and what comes of it beside it.
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { asDataUrl } from "./pictures.js";
 import { card } from "./card.js";
 import { programs } from "./code.js";
@@ -124,6 +124,10 @@ const asks = new URLSearchParams(location.search);
 const former = asks.has("again") && kept(asks.get("again"));
 if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
+if (asks.has("edit")) {
+  const { result } = await get(`/v1/get_result?id=${encodeURIComponent(asks.get("edit"))}`);
+  if (result) await use(result.sample);
+}
 if (asks.has("again") && !former) {
   earlier.textContent = "What that request was is not known in this window.";
   earlier.hidden = false;
