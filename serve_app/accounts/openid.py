@@ -107,7 +107,8 @@ class OpenId:
             raise IssuerOutOfReach
         return configuration
 
-    def _client(self, back: str) -> AsyncOAuth2Client:
+    def _client(self, back: str) -> Any:
+        """An `AsyncOAuth2Client`, of which Authlib loses the type of its base, httpx2.AsyncClient."""
         provider = self._provider
         return AsyncOAuth2Client(
             provider.client_id,
