@@ -503,6 +503,8 @@ export interface KeyList {
   keys: Array<Key>;
 }
 
+export type Kind = "person" | "key" | "local";
+
 /** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
 export interface KontextRequest {
   /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first picture's, else `1:1`. */
@@ -641,6 +643,12 @@ export interface NewOrganization {
   id: string;
   /** What people call it; else its id */
   name?: string;
+}
+
+export interface NewPassword {
+  new: string;
+  /** The one so far */
+  password: string;
 }
 
 export interface NewProject {
@@ -836,6 +844,8 @@ export interface Seconds {
 }
 
 export interface SessionView {
+  /** How they signed in */
+  by?: Kind | null;
   /** Whether one may sign in as whoever sits at this machine */
   local: boolean;
   name?: string | null;

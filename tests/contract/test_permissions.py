@@ -89,6 +89,7 @@ TABLE: list[tuple[Cell, set[Role]]] = [
     (("PUT", "/v1/admin/members/{person}", {"role": "viewer"}), {A, O}),
     (("DELETE", "/v1/admin/members/{person}", {}), {A, O}),
     (("POST", "/v1/invitations", {"role": "viewer"}), {A, O}),
+    (("DELETE", "/v1/admin/people/{person}", {}), {O}),
     # Keys
     (("GET", "/v1/admin/keys", {}), EVERYONE),
     (("GET", "/v1/admin/keys", {"project": "{neighbour}"}), EVERYONE),

@@ -114,6 +114,50 @@ def test_an_invitation_makes_a_member_once(administrator: Client, service: Servi
         assert "no member" in refusal(answer, 403)
 
 
+def test_nobody_takes_the_name_of_a_member_who_has_a_token(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    """Of another organization, too: whoever has the name may what its member may."""
+    name = f"boss-{administrator.project}@example.com"
+    organization = service.worker.new_organization(credits=1)
+    service.worker.new_project(organization)
+    service.worker.run(service.worker.organizations.put_member(organization, name, Role.ADMINISTRATOR, "test"))
+    assert refusal(invited(administrator, browser, name), 409) == "There is someone of that name"
+    assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
+
+
+def test_a_password_is_changed_and_other_windows_are_signed_out(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    name = f"eva-{administrator.project}"
+    invited(administrator, browser, name).raise_for_status()
+    with window(service) as other:
+        other.post("/v1/session", json={"name": name, "password": PASSWORD}).raise_for_status()
+        wrong = browser.put("/v1/session/password", json={"password": "wrong", "new": "another horse"})
+        assert refusal(wrong, 403)
+        changed = browser.put("/v1/session/password", json={"password": PASSWORD, "new": "another horse"})
+        assert changed.json()["name"] == name
+        assert browser.get("/v1/session").json()["signed_in"] is True
+        service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+        assert other.get("/v1/session").json()["signed_in"] is False
+        assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
+        assert other.post("/v1/session", json={"name": name, "password": "another horse"}).status_code == 200
+
+
+def test_whoever_forgot_a_password_is_invited_anew(
+    service: Service, administrator: Client, browser: httpx2.Client
+) -> None:
+    name = f"max-{administrator.project}"
+    invited(administrator, browser, name).raise_for_status()
+    with service.client(role=Role.OPERATOR) as operator:
+        assert operator.delete(f"/v1/admin/people/{name}").status_code == 204
+        assert operator.delete(f"/v1/admin/people/{name}").status_code == 404
+    service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+    assert browser.get("/v1/session").json()["signed_in"] is False
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    assert invited(administrator, browser, name).status_code == 200
+
+
 def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client, service: Service) -> None:
     link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
     names = [f"{number}-{administrator.project}" for number in range(4)]
@@ -126,7 +170,9 @@ def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client,
     with ThreadPoolExecutor() as pool:
         assert sorted(pool.map(accept, names)) == [200, 404, 404, 404]
     members = [member["person"] for member in administrator.get("/v1/admin/members").json()["members"]]
-    assert len(set(members) & set(names)) == 1
+    (member,) = set(members) & set(names)
+    known = [name for name in names if service.worker.has(f"person:{name}")]
+    assert known == [member], "of the others nothing is left"
 
 
 def test_a_name_that_someone_has_needs_their_password(administrator: Client, service: Service) -> None:

@@ -573,6 +573,9 @@ class KeyList(TypedDict):
     keys: list[Key]
 
 
+Kind: TypeAlias = Literal["person", "key", "local"]
+
+
 class KontextRequest(TypedDict):
     """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
 
@@ -716,6 +719,12 @@ class NewOrganization(TypedDict):
     id: str
     name: NotRequired[str]
     """What people call it; else its id"""
+
+
+class NewPassword(TypedDict):
+    new: str
+    password: str
+    """The one so far"""
 
 
 class NewProject(TypedDict):
@@ -924,6 +933,8 @@ class Seconds(TypedDict):
 
 
 class SessionView(TypedDict):
+    by: NotRequired[Kind | None]
+    """How they signed in"""
     local: bool
     """Whether one may sign in as whoever sits at this machine"""
     name: NotRequired[str | None]

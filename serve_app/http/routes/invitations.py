@@ -74,16 +74,30 @@ async def accept_invitation(
     if await services.invitations.find(secret) is None:
         raise HTTPException(404, _GONE)
     name, password = acceptance.name, acceptance.password.get_secret_value()
-    if not await services.people.enrol(name, password):
+    if not await services.people.is_known(name):
+        await _check_free(services, name)
+    is_new = await services.people.enrol(name, password)
+    if not is_new:
         await _check_password(services, request, name, password)
     found = await services.invitations.take(secret)
     if found is None:  # somebody else was faster
+        if is_new:
+            await services.people.forget(name)
         raise HTTPException(404, _GONE)
     await services.organizations.put_member(found.organization, name, found.role, found.by)
     projects = await services.projects.list(found.organization)
     if not projects:
         raise HTTPException(409, "You are a member now; there is no project yet to be in")
     return await begin(services, request, response, Kind.PERSON, name, projects[0])
+
+
+async def _check_free(services: Deps, name: str) -> None:
+    """Nobody may take the name of a member who signs in by a token: what they may, the one of that name may."""
+    accounts = services.settings.accounts
+    if accounts.openid is not None or accounts.issuers:
+        raise HTTPException(403, "People sign in by another provider here: ask to be made a member by the name there")
+    if await services.organizations.of_person(name):
+        raise HTTPException(409, "There is someone of that name")
 
 
 async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import digest_of
-from serve_app.accounts.people import LONGEST
+from serve_app.accounts.people import LONGEST, SHORTEST
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
 from serve_app.accounts.sessions import Kind, Session
@@ -43,6 +43,11 @@ class Locally(_Strict):
     local: bool = Field(description="true: as whoever sits at this machine, where the operator allows it")
 
 
+class NewPassword(_Strict):
+    password: SecretStr = Field(max_length=LONGEST, description="The one so far")
+    new: SecretStr = Field(min_length=SHORTEST, max_length=LONGEST)
+
+
 class Move(_Strict):
     project: str = Field(max_length=64)
 
@@ -52,6 +57,7 @@ class SessionView(BaseModel):
     local: bool = Field(description="Whether one may sign in as whoever sits at this machine")
     openid: str | None = Field(default=None, description="By whose accounts one may sign in, too")
     name: str | None = None
+    by: Kind | None = Field(default=None, description="How they signed in")
     role: str | None = None
     permissions: list[str] = []
     organization: str | None = None
@@ -62,7 +68,10 @@ class SessionView(BaseModel):
 @router.get("", responses=errors(503))
 async def who_am_i(request: Request, services: Deps) -> SessionView:
     """Who is signed in, if anyone is, and what they may."""
-    return await _view(services, await optional_caller(services, request))
+    caller = await optional_caller(services, request)
+    secret = session_secret(request.headers)
+    session = None if secret is None else await services.sessions.find(secret)
+    return await _view(services, caller, session.kind if session else None)
 
 
 @router.post("", responses=errors(403, 429, 503))
@@ -90,7 +99,7 @@ async def begin(
         services.signed_in.forget(old)
     secret = await services.sessions.begin(kind, subject, project.organization, project.id)
     set_session(response, secret, request, services.settings.service)
-    return await _view(services, await services.signed_in.caller(secret))
+    return await _view(services, await services.signed_in.caller(secret), kind)
 
 
 @router.put("", responses=errors(403, 404, 503))
@@ -106,7 +115,22 @@ async def move(request: Request, services: Deps, to: Move) -> SessionView:
         raise HTTPException(404, "There is no such project")
     await services.sessions.move(secret, project.organization, project.id)
     services.signed_in.forget(secret)
-    return await _view(services, await services.signed_in.caller(secret))
+    return await _view(services, await services.signed_in.caller(secret), session.kind)
+
+
+@router.put("/password", responses=errors(403, 429, 503))
+async def change_password(request: Request, response: Response, services: Deps, to: NewPassword) -> SessionView:
+    """Ends all other sessions of whoever is signed in."""
+    check_origin(request, services.settings.service)
+    secret = session_secret(request.headers)
+    session = None if secret is None else await services.sessions.find(secret)
+    if session is None or session.kind is not Kind.PERSON:
+        raise HTTPException(403, "Nobody is signed in by a password")
+    await _check_password(services, session.subject, to.password, request)
+    await services.people.set_password(session.subject, to.new.get_secret_value())
+    await services.sessions.end_all(Kind.PERSON, session.subject)
+    project = await services.projects.get(session.project)
+    return await begin(services, request, response, Kind.PERSON, session.subject, project)
 
 
 @router.delete("", status_code=204, responses=errors(403, 503))
@@ -119,26 +143,28 @@ async def sign_out(request: Request, response: Response, services: Deps) -> None
 
 
 async def _of_person(services: Services, by: ByPassword, request: Request) -> tuple[Kind, str, Project]:
-    address = request.client.host if request.client else ""
-    try:
-        right = await services.people.verify(by.name, by.password.get_secret_value(), address)
-    except TooOften as refusal:
-        raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
-    if not right:
-        raise HTTPException(403, _WRONG)
+    await _check_password(services, by.name, by.password, request)
     project = await project_of(services, by.name)
     if project is None:
         raise HTTPException(403, "You are no member of any organization here")
     return Kind.PERSON, by.name, project
 
 
+async def _check_password(services: Services, name: str, password: SecretStr, request: Request) -> None:
+    address = request.client.host if request.client else ""
+    try:
+        right = await services.people.verify(name, password.get_secret_value(), address)
+    except TooOften as refusal:
+        raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
+    if not right:
+        raise HTTPException(403, _WRONG)
+
+
 async def project_of(services: Services, person: str) -> Project | None:
-    """Where they begin: in the first organization that they are a member of."""
-    for organization in await services.organizations.list():
-        if await services.organizations.role_of(organization.id, person) is not None:
-            projects = await services.projects.list(organization.id)
-            if projects:
-                return projects[0]
+    """Where they begin: in the first organization that they are a member of, and that has a project."""
+    for organization in await services.organizations.of_person(person):
+        if projects := await services.projects.list(organization):
+            return projects[0]
     return None
 
 
@@ -161,7 +187,7 @@ async def _may_be_in(services: Services, session: Session, project: Project) -> 
     return await services.signed_in.stands_for(moved) is not None
 
 
-async def _view(services: Services, caller: Caller | None) -> SessionView:
+async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionView:
     local = services.settings.accounts.local_role is not None
     openid = None if services.openid is None else urlsplit(services.openid.issuer).hostname
     if caller is None:
@@ -174,6 +200,7 @@ async def _view(services: Services, caller: Caller | None) -> SessionView:
         local=local,
         openid=openid,
         name=caller.id,
+        by=by,
         role=caller.role.value,
         permissions=sorted(permission.value for permission in PERMISSIONS[caller.role]),
         organization=caller.organization,

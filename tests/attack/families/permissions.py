@@ -81,6 +81,7 @@ TABLE: Final = (
     Route("DELETE", "/v1/authorizations/none", _ALL, endured=frozenset({404})),
     Route("POST", "/v1/invitations", _ADMIN, {"role": "viewer"}),
     Route("GET", "/v1/admin/fleet", _NOBODY),
+    Route("DELETE", "/v1/admin/people/none", _NOBODY, endured=frozenset({404})),
     Route("GET", "/v1/credits", _ALL),
     Route("POST", "/v1/pricing", _ALL, {"path": "/v1/gen-2-max", "body": {"prompt": "x"}}),
     Route("GET", f"/v1/usage?{_ORGANIZATION}", _MONEY),

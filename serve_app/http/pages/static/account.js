@@ -4,11 +4,12 @@ import { credits, usage } from "./account_credits.js";
 import { keys } from "./account_keys.js";
 import { members } from "./account_members.js";
 import { finetunes } from "./account_models.js";
+import { password } from "./account_password.js";
 import { programs } from "./account_programs.js";
 import { projects } from "./account_projects.js";
 
 const session = await open();
-const sections = [credits, members, finetunes, keys, programs, projects, usage];
+const sections = [credits, members, finetunes, keys, programs, projects, usage, password];
 const holder = document.getElementById("sections");
 const made = await Promise.all(sections.map((section) => section(session)));
 holder.append(...made.filter(Boolean));

@@ -16,10 +16,11 @@ from serve_app.http.routes.admin import (
     licences,
     members,
     organizations,
+    people,
     projects,
     tasks,
 )
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])
-for part in (organizations, projects, erasures, members, keys, credits, licences, tasks, audit, fleet):
+for part in (organizations, projects, erasures, members, people, keys, credits, licences, tasks, audit, fleet):
     router.include_router(part.router)
