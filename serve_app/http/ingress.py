@@ -21,6 +21,7 @@ from serve_app.config.settings import Settings
 from serve_app.http import errors, services
 from serve_app.http.auth import MCP
 from serve_app.http.body_limit import BodyLimit
+from serve_app.http.compression import Compressed
 from serve_app.http.cross_origin import CrossOrigin
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
@@ -29,7 +30,7 @@ from serve_app.http.mcp.server import McpServer
 from serve_app.http.methods import HeadAsGet
 from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
-from serve_app.http.pages.router import add_pages
+from serve_app.http.pages.router import PATH, add_pages
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
@@ -97,6 +98,7 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
+    app.add_middleware(Compressed, paths=("/openapi.json", PATH))
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, events.router, links.router, deliveries.router, finetunes.router)
     about_accounts = (
