@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
-from support.browser import WIDE, Behind, file_of, looks, overflow
+from support.browser import EXAMPLE, WIDE, Behind, file_of, looks, overflow
 from support.http_service import Service
 from support.pictures import picture
 
@@ -43,17 +43,17 @@ def keyframes(page: Page) -> None:
 
 def gallery(page: Page) -> None:
     page.goto("/")
-    page.get_by_role("button", name="a red heart on a yellow background").click()
+    page.get_by_role("button", name=EXAMPLE).click()
     card = page.get_by_role("article").first
     card.get_by_role("button", name="Cancel").click()
     expect(card.get_by_text("failed")).to_be_visible()
     page.goto("/gallery")
-    expect(page.get_by_role("link", name="Open: a red heart on a yellow background").first).to_be_visible()
+    expect(page.get_by_role("link", name=f"Open: {EXAMPLE}").first).to_be_visible()
 
 
 def task(page: Page) -> None:
     gallery(page)
-    page.get_by_role("link", name="Open: a red heart on a yellow background").first.click()
+    page.get_by_role("link", name=f"Open: {EXAMPLE}").first.click()
     page.get_by_role("dialog").get_by_text("Webhook", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="without webhook_url")).to_be_visible()
 

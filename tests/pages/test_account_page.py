@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from playwright.sync_api import Browser, Page, expect
-from support.browser import NARROW, Behind
+from support.browser import EXAMPLE, NARROW, Behind
 from support.http_service import Service
 from support.pictures import picture
 
@@ -39,7 +39,7 @@ def test_someone_who_is_invited_makes_a_picture(page: Page, browser: Browser, se
     theirs.get_by_label(re.compile("A password")).fill("correct horse battery")
     theirs.get_by_role("button", name="Join").click()
     expect(theirs.get_by_role("button", name="Sign out")).to_be_visible()
-    theirs.get_by_role("button", name="a red heart on a yellow background").click()
+    theirs.get_by_role("button", name=EXAMPLE).click()
     expect(theirs.get_by_role("article")).to_be_visible()
     # What the role may not do is not offered.
     expect(theirs.get_by_role("link", name="Fleet")).to_have_count(0)
@@ -63,7 +63,7 @@ def test_someone_who_is_invited_makes_a_picture(page: Page, browser: Browser, se
 
 def test_use_is_shown_by_day_and_endpoint(page: Page, behind: Behind) -> None:
     page.goto("/")
-    page.get_by_role("button", name="a red heart on a yellow background").click()
+    page.get_by_role("button", name=EXAMPLE).click()
     expect(page.get_by_role("article")).to_be_visible()
     task_id = page.request.get("/v1/tasks?limit=1").json()["tasks"][0]["id"]
     behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))

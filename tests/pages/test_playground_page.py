@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from playwright.sync_api import Page, expect
-from support.browser import Behind
+from support.browser import EXAMPLE, Behind
 from support.pictures import picture
 from support.sent_requests import sent_by
 
@@ -19,7 +19,7 @@ def newest(page: Page) -> str:
 
 def test_the_first_visit_makes_a_picture_by_one_click(page: Page, behind: Behind) -> None:
     page.goto("/")
-    page.get_by_role("button", name="a red heart on a yellow background").click()
+    page.get_by_role("button", name=EXAMPLE).click()
     card = page.get_by_role("article").first
     task_id = newest(page)
     behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))

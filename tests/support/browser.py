@@ -12,6 +12,8 @@ from support.worker import Worker
 Behind: TypeAlias = Callable[[Callable[[Worker], object]], object]
 """Does something of the worker's while a page is open."""
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+EXAMPLE: Final = "a large yellow star on a black background"
+"""One of those that the playground offers."""
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 
 

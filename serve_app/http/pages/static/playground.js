@@ -9,7 +9,13 @@ import { keep, kept } from "./requests.js";
 import { endpoints } from "./schema.js";
 import { may, open } from "./shell.js";
 
-const EXAMPLES = ["a red heart on a yellow background", "three small white stars, dark blue background", "a purple moon top left and a green ring bottom right"];
+// By the name of a picture that came of it.
+const EXAMPLES = {
+  heart: "a large pink heart on a gradient from white to light blue",
+  two: "a red circle on the left and a blue square on the right on a white background",
+  star: "a large yellow star on a black background",
+  corners: "a red triangle in the top left and a green circle in the bottom right on a yellow background",
+};
 const PRICE_AFTER_MS = 500;
 
 const holder = document.getElementById("form");
@@ -29,8 +35,10 @@ const problem = el("p", { class: "bad", role: "alert", hidden: true });
 const submit = el("button", { class: "main", disabled: !may(session, "generate") }, "Make it");
 const code = el("details", { class: "code" }, el("summary", {}, "As a program"));
 holder.append(el("label", { htmlFor: "endpoint" }, "Endpoint"), choose, summary, modes, earlier, fields, problem, el("div", { class: "row apart send" }, submit, price), code);
-results.append(el("div", { class: "examples row" }, el("span", { class: "faint" }, "Try"),
-  EXAMPLES.map((text) => el("button", { type: "button", onclick: () => run({ prompt: text }) }, text))));
+results.append(el("div", { class: "examples", role: "group", "aria-label": "Examples" },
+  Object.entries(EXAMPLES).map(([name, prompt]) =>
+    el("button", { type: "button", disabled: !may(session, "generate"), onclick: () => run({ prompt }, "gen-3-image-klein") },
+      el("img", { src: `/pages/examples/${name}.jpeg`, alt: "", width: 200, height: 150 }), el("span", {}, prompt)))));
 
 function select(name, mode = 0) {
   endpoint = offered.find((each) => each.name === name) ?? offered[0];
