@@ -265,6 +265,14 @@ export interface Error {
   type: string;
 }
 
+export interface Failure {
+  /** Epoch seconds */
+  at: number;
+  endpoint: string;
+  error: string;
+  task: string;
+}
+
 /** `input_image` is taken for `image`, where only that is sent; other unknown fields are ignored. */
 export interface FillRequest {
   /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
@@ -538,6 +546,8 @@ export interface KontextRequest {
 export interface Lane {
   /** Tasks by how they ended */
   ended: Record<string, number>;
+  /** The last ten tasks that failed, newest first */
+  failures: Array<Failure>;
   /** A model of the catalog */
   lane: string;
   /** Of one submitted now, if as many run at a time as do now */
@@ -545,6 +555,8 @@ export interface Lane {
   queued: number;
   /** The work that waits, in seconds of one task after the other */
   queued_s: number | null;
+  /** By state; null where that is not known here */
+  replicas: Record<string, number> | null;
   running: number;
   /** Wait to run alone, after losing several workers */
   suspects: number;

@@ -59,12 +59,14 @@ DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, 
 once, fetch the result with `GET /v1/get_result`."""
 
 
-def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
+def create_app(
+    settings: Settings, catalog: Catalog, replicas: services.AskReplicas = services.unknown_replicas
+) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.opened(settings, catalog) as app.state.services, mcp.running():
+        async with services.opened(settings, catalog, replicas) as app.state.services, mcp.running():
             yield
 
     app = FastAPI(
@@ -124,12 +126,12 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
     return app
 
 
-def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+def app_builder(settings: Settings, catalog: Catalog, replicas: services.AskReplicas) -> Callable[[], FastAPI]:
     """What a Ray Serve replica calls to make its own app."""
 
     def build() -> FastAPI:
         give_back_large_blocks()
-        app = create_app(settings, catalog)
+        app = create_app(settings, catalog, replicas)
         app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
         return app
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
@@ -51,6 +51,15 @@ ANSWER_S: Final = 4.5
 """How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
 
 
+Replicas: TypeAlias = Mapping[str, dict[str, int]]
+"""Of each deployment, how many there are by their state."""
+AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
+
+
+async def unknown_replicas() -> Replicas:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     settings: Settings
@@ -83,10 +92,11 @@ class Services:
     uploads: Uploads
     eraser: Eraser
     erasures: ErasureStore
+    replicas: AskReplicas
 
 
 @asynccontextmanager
-async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
+async def opened(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
@@ -131,6 +141,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
         erasures=ErasureStore(redis, prefix),
+        replicas=replicas,
     )
     try:
         await snapshot.check_whole(redis, prefix)

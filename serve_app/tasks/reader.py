@@ -121,6 +121,11 @@ class TaskReader:
         queued, suspects, leased, stats = await pipe.execute()
         return {"queued": queued, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
 
+    async def failures(self, lane: str) -> list[Task]:
+        """The last that ended as `Error`, newest first; those that were cancelled or are no longer kept left out."""
+        ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{lane}"), 0, -1))
+        return [task for task in await self.get_many(ids) if task is not None]
+
     async def ping(self) -> None:
         """Raises redis.RedisError when the store is out of reach."""
         await cast(Awaitable[bool], self.redis.ping())

@@ -14,6 +14,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
+| `gen:failed:{lane}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id` of a request with such a key, `reply` once accepted; expires |

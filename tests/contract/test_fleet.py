@@ -29,6 +29,21 @@ def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> 
     assert after["queued"] + after["running"] > 0
     assert after["predicted_wait_s"] >= 0
     assert after["work"]["half"] <= after["work"]["most"]
+    assert after["replicas"] is None, "no Ray is here"
+
+
+def test_the_last_errors_are_told_but_not_what_was_cancelled(start_service: StartService) -> None:
+    service = start_service()
+    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
+        failed = [client.accepted() for _ in range(11)]
+        for number, task_id in enumerate(failed):
+            service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
+        cancelled = client.accepted()
+        client.delete(f"/v1/tasks/{cancelled}").raise_for_status()
+        told = lane(operator)["failures"]
+    assert [each["task"] for each in told] == failed[:0:-1]
+    assert told[0]["error"] == "no reason 10"
+    assert told[0]["endpoint"] == "gen-3-image-klein"
 
 
 def lane(operator: Client) -> dict[str, Any]:

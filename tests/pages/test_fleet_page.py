@@ -36,7 +36,9 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     def lane(name: str, queued: int, queued_s: float | None) -> dict[str, object]:
         times = known if queued_s is not None else unknown
         seconds = {"queued_s": queued_s, "predicted_wait_s": queued_s, "wait": times, "work": times}
-        return {"lane": name, "queued": queued, "suspects": 0, "running": 1, "ended": {"Ready": 1200}, **seconds}
+        failures = [{"task": "1", "endpoint": "gen-2-max", "at": 1.7e9, "error": "out of memory"}]
+        more = {"ended": {"Ready": 1200}, "replicas": {"RUNNING": 2, "STARTING": 1}, "failures": failures}
+        return {"lane": name, "queued": queued, "suspects": 0, "running": 1, **more, **seconds}
 
     lanes = [lane("long", 60, 240.0), lane("short", 15, 60.0), lane("new", 3, None)]
     fleet = {"lanes": lanes, "store_bytes": 2**20, "store_limit_bytes": 2**22}
@@ -47,6 +49,11 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     assert round(long / short) == 4
     expect(page.get_by_text("A full bar is 4 min of work.")).to_be_visible()
     expect(page.get_by_role("article", name="short")).to_contain_text("60 s of work")
+    expect(page.get_by_role("article", name="short")).to_contain_text("2 running, 1 starting")
+    page.get_by_role("article", name="short").get_by_text("Last errors").click()
+    expect(page.get_by_role("article", name="short").get_by_role("listitem")).to_contain_text(
+        "out of memory (gen-2-max)"
+    )
     expect(page.get_by_role("article", name="new")).to_contain_text("How long is not known yet")
     expect(page.get_by_role("region", name="In all")).to_contain_text("1.0 MiB")
     page.unroute("**/v1/admin/fleet")

@@ -155,6 +155,7 @@ def fleet(page: Page, studio: Studio) -> None:
                 "work": work,
                 "wait": wait,
                 "ended": {"Ready": 900},
+                "replicas": {"RUNNING": 2},
                 **seconds,
             }
         route.fulfill(json=answer)

@@ -291,6 +291,14 @@ class Error(TypedDict):
     type: str
 
 
+class Failure(TypedDict):
+    at: float
+    """Epoch seconds"""
+    endpoint: str
+    error: str
+    task: str
+
+
 class FillRequest(TypedDict):
     """`input_image` is taken for `image`, where only that is sent; other unknown fields are ignored."""
 
@@ -614,6 +622,8 @@ class KontextRequest(TypedDict):
 class Lane(TypedDict):
     ended: dict[str, int]
     """Tasks by how they ended"""
+    failures: list[Failure]
+    """The last ten tasks that failed, newest first"""
     lane: str
     """A model of the catalog"""
     predicted_wait_s: float | None
@@ -621,6 +631,8 @@ class Lane(TypedDict):
     queued: int
     queued_s: float | None
     """The work that waits, in seconds of one task after the other"""
+    replicas: dict[str, int] | None
+    """By state; null where that is not known here"""
     running: int
     suspects: int
     """Wait to run alone, after losing several workers"""

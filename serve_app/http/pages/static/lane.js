@@ -8,6 +8,7 @@ const FIGURES = [
   ["Worked, mean", (lane) => seconds(lane.work.mean)],
   ["Ready", (lane) => count(lane.ended.Ready)],
   ["Failed", (lane) => count(lane.ended.Error)],
+  ["Replicas", (lane) => states(lane.replicas)],
 ];
 
 export function laneCard(name) {
@@ -16,10 +17,12 @@ export function laneCard(name) {
   const filled = el("div", {});
   const bar = el("div", { class: "bar", role: "meter", "aria-label": `Work that waits in ${name}, seconds`, "aria-valuemin": 0 }, filled);
   const queue = el("p", { class: "queue" });
+  const failed = el("ul", { class: "faint" });
+  const failures = el("details", { hidden: true }, el("summary", {}, "Last errors"), failed);
   const values = FIGURES.map(() => el("dd", {}));
   const element = el("article", { class: "panel lane", "aria-labelledby": heading.id },
     el("div", { class: "row apart" }, heading, now), bar, queue,
-    el("dl", {}, FIGURES.map(([title], index) => el("div", {}, el("dt", {}, title), values[index]))));
+    el("dl", {}, FIGURES.map(([title], index) => el("div", {}, el("dt", {}, title), values[index]))), failures);
 
   // `most` is how many seconds a full bar has.
   function show(lane, most) {
@@ -31,6 +34,11 @@ export function laneCard(name) {
     bar.setAttribute("aria-valuenow", Math.round(lane.queued_s ?? 0));
     bar.setAttribute("aria-valuemax", Math.round(most));
     bar.setAttribute("aria-valuetext", queue.textContent);
+    failures.hidden = lane.failures.length === 0;
+    if (lane.failures[0]?.task !== failed.dataset.newest) {
+      failed.dataset.newest = lane.failures[0]?.task;
+      failed.replaceChildren(...lane.failures.map((each) => el("li", {}, `${new Date(each.at * 1000).toLocaleString()}: ${each.error} (${each.endpoint})`)));
+    }
     FIGURES.forEach(([, of], index) => say(values[index], of(lane)));
   }
   return { element, show };
@@ -40,5 +48,6 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+const states = (replicas) => (replicas ? Object.entries(replicas).map(([state, count]) => `${count} ${state.toLowerCase()}`).join(", ") || "none" : "–");
 const count = (value) => (value ?? 0).toLocaleString();
 export const seconds = (value) => (value === null ? "–" : value === 0 ? "0 s" : value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`);

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from serve_app.http.auth import Operator
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
+from serve_app.tasks.task import Task
 from serve_app.tasks.timings import WAIT, WORK, Histogram, timings
 
 router = APIRouter(prefix="/fleet")
@@ -27,6 +28,13 @@ class Seconds(BaseModel):
     most: float | None = Field(description="Of nineteen in twenty, at most")
 
 
+class Failure(BaseModel):
+    task: str
+    endpoint: str
+    at: float = Field(description="Epoch seconds")
+    error: str
+
+
 class Lane(BaseModel):
     lane: str = Field(description="A model of the catalog")
     queued: int
@@ -37,6 +45,8 @@ class Lane(BaseModel):
     wait: Seconds
     work: Seconds
     ended: dict[str, int] = Field(description="Tasks by how they ended")
+    replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
+    failures: list[Failure] = Field(description="The last ten tasks that failed, newest first")
 
 
 class Fleet(BaseModel):
@@ -48,11 +58,12 @@ class Fleet(BaseModel):
 @router.get("", responses=errors(403, 503))
 async def fleet(services: Deps, caller: Operator) -> Fleet:
     used, most = await services.tasks.memory()
-    lanes = [await _lane(services, name) for name in services.catalog.models]
+    replicas = await services.replicas()
+    lanes = [await _lane(services, name, replicas.get(name)) for name in services.catalog.models]
     return Fleet(lanes=lanes, store_bytes=used, store_limit_bytes=most)
 
 
-async def _lane(services: Services, name: str) -> Lane:
+async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> Lane:
     counts = await services.tasks.counts(name)
     queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
     found = await timings(services.tasks.redis, services.tasks.prefix, name)
@@ -68,7 +79,14 @@ async def _lane(services: Services, name: str) -> Lane:
         wait=_seconds(found[WAIT]),
         work=work,
         ended=counts,
+        replicas=replicas,
+        failures=[_failure(task) for task in await services.tasks.failures(name)],
     )
+
+
+def _failure(task: Task) -> Failure:
+    error = str((task.details or {}).get("error", "no reason is given"))
+    return Failure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)
 
 
 def _seconds(histogram: Histogram) -> Seconds:
