@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support.browser import WIDE, Behind
 from support.http_service import Service, running
 
@@ -17,6 +17,7 @@ from serve_app.config.models import ModelSettings
 from serve_app.config.settings import AccountSettings, TaskSettings
 
 _CHROMIUM = shutil.which("chromium")
+expect.set_options(timeout=30_000)  # ms: a machine that does something else is no fault of the page
 
 
 @pytest.fixture(scope="session")

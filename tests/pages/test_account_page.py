@@ -88,3 +88,15 @@ def test_a_limit_is_set_and_met(page: Page) -> None:
     day.fill("")
     day.blur()
     expect(projects.get_by_label("Spent of the limit of a day")).to_have_count(0)
+
+
+def test_licences_are_shown_with_what_was_reported(page: Page) -> None:
+    page.goto("/account")
+    expect(page.get_by_role("region", name="Keys")).to_be_visible()
+    assert page.get_by_role("region", name="Licences").count() == 0
+    same = {"sec-fetch-site": "same-origin"}
+    assert page.request.put("/v1/admin/licences/flux-1-dev", headers=same).status == 204
+    told = page.request.post("/v1/licenses/models/flux-1-dev/usage", data={"number_of_generations": 12}, headers=same)
+    assert told.ok, told.text()
+    page.reload()
+    expect(page.get_by_role("region", name="Licences").get_by_role("row", name="flux-1-dev")).to_contain_text("12")

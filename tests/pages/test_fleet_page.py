@@ -51,9 +51,8 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     expect(page.get_by_role("article", name="short")).to_contain_text("60 s of work")
     expect(page.get_by_role("article", name="short")).to_contain_text("2 running, 1 starting")
     page.get_by_role("article", name="short").get_by_text("Last errors").click()
-    expect(page.get_by_role("article", name="short").get_by_role("listitem")).to_contain_text(
-        "out of memory (gen-2-max)"
-    )
+    failure = page.get_by_role("article", name="short").get_by_role("listitem")
+    expect(failure).to_contain_text("out of memory (gen-2-max)")
     expect(page.get_by_role("article", name="new")).to_contain_text("How long is not known yet")
     expect(page.get_by_role("region", name="In all")).to_contain_text("1.0 MiB")
     page.unroute("**/v1/admin/fleet")

@@ -15,9 +15,9 @@ def test_weights_are_uploaded_and_used(page: Page, repository: Path) -> None:
     models.get_by_role("button", name="Upload").click()
     expect(models.get_by_role("row", name="outlined")).to_be_visible(timeout=60_000)
     finetune_id = models.get_by_role("row", name="outlined").locator("code").inner_text()
-    page.goto("/?endpoint=gen-3-image-klein-finetuned")
+    models.get_by_role("link", name="Try it").click()
+    expect(page.locator("[data-name=finetune_id] input")).to_have_value(finetune_id)
     page.locator("textarea").fill("a red star")
-    page.locator("[data-name=finetune_id] input").fill(finetune_id)
     with page.expect_response("**/v1/gen-3-image-klein-finetuned") as answered:
         page.get_by_role("button", name="Make it").click()
     assert answered.value.ok, answered.value.text()

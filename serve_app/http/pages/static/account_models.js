@@ -12,11 +12,13 @@ export async function finetunes(session) {
   const list = el("div");
   const refresh = async () => {
     const { finetunes: found } = await get("/v1/my_finetunes");
-    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
+    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", "", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), tryIt(model), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
   };
   await refresh();
   return section("Tuned models", {}, may(session, "generate") ? upload(refresh, await bases()) : null, list);
 }
+
+const tryIt = ({ base, finetune_id }) => el("a", { href: `/?endpoint=${encodeURIComponent(base + TUNED)}&finetune_id=${encodeURIComponent(finetune_id)}` }, "Try it");
 
 // Endpoints that have a tuned variant.
 const bases = async () => (await endpoints()).filter(({ name }) => name.endsWith(TUNED)).map(({ name }) => name.slice(0, -TUNED.length));

@@ -132,6 +132,7 @@ const asks = new URLSearchParams(location.search);
 const former = asks.has("again") && kept(asks.get("again"));
 if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
+if (asks.has("finetune_id")) request.fill({ finetune_id: asks.get("finetune_id") });
 if (asks.has("edit")) {
   const { result } = await get(`/v1/get_result?id=${encodeURIComponent(asks.get("edit"))}`);
   if (result) await use(result.sample);
