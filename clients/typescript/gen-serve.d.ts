@@ -2,7 +2,7 @@
 // Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
 
 export interface Acceptance {
-  /** An e-mail address, say */
+  /** An e-mail address: keys and programs have none */
   name: string;
   password: string;
 }
@@ -11,6 +11,8 @@ export interface Answer {
   allow: boolean;
   /** In the organization's other projects, too. Default: `false`. */
   everywhere?: boolean;
+  /** To allow it: what the person was shown */
+  project?: string | null;
   /** Default: `developer`. */
   role?: Role;
 }

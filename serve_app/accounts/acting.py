@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from serve_app.accounts.authorizations import Authorization, Authorizations
 from serve_app.accounts.callers import CACHE_S, CACHE_SIZE, Caller
-from serve_app.accounts.roles import may_hand_out
+from serve_app.accounts.roles import Permission, may_hand_out
 from serve_app.accounts.sessions import Session
 from serve_app.accounts.signed_in import SignedIn
 
@@ -27,10 +27,12 @@ class Acting:
 
         None for a token that is over, and where it may not act.
         """
-        authorization = self._cache.get(token) or await self._authorizations.of_token(token)
+        authorization = self._cache.get(token)
         if authorization is None:
-            return None
-        self._cache[token] = authorization
+            authorization = await self._authorizations.of_token(token)
+            if authorization is None:
+                return None
+            self._cache[token] = authorization
         given = authorization.given
         project = project or given.project
         if project != given.project and not given.everywhere:
@@ -39,4 +41,6 @@ class Acting:
         person = await self._signed_in.stands_for(session)
         if person is None or not may_hand_out(person.role, given.role):
             return None
-        return replace(person, id=f"{person.id} ({given.asked.name})", role=given.role)
+        # What a program made would outlive it.
+        withheld = frozenset({Permission.MANAGE_OWN_KEYS})
+        return replace(person, id=f"{person.id} ({given.asked.name})", role=given.role, withheld=withheld)

@@ -4,6 +4,7 @@
 |---|---|---|
 | `gen:asked:{sha256}` | string | JSON of an `Asked` that nobody answered yet; goes after `ASKED_S` |
 | `gen:code:{sha256}` | string | JSON of a `Given` whose program has not fetched its tokens yet; goes after `CODE_S` |
+| `gen:redeemed:{sha256}` | string | id of the authorization that a code was redeemed for |
 | `gen:authorization:{id}` | string | JSON of an `Authorization`; goes `REFRESH_S` after the last refresh |
 | `gen:authorizations:{organization}` | set | ids |
 | `gen:token:{sha256}` | string | id of the authorization of an access token; goes after `ACCESS_S` |
@@ -30,8 +31,13 @@ from redis.asyncio.client import Pipeline
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.roles import Role
 from serve_app.accounts.sessions import Kind
+from serve_app.accounts.throttle import Throttle
 
 ASKED_S: Final = 600
+MOST_ASKED: Final = 100
+"""From one address in `throttle.WINDOW_S`."""
+MOST_ASKED_ANYWHERE: Final = 1000
+"""Where addresses are not known."""
 CODE_S: Final = 60
 ACCESS_S: Final = 3600
 REFRESH_S: Final = 90 * 24 * 3600
@@ -96,9 +102,11 @@ class Authorizations:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
+        self._throttle = Throttle(redis, prefix)
 
-    async def ask(self, asked: Asked) -> str:
-        """The secret under which it can be answered."""
+    async def ask(self, asked: Asked, address: str) -> str:
+        """The secret under which it can be answered. Raises TooOften."""
+        await self._throttle.count(f"ask from:{address}", MOST_ASKED if address else MOST_ASKED_ANYWHERE)
         secret = secrets.token_urlsafe(24)
         await self._redis.set(self._key("asked", secret), asked.model_dump_json(), ex=ASKED_S)
         return secret
@@ -112,6 +120,12 @@ class Authorizations:
         raw = await self._taken(self._key("asked", secret))
         return None if raw is None else Asked.model_validate_json(raw)
 
+    async def end_all_of(self, kind: Kind, subject: str, organization: str, actor: str) -> None:
+        """What somebody gave in an organization, who is no member there any more."""
+        for authorization in await self.list(organization):
+            if (authorization.given.kind, authorization.given.subject) == (kind, subject):
+                await self.end(authorization, actor)
+
     async def give(self, given: Given) -> str:
         """The code that the program fetches its tokens with."""
         code = secrets.token_urlsafe(32)
@@ -119,7 +133,10 @@ class Authorizations:
         return code
 
     async def given(self, code: str) -> Given | None:
+        """None for a code that is over. One that was redeemed before ends what it was for (RFC 6749, 4.1.2)."""
         raw = await self._read(self._key("code", code))
+        if raw is None and (redeemed := await self._pointed_at("redeemed", code)):
+            await self.end(redeemed, "a code that came twice")
         return None if raw is None else Given.model_validate_json(raw)
 
     async def redeem(self, code: str) -> Tokens | None:
@@ -142,6 +159,7 @@ class Authorizations:
             role=given.role.value,
         )
         transaction.set(self._record(authorization.id), authorization.model_dump_json())
+        transaction.set(self._key("redeemed", code), authorization.id, ex=REFRESH_S)
         return await self._issue(transaction, authorization)
 
     async def refreshable(self, refresh: str) -> Authorization | None:

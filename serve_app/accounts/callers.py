@@ -38,13 +38,15 @@ class Caller:
     """The organization's own, by category of moderation."""
     expires: float | None = None
     """Epoch seconds."""
+    withheld: frozenset[Permission] = frozenset()
+    """What it may not, of what its role may."""
 
     @property
     def organization(self) -> str:
         return self.project.organization
 
     def may(self, permission: Permission) -> bool:
-        return permission in PERMISSIONS[self.role]
+        return permission in PERMISSIONS[self.role] - self.withheld
 
 
 class Callers:

@@ -3,13 +3,13 @@
 | key | kind | holds |
 |---|---|---|
 | `gen:invitation:{sha256}` | hash | `organization role by created`; goes when it is accepted, or after `LIFE_S` |
+| `gen:invitations:{organization}` | set | sha256 of its invitations; goes `LIFE_S` after the last |
 
 The secret is in the link alone. Accepting takes the invitation away in the same step, so that it serves one person.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Mapping
@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
+from serve_app.accounts.keys import digest_of
 from serve_app.accounts.roles import Role
 
 LIFE_S: Final = 7 * 24 * 3600
@@ -49,6 +50,8 @@ class InvitationStore:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._key(secret), mapping=fields)
         transaction.expire(self._key(secret), LIFE_S)
+        transaction.sadd(self._of(organization), digest_of(secret))
+        transaction.expire(self._of(organization), LIFE_S)
         await transaction.execute()
         return secret
 
@@ -64,8 +67,18 @@ class InvitationStore:
         raw, _ = await transaction.execute()
         return _invitation_of(raw) if raw else None
 
+    async def withdraw(self, organization: str, by: str) -> None:
+        """All that somebody wrote who may not any more: who left would come back by them."""
+        for digest in await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization))):
+            key = f"{self._prefix}invitation:{digest}"
+            if await cast(Awaitable[str | None], self._redis.hget(key, "by")) == by:
+                await self._redis.delete(key)
+
+    def _of(self, organization: str) -> str:
+        return f"{self._prefix}invitations:{organization}"
+
     def _key(self, secret: str) -> str:
-        return f"{self._prefix}invitation:{hashlib.sha256(secret.encode()).hexdigest()}"
+        return f"{self._prefix}invitation:{digest_of(secret)}"
 
 
 def _invitation_of(raw: Mapping[str, str]) -> Invitation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -16,12 +17,25 @@ from typing import Any, Final, cast
 import httpx2
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
+from cachetools import TTLCache
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
-from serve_app.accounts.bearer import FetchKeys, IssuerOutOfReach, PublishedKeys, TokenRefused, verified_claims
+from serve_app.accounts.bearer import (
+    KEYS_LIVE_S,
+    FetchKeys,
+    IssuerOutOfReach,
+    PublishedKeys,
+    TokenRefused,
+    verified_claims,
+)
+from serve_app.accounts.throttle import Throttle
 
 BEGUN_S: Final = 600
+MOST_BEGUN: Final = 100
+"""From one address in `throttle.WINDOW_S`."""
+MOST_BEGUN_ANYWHERE: Final = 1000
+"""Where addresses are not known."""
 _TIMEOUT_S: Final = 10.0
 _SKEW_S: Final = 30.0
 
@@ -33,6 +47,8 @@ class Provider:
     client_secret: str | None
     name_claim: str
     scope: str
+    trust_email: bool
+    """Whether addresses count that it doesn't say are verified."""
 
 
 class _Begun(BaseModel):
@@ -51,10 +67,13 @@ class OpenId:
         self._redis, self._prefix = redis, prefix
         self._provider = provider
         self._fetch = fetch
+        self._throttle = Throttle(redis, prefix)
         self._keys: PublishedKeys | None = None
+        self._known: TTLCache[str, dict[str, Any]] = TTLCache(1, KEYS_LIVE_S, timer=time.monotonic)
 
-    async def begin(self, back: str, to: str) -> tuple[str, str]:
-        """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach."""
+    async def begin(self, back: str, to: str, address: str) -> tuple[str, str]:
+        """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach or TooOften."""
+        await self._throttle.count(f"openid from:{address}", MOST_BEGUN if address else MOST_BEGUN_ANYWHERE)
         endpoint = (await self._configuration())["authorization_endpoint"]
         state = secrets.token_urlsafe(32)
         begun = _Begun(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
@@ -93,18 +112,21 @@ class OpenId:
             claims = await verified_claims(token, self._keys, self.issuer, self._provider.client_id, _SKEW_S)
         except TokenRefused:
             raise SignInRefused from None
-        name = claims.get(self._provider.name_claim)
-        unproven = self._provider.name_claim == "email" and claims.get("email_verified") is False
-        if claims.get("nonce") != nonce or not isinstance(name, str) or not name or unproven:
+        provider, name = self._provider, claims.get(self._provider.name_claim)
+        proven = provider.name_claim != "email" or provider.trust_email or claims.get("email_verified") is True
+        if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not proven:
             raise SignInRefused
         return name
 
     async def _configuration(self) -> dict[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery)."""
+        if known := self._known.get(self.issuer):
+            return known
         configuration = await self._fetch(f"{self.issuer}/.well-known/openid-configuration")
         needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         if configuration.get("issuer") != self.issuer or not all(configuration.get(each) for each in needed):
             raise IssuerOutOfReach
+        self._known[self.issuer] = configuration
         return configuration
 
     def _client(self, back: str) -> Any:

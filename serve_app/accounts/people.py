@@ -21,7 +21,8 @@ from redis.asyncio import Redis
 from serve_app.accounts.throttle import Throttle
 
 MOST_OF_A_NAME: Final = 10
-"""Failed sign-ins in `throttle.WINDOW_S`; then nobody gets in by that name, with the right password neither."""
+"""Failed sign-ins from one address in `throttle.WINDOW_S`; then the right password is of no use there either."""
+MOST_OF_A_NAME_ANYWHERE: Final = 100
 MOST_FROM_AN_ADDRESS: Final = 50
 SHORTEST: Final = 10
 LONGEST: Final = 200
@@ -57,15 +58,17 @@ class People:
     async def verify(self, name: str, password: str, address: str) -> bool:
         """Whether that is their password. Raises TooOften, before anything is compared.
 
-        Takes as long for a name that nobody has.
+        `address` is where it comes from; empty where that is not known. Takes as long for a name that nobody has.
         """
-        bounds = {f"sign in:{name}": MOST_OF_A_NAME, f"sign in from:{address}": MOST_FROM_AN_ADDRESS}
-        for what, most in bounds.items():
-            await self._throttle.count(what, most)
+        here, of_name = f"sign in:{name} from {address}", f"sign in:{name}"
+        if address:
+            await self._throttle.count(f"sign in from:{address}", MOST_FROM_AN_ADDRESS)
+        await self._throttle.count(here, MOST_OF_A_NAME)
+        await self._throttle.count(of_name, MOST_OF_A_NAME_ANYWHERE)
         stored = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
         right = await self._matches(stored or await self._hash_of_nobody(), password) and stored is not None
         if right:
-            await self._throttle.forgive(*bounds)
+            await self._throttle.forgive(here, of_name)
         return right
 
     async def forget(self, name: str) -> bool:

@@ -20,6 +20,8 @@ UNUSED_S: Final = 24 * 3600
 USED_S: Final = 90 * 24 * 3600
 MOST_FROM_AN_ADDRESS: Final = 50
 """Registrations in `throttle.WINDOW_S`."""
+MOST_FROM_ANYWHERE: Final = 500
+"""Where addresses are not known."""
 LARGEST: Final = 8 * 1024
 """Characters of a registration."""
 
@@ -35,7 +37,7 @@ class Programs:
 
     async def register(self, program: str, registration: str, address: str) -> None:
         """Raises TooOften."""
-        await self._throttle.count(f"register from:{address}", MOST_FROM_AN_ADDRESS)
+        await self._throttle.count(f"register from:{address}", MOST_FROM_AN_ADDRESS if address else MOST_FROM_ANYWHERE)
         await self._redis.set(self._key(program), self._seal(registration), ex=UNUSED_S)
 
     async def find(self, program: str) -> str | None:

@@ -73,14 +73,21 @@ class SessionStore:
         transaction.hgetall(key)
         transaction.expire(key, LIFE_S)
         raw, _ = await transaction.execute()
-        return _session_of(raw) if raw else None
+        if "kind" not in raw:
+            return None
+        session = _session_of(raw)
+        await self._redis.expire(self._of(session.kind, session.subject), LIFE_S)
+        return session
 
     async def move(self, secret: str, organization: str, project: str) -> None:
         """Into another project."""
         key = self._key(secret)
         if await self._redis.exists(key):
             fields = {"organization": organization, "project": project}
-            await cast(Awaitable[int], self._redis.hset(key, mapping=cast(Mapping[Any, Any], fields)))
+            transaction = self._redis.pipeline(transaction=True)
+            transaction.hset(key, mapping=cast(Mapping[Any, Any], fields))
+            transaction.expire(key, LIFE_S)
+            await transaction.execute()
 
     async def end(self, secret: str) -> None:
         session = await self.find(secret)

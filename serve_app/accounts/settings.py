@@ -28,6 +28,7 @@ class OpenIdSettings(Section):
     client_secret: SecretStr | None = None
     name_claim: str = "email"
     scope: str = "openid email"
+    trust_email: bool = False
 
 
 class AccountSettings(Section):

@@ -40,7 +40,8 @@ class SignedIn:
         if caller is None:
             session = await self._sessions.find(secret)
             caller = None if session is None else await self.stands_for(session)
-            if caller is not None:
+            # Those of keys are remembered already: twice would be for 20 s.
+            if caller is not None and session is not None and session.kind is not Kind.KEY:
                 self._cache[secret] = caller
         return caller
 

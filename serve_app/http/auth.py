@@ -19,7 +19,7 @@ from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.roles import Permission
-from serve_app.http.browser import check_origin, session_secret
+from serve_app.http.browser import check_origin, has_session, session_secret
 from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
 
@@ -59,7 +59,7 @@ async def authenticated(services: Services, request: HTTPConnection, permission:
 
 
 def has_credentials(headers: Headers) -> bool:
-    return has_key_or_token(headers) or session_secret(headers) is not None
+    return has_key_or_token(headers) or has_session(headers)
 
 
 def has_key_or_token(headers: Headers) -> bool:
@@ -84,7 +84,7 @@ async def _caller(services: Services, request: HTTPConnection) -> Caller:
 
 
 async def _of_session(services: Services, request: HTTPConnection) -> Caller:
-    secret = session_secret(request.headers)
+    secret = session_secret(request, services.settings.service)
     caller = None if secret is None else await services.signed_in.caller(secret)
     if caller is None:
         raise NotAuthenticated
@@ -95,7 +95,7 @@ async def _of_session(services: Services, request: HTTPConnection) -> Caller:
 async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
     """None for whoever sends nothing, or a session that is over."""
     if not has_key_or_token(request.headers):
-        secret = session_secret(request.headers)
+        secret = session_secret(request, services.settings.service)
         return None if secret is None else await services.signed_in.caller(secret)
     return await _caller(services, request)
 

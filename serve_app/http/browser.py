@@ -23,9 +23,19 @@ _HOST_COOKIE: Final = f"__Host-{_COOKIE}"
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def session_secret(headers: Headers) -> str | None:
-    cookies = cookie_parser(headers.get("cookie", ""))
-    return cookies.get(_HOST_COOKIE) or cookies.get(_COOKIE)
+def has_session(headers: Headers) -> bool:
+    """Whether there is a cookie that may be one's."""
+    return not {_HOST_COOKIE, _COOKIE}.isdisjoint(cookie_parser(headers.get("cookie", "")))
+
+
+def session_secret(request: HTTPConnection, settings: ServiceSettings) -> str | None:
+    """Over HTTPS the cookie of this host alone: the other may be a neighbour's below the same domain."""
+    name = _HOST_COOKIE if _is_secure(request, settings) else _COOKIE
+    return cookie_parser(request.headers.get("cookie", "")).get(name) or None
+
+
+def _is_secure(request: HTTPConnection, settings: ServiceSettings) -> bool:
+    return public_base(request, settings).startswith("https:")
 
 
 def check_origin(request: HTTPConnection, settings: ServiceSettings) -> None:
@@ -39,7 +49,7 @@ def check_origin(request: HTTPConnection, settings: ServiceSettings) -> None:
 
 
 def set_session(response: Response, secret: str, request: HTTPConnection, settings: ServiceSettings) -> None:
-    secure = public_base(request, settings).startswith("https:")
+    secure = _is_secure(request, settings)
     response.set_cookie(
         _HOST_COOKIE if secure else _COOKIE,
         secret,

@@ -21,6 +21,7 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.erasures import ErasureStore
 from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.leaving import Leaving
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
@@ -77,6 +78,7 @@ class Services:
     programs: Programs
     authorizations: Authorizations
     acting: Acting
+    leaving: Leaving
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
@@ -109,7 +111,7 @@ async def opened(settings: Settings, catalog: Catalog, replicas: AskReplicas) ->
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
     signed_in = SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role)
-    authorizations = Authorizations(redis, prefix)
+    authorizations, invitations = Authorizations(redis, prefix), InvitationStore(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
@@ -122,10 +124,11 @@ async def opened(settings: Settings, catalog: Catalog, replicas: AskReplicas) ->
         sessions=sessions,
         signed_in=signed_in,
         openid=_openid(settings, redis),
-        invitations=InvitationStore(redis, prefix),
+        invitations=invitations,
         programs=Programs(redis, prefix, sealer.seal, sealer.open),
         authorizations=authorizations,
         acting=Acting(authorizations, signed_in),
+        leaving=Leaving(sessions, authorizations, invitations),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,

@@ -152,6 +152,7 @@ def test_a_task_is_cancelled(service: Service, client: Client) -> None:
         ("fetch", {"task_id": "none"}, "Task not found"),
         ("cancel", {"task_id": "none"}, "there is no task none"),
         ("paint", {}, "There is no tool paint"),
+        ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -218,7 +219,8 @@ def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, clie
         async with httpx2.AsyncClient(base_url=service.base_url, headers=headers, trust_env=False) as browser:
             (await browser.post("/v1/session", json={"key": client.secret})).raise_for_status()
             secret = (await browser.get(url)).headers["location"].partition("#")[2]
-            answer = await browser.post(f"/v1/consents/{secret}", json={"allow": True})
+            said = {"allow": True, "project": client.project}
+            answer = await browser.post(f"/v1/consents/{secret}", json=said)
         query = parse_qs(urlsplit(answer.json()["redirect"]).query)
         came_back.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
 

@@ -14,6 +14,7 @@ import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
+from serve_app.accounts.authorizations import MOST_ASKED
 from serve_app.accounts.programs import MOST_FROM_AN_ADDRESS
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings
@@ -61,7 +62,9 @@ class Program:
         return f"/v1/consents/{secret}"
 
     def answered(self, question: str, **answer: object) -> dict[str, str]:
-        """What comes back with the browser."""
+        """What comes back with the browser, in the project that it is in."""
+        project = self.browser.get("/v1/session").json()["project"]
+        answer = {"project": project, **answer}
         redirect = self.browser.post(question, json=answer).raise_for_status().json()["redirect"]
         assert redirect.startswith(BACK)
         return {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
@@ -206,7 +209,16 @@ def test_a_key_that_is_revoked_takes_its_programs_along(service: Service, client
 
 
 @pytest.mark.parametrize(
-    "uri", ["javascript:alert(1)", "http://example.com/back", "https://example.com/back#x", "data:text/html,x"]
+    "uri",
+    [
+        "javascript:alert(1)",
+        "http://example.com/back",
+        "https://example.com/back#x",
+        "data:text/html,x",
+        "ms-msdt:x",
+        "mailto:a@b.test",
+        "filesystem:https://a.test/x",
+    ],
 )
 def test_codes_go_nowhere_that_leaks_them(service: Service, browser: httpx2.Client, uri: str) -> None:
     with Program(service, browser, uri) as program:
@@ -226,7 +238,8 @@ def test_tokens_for_another_service_are_not_given(program: Program) -> None:
 
 def test_registrations_are_bounded(start_service: StartService) -> None:
     service = start_service()
-    with httpx2.Client(base_url=service.base_url, trust_env=False) as http:
+    headers = {"x-forwarded-for": "192.0.2.9"}
+    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as http:
         told = {"redirect_uris": [BACK]}
         answers = [http.post("/oauth/register", json=told) for _ in range(MOST_FROM_AN_ADDRESS + 1)]
     assert [answer.status_code for answer in answers] == [201] * MOST_FROM_AN_ADDRESS + [429]
@@ -239,3 +252,63 @@ def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) 
         for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource"):
             assert http.get(path).status_code == 404
         assert http.post("/oauth/register", json={"redirect_uris": [BACK]}).status_code in (404, 405)
+
+
+def test_a_program_that_is_busy_is_shut_out_as_soon_as_one_that_is_not(service: Service, program: Program) -> None:
+    """Whoever asks again before ten seconds are over must not be remembered for ten more."""
+    token = program.let_in()["access_token"]
+    remembered = service.app.state.services.acting._cache
+    assert program.get("/v1/credits", token).status_code == 200
+    until = remembered._TTLCache__links[token].expires
+    assert program.get("/v1/credits", token).status_code == 200
+    assert remembered._TTLCache__links[token].expires == until
+
+
+def test_a_program_makes_nothing_that_outlives_it(program: Program) -> None:
+    token = program.let_in()["access_token"]
+    made = program.http.post("/v1/admin/keys", json={"name": "x"}, headers={"authorization": f"Bearer {token}"})
+    assert "no permission" in refusal(made, 403)
+
+
+def test_a_code_that_comes_twice_ends_what_it_was_for(program: Program) -> None:
+    code = program.answered(program.question(), allow=True)["code"]
+    token = program.fetch(code).json()["access_token"]
+    assert program.fetch(code).json()["error"] == "invalid_grant"
+    assert program.get("/v1/credits", token).status_code == 401
+
+
+def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
+    organization = service.worker.new_organization(credits=1)
+    here, there = service.worker.new_project(organization), service.worker.new_project(organization)
+    headers = {"sec-fetch-site": "same-origin"}
+    with (
+        service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
+        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser,
+        Program(service, browser) as program,
+    ):
+        browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
+        question = program.question()
+        browser.put("/v1/session", json={"project": there}).raise_for_status()
+        moved = browser.post(question, json={"allow": True, "project": here})
+        assert there in refusal(moved, 409)
+        assert program.answered(question, allow=True)["code"]
+
+
+@pytest.mark.parametrize("more", [{"state": "x" * 2000}, {"code_challenge": "x" * 60_000}, {"code_challenge": "short"}])
+def test_questions_are_small(program: Program, more: dict[str, str]) -> None:
+    assert "error=invalid_request" in program.ask(**more).headers["location"]
+
+
+def test_questions_are_bounded(start_service: StartService) -> None:
+    service = start_service()
+    headers = {"x-forwarded-for": "192.0.2.7"}
+    with (
+        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser,
+        Program(service, browser) as program,
+    ):
+        program.http.headers.update(headers)
+        asked = [program.ask().headers["location"] for _ in range(MOST_ASKED + 1)]
+        assert "error=temporarily_unavailable" in asked[-1]
+        assert "#" in asked[-2]
+        program.http.headers["x-forwarded-for"] = "192.0.2.8"
+        assert "#" in program.ask().headers["location"]

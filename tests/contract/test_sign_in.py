@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ from support.http_service import Service, StartService
 
 from serve_app.accounts.people import MOST_OF_A_NAME
 from serve_app.accounts.roles import Role
-from serve_app.config.settings import AccountSettings
+from serve_app.config.settings import AccountSettings, ServiceSettings
 
 HERE = {"sec-fetch-site": "same-origin"}
 """What browsers send along from this service's own pages."""
@@ -129,7 +130,7 @@ def test_nobody_takes_the_name_of_a_member_who_has_a_token(
 def test_a_password_is_changed_and_other_windows_are_signed_out(
     administrator: Client, service: Service, browser: httpx2.Client
 ) -> None:
-    name = f"eva-{administrator.project}"
+    name = f"eva-{administrator.project}@example.com"
     invited(administrator, browser, name).raise_for_status()
     with window(service) as other:
         other.post("/v1/session", json={"name": name, "password": PASSWORD}).raise_for_status()
@@ -147,7 +148,7 @@ def test_a_password_is_changed_and_other_windows_are_signed_out(
 def test_whoever_forgot_a_password_is_invited_anew(
     service: Service, administrator: Client, browser: httpx2.Client
 ) -> None:
-    name = f"max-{administrator.project}"
+    name = f"max-{administrator.project}@example.com"
     invited(administrator, browser, name).raise_for_status()
     with service.client(role=Role.OPERATOR) as operator:
         assert operator.delete(f"/v1/admin/people/{name}").status_code == 204
@@ -160,7 +161,7 @@ def test_whoever_forgot_a_password_is_invited_anew(
 
 def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client, service: Service) -> None:
     link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
-    names = [f"{number}-{administrator.project}" for number in range(4)]
+    names = [f"{number}-{administrator.project}@example.com" for number in range(4)]
 
     def accept(name: str) -> int:
         with window(service) as browser:
@@ -176,7 +177,7 @@ def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client,
 
 
 def test_a_name_that_someone_has_needs_their_password(administrator: Client, service: Service) -> None:
-    name = f"grace-{administrator.project}"
+    name = f"grace-{administrator.project}@example.com"
     with window(service) as browser:
         invited(administrator, browser, name).raise_for_status()
     link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
@@ -186,7 +187,7 @@ def test_a_name_that_someone_has_needs_their_password(administrator: Client, ser
         assert "another password" in refusal(answer, 409)
         assert stranger.get("/v1/session").json()["signed_in"] is False
         body["password"] = PASSWORD
-        assert stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).json()["role"] == "viewer"
+        assert stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).json()["role"] == "developer"
 
 
 def test_an_administrator_goes_from_project_to_project(administrator: Client, browser: httpx2.Client) -> None:
@@ -208,7 +209,7 @@ def test_nobody_goes_where_they_may_not_be(client: Client, other_client: Client,
 
 
 def test_guessing_passwords_comes_to_an_end(administrator: Client, service: Service, browser: httpx2.Client) -> None:
-    name = f"eve-{administrator.project}"
+    name = f"eve-{administrator.project}@example.com"
     with window(service) as own:
         invited(administrator, own, name).raise_for_status()
     body = {"name": name, "password": "a guess"}
@@ -226,3 +227,57 @@ def test_whoever_sits_at_the_machine_signs_in_without_anything(start_service: St
         seen = browser.post("/v1/session", json={"local": True}).json()
         assert (seen["name"], seen["role"], seen["project"]) == ("local", "operator", "default")
         assert browser.get("/v1/admin/organizations").status_code == 200
+
+
+def test_other_addresses_are_not_locked_out(start_service: StartService) -> None:
+    """HAProxy and trusted proxies say who was before them; what clients say of themselves does not count."""
+    service = start_service()
+    body = {"name": "nobody@example.com", "password": "a guess"}
+
+    def answer(named: str) -> int:
+        with window(service) as browser:
+            return browser.post("/v1/session", json=body, headers={"x-forwarded-for": named}).status_code
+
+    made_up = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(MOST_OF_A_NAME + 1)]
+    assert made_up == [403] * MOST_OF_A_NAME + [429]
+    assert answer("192.0.2.2") == 403
+
+
+def test_whoever_is_removed_does_not_come_back_by_an_invitation(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    name = f"boss-{administrator.project}@example.com"
+    invited(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
+    link = browser.post("/v1/invitations", json={"role": "administrator"}).raise_for_status().json()["link"]
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    with window(service) as other:
+        body = {"name": f"other-{name}", "password": PASSWORD}
+        assert other.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code == 404
+
+
+def test_nobody_is_less_by_an_invitation(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"boss-{administrator.project}@example.com"
+    invited(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
+    assert invited(administrator, browser, name, Role.VIEWER).json()["role"] == "administrator"
+
+
+@pytest.mark.parametrize("name", ["operator", "local", "a (Sketchpad)@b", "a\u202e@b.test", "a b@c", "@", "a@"])
+def test_names_mean_nobody_else(administrator: Client, browser: httpx2.Client, name: str) -> None:
+    assert invited(administrator, browser, name).status_code == 422
+
+
+@pytest.mark.parametrize("body", [{"key": "\\ud800"}, {"name": "ada", "password": "\\ud800"}])
+def test_half_a_character_is_no_text(browser: httpx2.Client, body: dict[str, str]) -> None:
+    raw = json.dumps(body).replace("\\\\u", "\\u")
+    assert browser.post("/v1/session", content=raw, headers={"content-type": "application/json"}).status_code == 422
+
+
+def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(public_url="https://media.example.com"))
+    with service.client() as client, window(service) as browser:
+        browser.post("/v1/session", json={"key": client.secret}).raise_for_status()
+        (secret,) = [cookie.value for cookie in browser.cookies.jar if cookie.name == "__Host-gen_session"]
+        browser.cookies.clear()
+        for name, known in (("gen_session", False), ("__Host-gen_session", True)):
+            seen = browser.get("/v1/session", headers={"cookie": f"{name}={secret}"}).json()
+            assert seen["signed_in"] is known

@@ -13,7 +13,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 class Acceptance(TypedDict):
     name: str
-    """An e-mail address, say"""
+    """An e-mail address: keys and programs have none"""
     password: str
 
 
@@ -21,6 +21,8 @@ class Answer(TypedDict):
     allow: bool
     everywhere: NotRequired[bool]
     """In the organization's other projects, too. Default: `false`."""
+    project: NotRequired[str | None]
+    """To allow it: what the person was shown"""
     role: NotRequired[Role]
     """Default: `developer`."""
 

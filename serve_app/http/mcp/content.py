@@ -43,18 +43,18 @@ async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
     if not stored:
         return []
     for key in (stored["key"], stored.get("thumbnail")):
-        if key and _kind(key).startswith("image/"):
+        if key and kind(key).startswith("image/"):
             with suppress(FileNotFoundError):  # no longer kept
                 data = await services.objects.get(key)
                 if len(data) <= _LARGEST:
-                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=_kind(key))]
+                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=kind(key))]
     return []
 
 
 def _link(url: str) -> ResourceLink:
     name = url.partition("?")[0].rpartition("/")[2]
-    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=_kind(name))
+    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=kind(name))
 
 
-def _kind(name: str) -> str:
+def kind(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"

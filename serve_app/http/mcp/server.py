@@ -69,7 +69,7 @@ class McpServer:
         try:
             if not has_key_or_token(request.headers):  # the cookie of a session is for this service's pages
                 raise HTTPException(403, "Not authenticated")
-            await authenticated(services, request, Permission.READ_TASKS)
+            request.state.caller = await authenticated(services, request, Permission.READ_TASKS)
         except HTTPException as refusal:
             await _challenge(request, services, refusal)(scope, receive, send)
             return
@@ -90,7 +90,7 @@ class McpServer:
             arguments = tool.arguments.model_validate(params.arguments or {})
             async with self._as_client(context.request) as http:
                 itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
-                call = Call(itself, self._app.state.services, self._offers, tell)
+                call = Call(itself, self._app.state.services, self._offers, context.request.state.caller, tell)
                 return CallToolResult(content=await tool.run(call, arguments))
         except (NotDone, GenServeError) as refusal:
             return _failed(str(refusal))
@@ -99,6 +99,9 @@ class McpServer:
             return _failed("The service can't work now: try again shortly")
         except ValidationError as problem:
             return _failed("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
+        except Exception:
+            logger.exception("unhandled error in the tool %s", params.name)
+            return _failed("Internal Server Error")
 
     def _as_client(self, request: Request) -> httpx2.AsyncClient:
         """To the app in this process, with the credentials that came with the call."""

@@ -14,9 +14,12 @@ from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock
 from pydantic import BaseModel, ConfigDict, Field
 
+from serve_app.accounts.callers import Caller
+from serve_app.accounts.roles import Permission
 from serve_app.config.catalog import Endpoint
 from serve_app.http.mcp import content
 from serve_app.http.services import Services
+from serve_app.requests.image_klein import MAX_REFERENCES
 from serve_app.submission.offer import Offer
 from serve_app.tasks.task import TERMINAL, Status
 
@@ -42,6 +45,7 @@ class Call:
     """The service, as any client has it: what holds for requests holds for tools."""
     services: Services
     offers: Mapping[str, Offer]
+    caller: Caller
     tell: Tell
 
 
@@ -75,7 +79,9 @@ class Edit(_Arguments):
 
     prompt: str | None = Field(default=None, description="What to change; some endpoints do one thing, and take none")
     images: list[str] = Field(
-        min_length=1, description="Each an https URL, a picture in base64, or the id of a task that made one"
+        min_length=1,
+        max_length=MAX_REFERENCES,
+        description="Each an https URL, a picture in base64, or the id of a task that made one",
     )
     endpoint: Endpointed = DEFAULT_ENDPOINT
     options: Options = {}
@@ -116,6 +122,8 @@ async def generate(call: Call, asked: Generate) -> list[ContentBlock]:
 
 async def edit(call: Call, asked: Edit) -> list[ContentBlock]:
     endpoint = _offer(call, asked.endpoint).endpoint
+    if not call.caller.may(Permission.GENERATE):  # before anything is read for it
+        raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
     images = [await _image(call, image) for image in asked.images]
     prompt = {} if asked.prompt is None else {"prompt": asked.prompt}
     body = {**asked.options, **prompt, **_as_fields(endpoint, images)}
@@ -166,6 +174,8 @@ async def _image(call: Call, image: str) -> str:
         return image
     if task.status is not Status.READY or task.result is None:
         raise NotDone(f"The task {image} has no picture: it is {task.status.value}")
+    if not content.kind(task.result["key"]).startswith("image/"):
+        raise NotDone(f"The task {image} made no picture")
     return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,16 +23,17 @@ from starlette.requests import Request
 from serve_app.accounts import programs
 from serve_app.accounts.authorizations import ACCESS_S, ROLES, Asked, Authorization, Given, Tokens
 from serve_app.accounts.roles import Role
+from serve_app.accounts.throttle import TooOften
 from serve_app.config.addresses import is_loopback
 from serve_app.http.auth import MCP
-from serve_app.http.origin import public_base
+from serve_app.http.origin import client_address, public_base
 from serve_app.http.services import Services
 
 SCOPES: Final = [role.value for role in ROLES]
-_INTERPRETED: Final = frozenset(
-    {"about", "blob", "data", "file", "ftp", "javascript", "vbscript", "view-source", "ws", "wss"}
-)
-"""Schemes that mean something to browsers; those of installed programs don't."""
+_EDITORS: Final = frozenset({"cursor", "vscode", "vscode-insiders", "windsurf", "zed"})
+"""Schemes of installed programs without a dot, by which others are told from those that mean something to browsers."""
+_CHALLENGE: Final = re.compile("[A-Za-z0-9_-]{43}")
+_STATE_CHARS: Final = 1024
 _NAME_CHARS: Final = 60
 
 
@@ -41,7 +43,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     def __init__(self, request: Request) -> None:
         self._services: Services = request.app.state.services
         self._base = public_base(request, self._services.settings.service)
-        self._address = request.client.host if request.client else ""
+        self._address = client_address(request, self._services.settings.service)
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         registration = await self._services.programs.find(client_id)
@@ -58,6 +60,8 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         """Where a person answers. The question is behind the #, which browsers don't send along: it is in no log."""
+        if len(params.state or "") > _STATE_CHARS or not _CHALLENGE.fullmatch(params.code_challenge):
+            raise AuthorizeError("invalid_request", f"state has up to {_STATE_CHARS} characters, code_challenge 43")
         if params.resource is not None and params.resource.rstrip("/") not in (self._base, self._base + MCP):
             raise AuthorizeError("invalid_request", "resource names another service")
         asked = Asked(
@@ -70,7 +74,10 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             role=next((role for role in ROLES if not params.scopes or role.value in params.scopes), Role.VIEWER),
             resource=params.resource,
         )
-        return f"/consent#{await self._services.authorizations.ask(asked)}"
+        try:
+            return f"/consent#{await self._services.authorizations.ask(asked, self._address)}"
+        except TooOften as refusal:
+            raise AuthorizeError("temporarily_unavailable", str(refusal)) from None
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
@@ -160,10 +167,11 @@ def _scopes(given: Given) -> list[str]:
 def _check_redirect(uri: str) -> None:
     """Raises RegistrationError where codes would go to whoever listens, or a browser would run what it is sent to."""
     parts = urlsplit(uri)
-    plain_http = parts.scheme == "http" and not is_loopback(parts.hostname or "")
-    if plain_http or parts.scheme in _INTERPRETED or parts.fragment:
+    own = "." in parts.scheme or parts.scheme in _EDITORS  # RFC 8252, 7.1
+    known = parts.scheme == "https" or own or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not known or parts.fragment:
         raise RegistrationError(
-            "invalid_redirect_uri", "https, http on loopback, or a scheme of the program's own, without a #"
+            "invalid_redirect_uri", "https, http on loopback, or a scheme of the program's own like com.example.app"
         )
 
 

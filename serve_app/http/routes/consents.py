@@ -35,6 +35,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     allow: bool
+    project: str | None = Field(default=None, max_length=64, description="To allow it: what the person was shown")
     role: Role = Role.DEVELOPER
     everywhere: bool = Field(default=False, description="In the organization's other projects, too")
 
@@ -45,7 +46,7 @@ class Onward(BaseModel):
 
 async def _signed_in(request: Request, services: Deps) -> tuple[Session, Caller]:
     """A person at a browser: neither keys nor programs let programs in."""
-    secret = session_secret(request.headers)
+    secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.sessions.find(secret)
     caller = None if secret is None else await services.signed_in.caller(secret)
     if session is None or caller is None:
@@ -66,7 +67,7 @@ async def show_question(services: Deps, signed_in: _SignedIn, secret: _Secret) -
     return Question(program=asked.name, goes_to=_goes_to(asked), roles=_roles(asked, caller))
 
 
-@router.post("/{secret}", responses=errors(403, 404, 503))
+@router.post("/{secret}", responses=errors(403, 404, 409, 503))
 async def answer_question(
     request: Request, services: Deps, signed_in: _SignedIn, secret: _Secret, answer: Answer
 ) -> Onward:
@@ -75,6 +76,8 @@ async def answer_question(
     asked = await services.authorizations.asked(secret)
     if asked is None:
         raise HTTPException(404, _GONE)
+    if answer.allow and answer.project != caller.project.id:
+        raise HTTPException(409, f"You are in the project {caller.project.id} now: look at the question again")
     if answer.allow and answer.role not in _roles(asked, caller):
         raise HTTPException(403, f"Not allowed: you can't make this program a {answer.role.value}")
     if await services.authorizations.take(secret) is None:

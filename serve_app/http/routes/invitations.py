@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field
 
 from serve_app.accounts import invitations, people
 from serve_app.accounts.roles import Role, may_hand_out
@@ -14,8 +14,8 @@ from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import MemberMaker
 from serve_app.http.browser import check_origin
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.origin import public_base
-from serve_app.http.routes.schemas import errors
+from serve_app.http.origin import client_address, public_base
+from serve_app.http.routes.schemas import Secret, errors
 from serve_app.http.routes.session import SessionView, begin
 from serve_app.http.services import Deps
 
@@ -23,6 +23,12 @@ router = APIRouter(prefix="/v1/invitations", tags=["session"], route_class=JsonR
 
 _Secret = Annotated[str, Path(max_length=64, description="As in the link")]
 _GONE = "This invitation was accepted already, or is over"
+
+
+def _plain(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name has no characters that nobody sees")
+    return name
 
 
 class Wanted(BaseModel):
@@ -41,10 +47,10 @@ class InvitationView(BaseModel):
 
 
 class Acceptance(BaseModel):
-    name: str = Field(
-        min_length=1, max_length=200, pattern=r"^[^\s/][^\x00-\x1f/]*$", description="An e-mail address, say"
+    name: Annotated[str, AfterValidator(_plain)] = Field(
+        max_length=200, pattern=r"^[^\s@/()]+@[^\s@/()]+$", description="An e-mail address: keys and programs have none"
     )
-    password: SecretStr = Field(min_length=people.SHORTEST, max_length=people.LONGEST)
+    password: Secret = Field(min_length=people.SHORTEST, max_length=people.LONGEST)
 
 
 @router.post("", responses=errors(403, 503))
@@ -84,7 +90,9 @@ async def accept_invitation(
         if is_new:
             await services.people.forget(name)
         raise HTTPException(404, _GONE)
-    await services.organizations.put_member(found.organization, name, found.role, found.by)
+    has = await services.organizations.role_of(found.organization, name)
+    if has is None or may_hand_out(found.role, has):  # nobody is less by an invitation
+        await services.organizations.put_member(found.organization, name, found.role, found.by)
     projects = await services.projects.list(found.organization)
     if not projects:
         raise HTTPException(409, "You are a member now; there is no project yet to be in")
@@ -102,7 +110,7 @@ async def _check_free(services: Deps, name: str) -> None:
 
 async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:
     try:
-        right = await services.people.verify(name, password, request.client.host if request.client else "")
+        right = await services.people.verify(name, password, client_address(request, services.settings.service))
     except TooOften as refusal:
         raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
     if not right:

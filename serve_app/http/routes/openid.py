@@ -17,7 +17,8 @@ from starlette.responses import Response
 from serve_app.accounts.bearer import IssuerOutOfReach
 from serve_app.accounts.openid import BEGUN_S, OpenId, SignInRefused
 from serve_app.accounts.sessions import Kind
-from serve_app.http.origin import public_base
+from serve_app.accounts.throttle import TooOften
+from serve_app.http.origin import client_address, public_base
 from serve_app.http.routes.session import begin, project_of
 from serve_app.http.services import Deps, Services
 
@@ -34,9 +35,11 @@ async def go(request: Request, services: Deps, to: Annotated[str, Query(max_leng
     """To the provider."""
     openid, base = _wanted(services), public_base(request, services.settings.service)
     try:
-        url, state = await openid.begin(base + _BACK, to)
+        url, state = await openid.begin(base + _BACK, to, client_address(request, services.settings.service))
     except IssuerOutOfReach:
         return _sign_in_page("out-of-reach")
+    except TooOften as refusal:
+        raise HTTPException(429, "Too many sign-ins were begun", {"Retry-After": str(refusal.retry_s)}) from None
     answer = RedirectResponse(url, 302, _NO_STORE)
     answer.set_cookie(
         _COOKIE, state, BEGUN_S, path=_BACK, secure=base.startswith("https:"), httponly=True, samesite="lax"

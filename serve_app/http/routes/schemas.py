@@ -1,12 +1,24 @@
-"""Response bodies that several routes share."""
+"""Types and response bodies that several routes share."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from serve_app.tasks.task import Status
+
+
+def _is_text(secret: SecretStr) -> SecretStr:
+    """Raises ValueError for halves of surrogate pairs, which are JSON."""
+    try:
+        secret.get_secret_value().encode()
+    except UnicodeEncodeError:
+        raise ValueError("this is no text") from None
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_is_text)]
 
 
 class Problem(BaseModel):

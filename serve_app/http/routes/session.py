@@ -18,7 +18,8 @@ from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import optional_caller
 from serve_app.http.browser import check_origin, drop_session, session_secret, set_session
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.routes.schemas import errors
+from serve_app.http.origin import client_address
+from serve_app.http.routes.schemas import Secret, errors
 from serve_app.http.services import Deps, Services
 
 router = APIRouter(prefix="/v1/session", tags=["session"], route_class=JsonRoute)
@@ -32,11 +33,11 @@ class _Strict(BaseModel):
 
 class ByPassword(_Strict):
     name: str = Field(min_length=1, max_length=200)
-    password: SecretStr = Field(max_length=LONGEST)
+    password: Secret = Field(max_length=LONGEST)
 
 
 class ByKey(_Strict):
-    key: SecretStr = Field(max_length=200)
+    key: Secret = Field(max_length=200)
 
 
 class Locally(_Strict):
@@ -44,8 +45,8 @@ class Locally(_Strict):
 
 
 class NewPassword(_Strict):
-    password: SecretStr = Field(max_length=LONGEST, description="The one so far")
-    new: SecretStr = Field(min_length=SHORTEST, max_length=LONGEST)
+    password: Secret = Field(max_length=LONGEST, description="The one so far")
+    new: Secret = Field(min_length=SHORTEST, max_length=LONGEST)
 
 
 class Move(_Strict):
@@ -69,7 +70,7 @@ class SessionView(BaseModel):
 async def who_am_i(request: Request, services: Deps) -> SessionView:
     """Who is signed in, if anyone is, and what they may."""
     caller = await optional_caller(services, request)
-    secret = session_secret(request.headers)
+    secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.sessions.find(secret)
     return await _view(services, caller, session.kind if session else None)
 
@@ -94,7 +95,7 @@ async def begin(
     services: Services, request: Request, response: Response, kind: Kind, subject: str, project: Project
 ) -> SessionView:
     """A new session instead of whatever was there: nobody else may have set its cookie."""
-    if old := session_secret(request.headers):
+    if old := session_secret(request, services.settings.service):
         await services.sessions.end(old)
         services.signed_in.forget(old)
     secret = await services.sessions.begin(kind, subject, project.organization, project.id)
@@ -106,7 +107,7 @@ async def begin(
 async def move(request: Request, services: Deps, to: Move) -> SessionView:
     """Goes on in another project."""
     check_origin(request, services.settings.service)
-    secret = session_secret(request.headers)
+    secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.sessions.find(secret)
     if secret is None or session is None:
         raise HTTPException(403, "Nobody is signed in")
@@ -122,7 +123,7 @@ async def move(request: Request, services: Deps, to: Move) -> SessionView:
 async def change_password(request: Request, response: Response, services: Deps, to: NewPassword) -> SessionView:
     """Ends all other sessions of whoever is signed in."""
     check_origin(request, services.settings.service)
-    secret = session_secret(request.headers)
+    secret = session_secret(request, services.settings.service)
     session = None if secret is None else await services.sessions.find(secret)
     if session is None or session.kind is not Kind.PERSON:
         raise HTTPException(403, "Nobody is signed in by a password")
@@ -136,7 +137,7 @@ async def change_password(request: Request, response: Response, services: Deps, 
 @router.delete("", status_code=204, responses=errors(403, 503))
 async def sign_out(request: Request, response: Response, services: Deps) -> None:
     check_origin(request, services.settings.service)
-    if secret := session_secret(request.headers):
+    if secret := session_secret(request, services.settings.service):
         await services.sessions.end(secret)
         services.signed_in.forget(secret)
     drop_session(response)
@@ -151,7 +152,7 @@ async def _of_person(services: Services, by: ByPassword, request: Request) -> tu
 
 
 async def _check_password(services: Services, name: str, password: SecretStr, request: Request) -> None:
-    address = request.client.host if request.client else ""
+    address = client_address(request, services.settings.service)
     try:
         right = await services.people.verify(name, password.get_secret_value(), address)
     except TooOften as refusal:

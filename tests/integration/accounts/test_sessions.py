@@ -85,3 +85,21 @@ async def test_a_session_of_a_project_that_is_not_there_stands_for_nobody(redis:
     await OrganizationStore(redis, prefix).put_member("default", "ada", Role.VIEWER, "test")
     secret = await SessionStore(redis, prefix).begin(Kind.PERSON, "ada", "default", "gone")
     assert await signed_in(redis, prefix, Role.OPERATOR).caller(secret) is None
+
+
+async def test_all_sessions_are_ended_however_old_they_are(redis: Redis, prefix: str) -> None:
+    sessions = SessionStore(redis, prefix)
+    secret = await sessions.begin(Kind.PERSON, "ada", "o", "p")
+    await redis.expire(f"{prefix}sessions:person:ada", 60)  # as if it had begun long ago
+    assert await sessions.find(secret) is not None
+    assert await redis.ttl(f"{prefix}sessions:person:ada") > 60
+    assert await sessions.end_all(Kind.PERSON, "ada") == 1
+    assert await sessions.find(secret) is None
+
+
+async def test_moving_a_session_that_ended_brings_nothing_back(redis: Redis, prefix: str) -> None:
+    sessions = SessionStore(redis, prefix)
+    secret = await sessions.begin(Kind.PERSON, "ada", "o", "p")
+    await sessions.end(secret)
+    await sessions.move(secret, "o", "q")
+    assert await sessions.find(secret) is None

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { open } from "./shell.js";
 
 const RIGHTS = {
-  developer: "make pictures and videos, which costs credits, see all tasks, and make keys",
+  developer: "make pictures and videos, which costs credits, and see all tasks",
   viewer: "see tasks, credits and accounts, and change nothing",
 };
 
@@ -19,7 +19,7 @@ const everywhere = el("input", { type: "checkbox", name: "everywhere" });
 async function answer(allow) {
   problem.hidden = true;
   try {
-    const { redirect } = await post(path, { allow, ...(allow ? { role: role.value, everywhere: everywhere.checked } : {}) });
+    const { redirect } = await post(path, { allow, ...(allow ? { project: session.project, role: role.value, everywhere: everywhere.checked } : {}) });
     location.assign(redirect);
   } catch (refusal) {
     say(refusal);

@@ -28,8 +28,8 @@ async function signIn(body) {
 // Only paths of this service: a link here must not lead people on elsewhere.
 function destination() {
   const to = new URLSearchParams(location.search).get("to") ?? "/";
-  const url = new URL(to, location.origin);
-  return url.origin === location.origin ? url.pathname + url.search + url.hash : "/";
+  const url = URL.canParse(to, location.origin) ? new URL(to, location.origin) : null;
+  return url?.origin === location.origin ? url.href : location.origin;
 }
 
 form.addEventListener("submit", (event) => {
@@ -43,7 +43,7 @@ if (told) say(told);
 const { openid } = await get("/v1/session");
 if (openid) {
   const link = document.getElementById("openid");
-  link.href = `/v1/session/openid?to=${encodeURIComponent(destination())}`;
+  link.href = `/v1/session/openid?to=${encodeURIComponent(destination().slice(location.origin.length))}`;
   link.textContent = `Sign in by ${openid}`;
   link.hidden = false;
 }

@@ -19,4 +19,6 @@ async def forget_person(services: Deps, caller: Operator, person: Annotated[str,
     """Takes a password and its sessions away. Whoever is no member any more may be invited by that name again."""
     if not await services.people.forget(person):
         raise HTTPException(404, "There is no one of that name who has a password")
+    for organization in await services.organizations.of_person(person):
+        await services.leaving.member(person, organization, caller.id)
     await services.sessions.end_all(Kind.PERSON, person)
