@@ -98,7 +98,9 @@ class Services:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> AsyncIterator[Services]:
+async def opened(
+    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas
+) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
