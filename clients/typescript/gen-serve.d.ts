@@ -546,6 +546,8 @@ export interface KontextRequest {
 }
 
 export interface Lane {
+  /** How many took the last step together; null without one within a minute */
+  batch: number | null;
   /** Tasks by how they ended */
   ended: Record<string, number>;
   /** The last ten tasks that failed, newest first */
@@ -560,6 +562,8 @@ export interface Lane {
   /** By state; null where that is not known here */
   replicas: Record<string, number> | null;
   running: number;
+  /** How long that step took, seconds */
+  step_s: number | null;
   /** Wait to run alone, after losing several workers */
   suspects: number;
   wait: Seconds;

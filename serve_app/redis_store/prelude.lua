@@ -1,6 +1,6 @@
 -- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the lane; a script's own arguments follow.
 local P = ARGV[1]
-local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, WAKE
+local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, PACE, WAKE
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
@@ -11,7 +11,7 @@ local function enter(lane)
   LEASED, DEADLINES = P .. 'leased:' .. lane, P .. 'deadlines:' .. lane
   FAIR, CLOCK = P .. 'fair:' .. lane, P .. 'clock:' .. lane
   STATS, TIMINGS, FAILED = P .. 'stats:' .. lane, P .. 'timings:' .. lane, P .. 'failed:' .. lane
-  WAKE = P .. 'wake:' .. lane
+  PACE, WAKE = P .. 'pace:' .. lane, P .. 'wake:' .. lane
 end
 
 enter(ARGV[2])

@@ -121,6 +121,11 @@ class TaskReader:
         queued, suspects, leased, stats = await pipe.execute()
         return {"queued": queued, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
 
+    async def pace(self, lane: str) -> tuple[int, float] | None:
+        """How many took the last step together, and its seconds; None where none was taken within a minute."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{lane}")))
+        return (int(raw["batch"]), float(raw["step_s"])) if raw else None
+
     async def failures(self, lane: str) -> list[Task]:
         """The last that ended as `Error`, newest first; those that were cancelled or are no longer kept left out."""
         ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{lane}"), 0, -1))

@@ -20,6 +20,8 @@ def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> 
         before = lane(operator)
         done, failed, waiting = (client.accepted() for _ in range(3))
         service.worker.advance(done, Status.GENERATING, progress=0.0)
+        assert lane(operator)["batch"] is None, "no step was taken yet"
+        service.worker.advance(done, Status.GENERATING, progress=0.5, pace=(3, 0.25))
         service.worker.deliver(done, picture(form="JPEG"))
         service.worker.end(failed, Status.ERROR)
         assert waiting
@@ -29,6 +31,7 @@ def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> 
     assert after["queued"] + after["running"] > 0
     assert after["predicted_wait_s"] >= 0
     assert after["work"]["half"] <= after["work"]["most"]
+    assert (after["batch"], after["step_s"]) == (3, 0.25)
     assert after["replicas"] is None, "no Ray is here"
 
 

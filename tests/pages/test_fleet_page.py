@@ -37,7 +37,13 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
         times = known if queued_s is not None else unknown
         seconds = {"queued_s": queued_s, "predicted_wait_s": queued_s, "wait": times, "work": times}
         failures = [{"task": "1", "endpoint": "gen-2-max", "at": 1.7e9, "error": "out of memory"}]
-        more = {"ended": {"Ready": 1200}, "replicas": {"RUNNING": 2, "STARTING": 1}, "failures": failures}
+        more = {
+            "ended": {"Ready": 1200},
+            "batch": 4,
+            "step_s": 0.125,
+            "replicas": {"RUNNING": 2, "STARTING": 1},
+            "failures": failures,
+        }
         return {"lane": name, "queued": queued, "suspects": 0, "running": 1, **more, **seconds}
 
     lanes = [lane("long", 60, 240.0), lane("short", 15, 60.0), lane("new", 3, None)]
@@ -51,6 +57,7 @@ def test_bars_are_as_long_as_the_work_that_waits(page: Page) -> None:
     expect(page.get_by_role("article", name="short")).to_contain_text("60 s of work")
     expect(page.get_by_role("article", name="short")).to_contain_text("2 running, 1 starting")
     page.get_by_role("article", name="short").get_by_text("Last errors").click()
+    expect(page.get_by_role("article", name="short")).to_contain_text("4, 125 ms a step")
     failure = page.get_by_role("article", name="short").get_by_role("listitem")
     expect(failure).to_contain_text("out of memory (gen-2-max)")
     expect(page.get_by_role("article", name="new")).to_contain_text("How long is not known yet")

@@ -156,6 +156,8 @@ def fleet(page: Page, studio: Studio) -> None:
                 "wait": wait,
                 "ended": {"Ready": 900},
                 "replicas": {"RUNNING": 2},
+                "batch": 8,
+                "step_s": mean / 20,
                 **seconds,
             }
         route.fulfill(json=answer)

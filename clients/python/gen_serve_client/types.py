@@ -622,6 +622,8 @@ class KontextRequest(TypedDict):
 
 
 class Lane(TypedDict):
+    batch: int | None
+    """How many took the last step together; null without one within a minute"""
     ended: dict[str, int]
     """Tasks by how they ended"""
     failures: list[Failure]
@@ -636,6 +638,8 @@ class Lane(TypedDict):
     replicas: dict[str, int] | None
     """By state; null where that is not known here"""
     running: int
+    step_s: float | None
+    """How long that step took, seconds"""
     suspects: int
     """Wait to run alone, after losing several workers"""
     wait: Seconds

@@ -8,6 +8,7 @@ const FIGURES = [
   ["Worked, mean", (lane) => seconds(lane.work.mean)],
   ["Ready", (lane) => count(lane.ended.Ready)],
   ["Failed", (lane) => count(lane.ended.Error)],
+  ["Batch", (lane) => (lane.batch ? `${lane.batch}, ${milliseconds(lane.step_s)} a step` : "–")],
   ["Replicas", (lane) => states(lane.replicas)],
 ];
 
@@ -48,6 +49,7 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+const milliseconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(1)} s`);
 const states = (replicas) => (replicas ? Object.entries(replicas).map(([state, count]) => `${count} ${state.toLowerCase()}`).join(", ") || "none" : "–");
 const count = (value) => (value ?? 0).toLocaleString();
 export const seconds = (value) => (value === null ? "–" : value === 0 ? "0 s" : value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`);

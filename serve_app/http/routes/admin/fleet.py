@@ -44,6 +44,8 @@ class Lane(BaseModel):
     predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
     wait: Seconds
     work: Seconds
+    batch: int | None = Field(description="How many took the last step together; null without one within a minute")
+    step_s: float | None = Field(description="How long that step took, seconds")
     ended: dict[str, int] = Field(description="Tasks by how they ended")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
     failures: list[Failure] = Field(description="The last ten tasks that failed, newest first")
@@ -68,6 +70,7 @@ async def _lane(services: Services, name: str, replicas: dict[str, int] | None) 
     queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
     found = await timings(services.tasks.redis, services.tasks.prefix, name)
     work = _seconds(found[WORK])
+    pace = await services.tasks.pace(name)
     queued_s = None if work.mean is None else (queued + suspects) * work.mean
     return Lane(
         lane=name,
@@ -78,6 +81,8 @@ async def _lane(services: Services, name: str, replicas: dict[str, int] | None) 
         predicted_wait_s=None if queued_s is None else queued_s / max(running, 1),
         wait=_seconds(found[WAIT]),
         work=work,
+        batch=pace[0] if pace else None,
+        step_s=pace[1] if pace else None,
         ended=counts,
         replicas=replicas,
         failures=[_failure(task) for task in await services.tasks.failures(name)],
