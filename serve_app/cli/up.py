@@ -46,7 +46,7 @@ def up(
     try:
         with Launcher(chosen) as service, announced(_noted(service, file)):
             print(
-                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} in a browser, its description at /docs",
+                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (pages; description at /docs)",
                 flush=True,
             )
             print(f"API key in {service.key_file}", flush=True)
