@@ -44,6 +44,7 @@ SHOWN = {
 
 DOCUMENTS = (
     "README.md",
+    "docs/api.md",
     "docs/cli.md",
     "docs/image-endpoints.md",
     "docs/tools.md",
