@@ -23,7 +23,8 @@ expect.set_options(timeout=30_000)  # ms: a machine that does something else is 
 @pytest.fixture(scope="session")
 def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One that knows whoever sits at this machine; no lease runs out, as no dispatcher would take the task again."""
-    tasks, accounts = TaskSettings(lease_s=3600), AccountSettings(local_role=Role.OPERATOR)
+    # All tests are in one project, and what they ask for is not always done.
+    tasks, accounts = TaskSettings(lease_s=3600, max_active=5000), AccountSettings(local_role=Role.OPERATOR)
     folder = tmp_path_factory.mktemp("pages")
     # Uploads of tuned models are checked against their base, and only the bundled ones are here.
     models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
