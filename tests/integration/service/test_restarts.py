@@ -69,7 +69,7 @@ def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[s
 
 
 def wait_until_gone(service: LocalService) -> None:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + PATIENCE_S
     while service.processes():
         assert time.monotonic() < give_up, [process.cmdline() for process in service.processes()]
         time.sleep(0.1)
