@@ -10,14 +10,14 @@ PROMPT ?= a small red star in the top left on a dark blue background
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-$(VENV)/.run: pyproject.toml constraints.txt
+$(VENV)/.run: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e clients/python
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e clients/python
 	@touch $@ $(VENV)/.run
 
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
@@ -25,6 +25,7 @@ run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, se
 
 test: test-fast  ## Install and run all tests
 	$(BIN)/python -m pytest -n 2 -m "not whole_service" tests/integration tests/chaos tests/attack
+	$(BIN)/python -m pytest tests/pages
 	$(BIN)/python -m pytest -m whole_service tests/integration tests/chaos
 
 test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
@@ -56,16 +57,17 @@ bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/r
 
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-header -o requirements.lock
-	@for client in blackforest litellm; do \
+	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
+	@for client in blackforest litellm openai openid; do \
 	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done
 
 audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities (asks the internet)
 	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
 
-openapi: $(VENV)/.dev  ## Write openapi.json anew
+openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the clients have of it
 	$(BIN)/gen-serve openapi --config configs/local.yaml > openapi.json
+	$(BIN)/python clients/python/generate_types.py
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info

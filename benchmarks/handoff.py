@@ -39,12 +39,10 @@ def measure(service: Service, n: int, console: Console) -> Report:
             task_id = client.submit(ENDPOINT, BODY)["id"]
             answered = time.time()
             time.sleep(PAUSE_S)  # a poll at once would compete with what is measured
-            task = client.wait(task_id)
-            if task["status"] != "Ready":
-                raise RuntimeError(f"a task ended as {task['status']}: {task['details']}")
+            result = client.wait(task_id)
             if number >= WARM_UP:
                 submitted.append(1000 * (answered - sent))
-                handed_over.append(1000 * (task["result"]["start_time"] - answered))
+                handed_over.append(1000 * (result.facts["start_time"] - answered))
     spread, submission = Spread.of(handed_over), Spread.of(submitted)
     assert spread is not None
     assert submission is not None

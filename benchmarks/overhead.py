@@ -81,17 +81,14 @@ def measure(service: Service, rounds: int, pictures: int, console: Console) -> R
 
 
 def _seconds_through(service: Service, requests: list[dict[str, Any]]) -> float:
-    def work(request: dict[str, Any]) -> str:
+    def work(request: dict[str, Any]) -> None:
         with service.client() as client:
-            return client.wait(client.submit(ENDPOINT, request)["id"])["status"]
+            client.wait(client.submit(ENDPOINT, request)["id"])
 
     began = time.perf_counter()
     with ThreadPoolExecutor(CONCURRENCY) as clients:
-        statuses = list(clients.map(work, requests))
-    seconds = time.perf_counter() - began
-    if set(statuses) != {"Ready"}:
-        raise RuntimeError(f"tasks ended as {sorted(set(statuses))}")
-    return seconds
+        list(clients.map(work, requests))  # raises for what is not Ready
+    return time.perf_counter() - began
 
 
 def main(

@@ -50,8 +50,8 @@ def prompts() -> list[Asked]:
 
 
 def made(client: Client, prompt: str) -> Image.Image:
-    task = client.wait(client.submit(ENDPOINT, {"prompt": prompt, **ASKED})["id"])
-    return Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
+    result = client.wait(client.submit(ENDPOINT, {"prompt": prompt, **ASKED})["id"])
+    return Image.open(io.BytesIO(result.content()))
 
 
 def page(asked: Sequence[Asked]) -> str:

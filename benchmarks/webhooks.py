@@ -121,7 +121,7 @@ def _delays(service: Service, receiver: Receiver, url: str, n: int, console: Con
         for _ in track(range(n), what, console=console):
             task_id = client.submit(ENDPOINT, BODY | {"webhook_url": url})["id"]
             came = receiver.wait(task_id)
-            delays.append(1000 * (came - client.wait(task_id)["result"]["end_time"]))
+            delays.append(1000 * (came - client.wait(task_id).facts["end_time"]))
     return delays
 
 

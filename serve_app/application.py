@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 from ray import serve
@@ -48,7 +49,7 @@ def build(settings: Settings) -> Application:
         None if moderation is None else Thresholds(moderation.thresholds),
     )
     ingress = _deployment(
-        serve.ingress(app_builder(settings, catalog))(),
+        serve.ingress(app_builder(settings, catalog, replicas))(),
         name="Ingress",
         num_replicas=settings.service.ingress_replicas,
         max_ongoing_requests=settings.service.max_ongoing_requests,
@@ -68,6 +69,16 @@ def build(settings: Settings) -> Application:
     ).bind(settings)
     # The others are arguments only so that they belong to the application; all meet in Redis.
     return ingress.bind(dispatcher, webhook_sender)
+
+
+async def replicas() -> dict[str, dict[str, int]]:
+    """Of each deployment, how many replicas there are by their state: RUNNING, STARTING, …"""
+    application = (await asyncio.to_thread(serve.status)).applications.get(APP_NAME)
+    deployments = application.deployments if application else {}
+    return {
+        name: {state.value: count for state, count in found.replica_states.items()}
+        for name, found in deployments.items()
+    }
 
 
 def _deployment(target: type, **options: Any) -> serve.Deployment:

@@ -4,7 +4,7 @@ lost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from deployments.contract.job import Output
@@ -22,9 +22,20 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Share of the job that is done, 0.0 to 1.0, never falling within an attempt."""
+    """Share of the job that is done, 0.0 to 1.0, never falling within an attempt.
+
+    `batch` jobs took the last step together, in `step_s` seconds; 0 where that is not known.
+    """
 
     fraction: float
+    batch: int = field(default=0, compare=False)
+    step_s: float = field(default=0.0, compare=False)
+
+    @property
+    def pace(self) -> tuple[int, float] | None:
+        """Batch and step, or None; an event of a release that told neither has no such fields, either."""
+        batch = getattr(self, "batch", 0)
+        return (batch, self.step_s) if batch else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,15 +257,16 @@ class Engine(Generic[S]):
                 return True
             log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
             return isinstance(error, OutOfMemory)
-        self._step_times.observe(key, len(batch), self._clock() - began)
+        step_s = self._clock() - began
+        self._step_times.observe(key, len(batch), step_s)
         for request in batch:
-            self._report(request)
+            self._report(request, len(batch), step_s)
             self._move_if_done(request)
         return True
 
-    def _report(self, request: ActiveRequest[S]) -> None:
+    def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
         done, total = request.state.done_steps, request.state.total_steps
-        request.handle.progress(done / total, self._clock())
+        request.handle.progress(done / total, self._clock(), batch, step_s)
         if self._preview_every is None or request.handle.ended or not preview_due(done, total, self._preview_every):
             return
         try:

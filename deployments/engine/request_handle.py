@@ -46,7 +46,7 @@ class RequestHandle:
                 log.exception("listener of job %s failed; the job is dropped", self.job.id)
                 self._ended = True
 
-    def progress(self, fraction: float, now: float) -> None:
+    def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
         """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
         with self._lock:
             if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
@@ -54,7 +54,7 @@ class RequestHandle:
             if fraction <= self._fraction:
                 return
             self._progressed, self._fraction = now, min(fraction, 1.0)
-            self.send(Progress(self._fraction))
+            self.send(Progress(self._fraction, batch, step_s))
 
     def end(self, event: Done | Failed | Interrupted | None = None) -> None:
         """Sends the last event, or None to leave without one. Only the first call does anything."""

@@ -79,15 +79,21 @@ class PublishedKeys:
             async with self._lock:
                 if self._wanting(key_id):  # still, after waiting for another's fetch
                     await self._refresh()
-        if key_id in self._keys:
-            return self._keys[key_id]
+        if key := self._named(key_id):
+            return key
         if self._away:
             raise IssuerOutOfReach
         raise TokenRefused("it is signed with a key that its issuer does not publish")
 
+    def _named(self, key_id: str) -> VerificationKey | None:
+        """Where there is just one, tokens need not name it (OpenID Connect Core, 10.1)."""
+        if not key_id and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
     def _wanting(self, key_id: str) -> bool:
         now = time.monotonic()
-        return (key_id not in self._keys or now > self._fresh_until) and now > self._next_fetch
+        return (self._named(key_id) is None or now > self._fresh_until) and now > self._next_fetch
 
     async def _refresh(self) -> None:
         try:
@@ -102,6 +108,31 @@ class PublishedKeys:
             self._keys = keys
             self._away, self._next_fetch = False, now + KEYS_REFRESH_S
             self._fresh_until = now + KEYS_LIVE_S
+
+
+async def verified_claims(token: str, keys: PublishedKeys, issuer: str, audience: str, skew_s: float) -> dict[str, Any]:
+    """Raises TokenRefused for a JWT that isn't the issuer's for this audience now, or IssuerOutOfReach."""
+    try:
+        key = await keys.get(str(jwt.get_unverified_header(token).get("kid", "")))
+        return jwt.decode(
+            token,
+            key.key,
+            algorithms=key.algorithms,
+            audience=audience,
+            issuer=issuer,
+            leeway=skew_s,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+    except jwt.ExpiredSignatureError:
+        raise TokenRefused("it has expired") from None
+    except jwt.ImmatureSignatureError:
+        raise TokenRefused("it is not valid yet") from None
+    except jwt.InvalidAudienceError:
+        raise TokenRefused("it is for another audience") from None
+    except jwt.MissingRequiredClaimError as problem:
+        raise TokenRefused(f"it lacks the claim {problem.claim}") from None
+    except jwt.PyJWTError:
+        raise TokenRefused("its signature is not valid") from None
 
 
 class BearerTokens:
@@ -129,35 +160,14 @@ class BearerTokens:
 
     async def _verified(self, token: str) -> tuple[Issuer, dict[str, Any]]:
         try:
-            header = jwt.get_unverified_header(token)
             claimed = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:
             raise TokenRefused("not a JWT") from None
         issuer = self._issuers.get(str(claimed.get("iss")))
         if issuer is None:
             raise TokenRefused("its issuer is not known here")
-        key = await self._keys[issuer.issuer].get(str(header.get("kid", "")))
-        try:
-            claims = jwt.decode(
-                token,
-                key.key,
-                algorithms=key.algorithms,
-                audience=issuer.audience,
-                issuer=issuer.issuer,
-                leeway=issuer.skew_s,
-                options={"require": ["exp", "iss", "aud", "sub"]},
-            )
-        except jwt.ExpiredSignatureError:
-            raise TokenRefused("it has expired") from None
-        except jwt.ImmatureSignatureError:
-            raise TokenRefused("it is not valid yet") from None
-        except jwt.InvalidAudienceError:
-            raise TokenRefused("it is for another audience") from None
-        except jwt.MissingRequiredClaimError as problem:
-            raise TokenRefused(f"it lacks the claim {problem.claim}") from None
-        except jwt.PyJWTError:
-            raise TokenRefused("its signature is not valid") from None
-        return issuer, claims
+        keys = self._keys[issuer.issuer]
+        return issuer, await verified_claims(token, keys, issuer.issuer, issuer.audience, issuer.skew_s)
 
     async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
         named = claims.get(issuer.project_claim)

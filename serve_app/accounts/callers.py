@@ -23,7 +23,7 @@ from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 _AUTHENTICATE = (Path(__file__).parent / "authenticate.lua").read_text()
 CACHE_S: Final = 10.0
-_CACHE_SIZE: Final = 10_000
+CACHE_SIZE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,29 @@ class Caller:
     """The organization's own, by category of moderation."""
     expires: float | None = None
     """Epoch seconds."""
+    withheld: frozenset[Permission] = frozenset()
+    """What it may not, of what its role may."""
 
     @property
     def organization(self) -> str:
         return self.project.organization
 
     def may(self, permission: Permission) -> bool:
-        return permission in PERMISSIONS[self.role]
+        return permission in PERMISSIONS[self.role] - self.withheld
 
 
 class Callers:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._prefix = prefix
         self._authenticate = redis.register_script(_AUTHENTICATE)
-        self._cache: TTLCache[str, Caller] = TTLCache(_CACHE_SIZE, CACHE_S, timer=time.monotonic)
+        self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
     async def authenticate(self, secret: str) -> Caller | None:
         """None for a key that is unknown, revoked or expired."""
-        digest = digest_of(secret)
+        return await self.of_digest(digest_of(secret))
+
+    async def of_digest(self, digest: str) -> Caller | None:
+        """The same of the SHA-256 of a secret."""
         caller = self._cache.get(digest)
         if caller is None:
             caller = await self._look_up(digest)

@@ -12,7 +12,7 @@ The organization `default` is always there; keys from before organizations act i
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 
@@ -109,6 +109,12 @@ class OrganizationStore:
     async def role_of(self, organization_id: str, person: str) -> Role | None:
         role = await cast(Awaitable[str | None], self._redis.hget(self._members(organization_id), person))
         return Role(role) if role else None
+
+    async def of_person(self, person: str) -> Sequence[str]:
+        """Ids of the organizations that they are a member of."""
+        ids = [organization.id for organization in await self.list()]
+        roles = [await self.role_of(each, person) for each in ids]
+        return [each for each, role in zip(ids, roles, strict=True) if role is not None]
 
     async def put_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
         transaction = self._redis.pipeline(transaction=True)

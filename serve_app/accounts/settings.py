@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from serve_app.accounts.bearer import Issuer
+from serve_app.accounts.openid import Provider
+from serve_app.accounts.roles import Role
 from serve_app.section import Section
 
 
@@ -20,11 +22,23 @@ class IssuerSettings(Section):
     skew_s: float = Field(default=30.0, ge=0, le=600)
 
 
+class OpenIdSettings(Section):
+    issuer: Annotated[str, Field(pattern="^https?://.*[^/]$")]
+    client_id: str
+    client_secret: SecretStr | None = None
+    name_claim: str = "email"
+    scope: str = "openid email"
+    trust_email: bool = False
+
+
 class AccountSettings(Section):
     first_credits: float = Field(default=100_000.0, ge=0)
     journal_entries: int = Field(default=2000, ge=1, le=10_000)
     usage_days: int = Field(default=40, ge=2)
     issuers: list[IssuerSettings] = []
+    local_role: Role | None = None
+    programs: bool = True
+    openid: OpenIdSettings | None = None
 
     @field_validator("issuers")
     @classmethod
@@ -33,6 +47,13 @@ class AccountSettings(Section):
         if len(set(names)) < len(names):
             raise ValueError("each issuer may be named once")
         return issuers
+
+    def openid_provider(self) -> Provider | None:
+        if self.openid is None:
+            return None
+        secret = self.openid.client_secret
+        told = self.openid.model_dump(exclude={"client_secret"})
+        return Provider(**told, client_secret=secret.get_secret_value() if secret else None)
 
     def trusted(self) -> list[Issuer]:
         return [Issuer(**issuer.model_dump()) for issuer in self.issuers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import typer
+from gen_serve_client import GenServeError
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
@@ -28,7 +29,7 @@ from serve_app.cli import (
     watch,
     webhooks,
 )
-from serve_app.cli.client import ServiceError
+from serve_app.cli.client import ServiceError, told
 from serve_app.cli.version import Version
 
 app = typer.Typer(
@@ -68,6 +69,8 @@ def main() -> None:
         app(prog_name="gen-serve")
     except ServiceError as problem:
         _end(1, str(problem))
+    except GenServeError as problem:
+        _end(1, told(problem))
     except RedisError as problem:
         _end(1, f"the task store: {problem}")
     except ArchiveOutOfReach as problem:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from gen_serve_client import Result
+from gen_serve_client.types import Submission
 
 from serve_app.cli.client import Client
 from serve_app.cli.fields import request_body
@@ -54,12 +56,12 @@ def generate(
             submitted = _submitted(client, endpoint, body)
             show_json(submitted) if as_json else print(submitted["id"])
             return
-        task, saved = make(client, endpoint, body, output, following=_attended)
+        result, saved = make(client, endpoint, body, output, following=_attended)
     if as_json:
-        show_json({**task, "file": str(saved)})
+        show_json({**result.task, "file": str(saved)})
     else:
         print(saved)
-        say_what_was_made(task)
+        say_what_was_made(result)
 
 
 def make(
@@ -67,22 +69,22 @@ def make(
     endpoint: str,
     body: Mapping[str, Any],
     output: Path | None,
-    following: Callable[[Client, str], dict[str, Any]] = followed,
-) -> tuple[dict[str, Any], Path]:
-    """Submits, waits, saves. Returns the task and where its file is. Raises ServiceError when it came to nothing."""
-    task = following(client, _submitted(client, endpoint, body)["id"])
-    return task, save(client, task, output)
+    following: Callable[[Client, str], Result] = followed,
+) -> tuple[Result, Path]:
+    """Submits, waits, saves. Returns what was made and where its file is. Raises GenServeError when that is nothing."""
+    result = following(client, _submitted(client, endpoint, body)["id"])
+    return result, save(result, output)
 
 
-def _submitted(client: Client, endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def _submitted(client: Client, endpoint: str, body: Mapping[str, Any]) -> Submission:
     """The answer, with its warnings said at once."""
     submitted = client.submit(endpoint, body)
     say_warnings(submitted)
     return submitted
 
 
-def _attended(client: Client, task_id: str) -> dict[str, Any]:
-    """The task once it is Ready, by someone who may change their mind."""
+def _attended(client: Client, task_id: str) -> Result:
+    """What the task made, for someone who may change their mind."""
     try:
         return followed(client, task_id)
     except KeyboardInterrupt:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import typer
+from gen_serve_client import GenServeError, Result
+from gen_serve_client.types import TaskResult
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from serve_app.cli.client import Client, ServiceError
+from serve_app.cli.client import Client, told
 from serve_app.cli.table import Amount
 
 INTERRUPTED = 130
@@ -20,26 +22,17 @@ _WARNINGS: Final = 10
 _WARNING_CHARS: Final = 500
 
 
-def followed(client: Client, task_id: str) -> dict[str, Any]:
-    """The task once it is Ready. Raises ServiceError when it came to nothing."""
+def followed(client: Client, task_id: str) -> Result:
+    """What the task made, once it is there. Raises as `Client.wait` does."""
     columns = (TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         line = bar.add_task("Pending", total=1.0)
-        task = client.wait(
-            task_id, lambda task: bar.update(line, description=task["status"], completed=task["progress"] or 0)
-        )
-        if task["status"] == "Ready":
-            bar.update(line, completed=1.0)
-    check_ready(task)
-    return task
 
+        def show(task: TaskResult) -> None:
+            bar.update(line, description=task["status"], completed=task.get("progress") or 0)
 
-def check_ready(task: Mapping[str, Any]) -> None:
-    if task["status"] == "Task not found":
-        raise ServiceError("there is no such task, or it is no longer kept")
-    if task["status"] != "Ready":
-        raise ServiceError(f"{task['status']}: {_told(task.get('details') or {})}")
+        return client.wait(task_id, progress=show)
 
 
 def offer_to_cancel(client: Client, task_id: str) -> None:
@@ -49,8 +42,8 @@ def offer_to_cancel(client: Client, task_id: str) -> None:
             client.cancel(task_id)
             say(f"cancelled {task_id}; it costs nothing")
             return
-    except ServiceError as problem:
-        say(f"not cancelled: {problem}")
+    except GenServeError as problem:
+        say(f"not cancelled: {told(problem)}")
     except (KeyboardInterrupt, typer.Abort):
         say("")
     say_how_to_go_on(task_id)
@@ -60,14 +53,13 @@ def say_how_to_go_on(task_id: str) -> None:
     say(f"{task_id} goes on; gen-serve tasks wait {task_id} fetches it")
 
 
-def say_what_was_made(task: Mapping[str, Any]) -> None:
+def say_what_was_made(result: Result) -> None:
     """Its seed, cost and id, beside the name of the file, which goes to stdout."""
-    result = task["result"]
     facts = [
-        f"seed {result['seed']}" if "seed" in result else "",
-        f"{Amount(task['cost'])} credits" if task.get("cost") is not None else "",
-        f"{result['duration']:.1f} s" if "duration" in result else "",
-        f"id {task['id']}",
+        f"seed {result.facts['seed']}" if "seed" in result.facts else "",
+        f"{Amount(result.cost)} credits" if result.cost is not None else "",
+        f"{result.facts['duration']:.1f} s" if "duration" in result.facts else "",
+        f"id {result.id}",
     ]
     say(" · ".join(fact for fact in facts if fact))
 
@@ -87,8 +79,3 @@ def say(text: str) -> None:
 
 def _someone_answers() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _told(details: Mapping[str, Any]) -> str:
-    reasons = details.get("Moderation Reasons")
-    return ", ".join(reasons) if reasons else str(details.get("error", "no reason is given"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import mimetypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx2
 import typer
+from gen_serve_client import Result
 
-from serve_app.cli.client import Client, extension
 from serve_app.cli.description import Form
 
 Output = Annotated[
@@ -51,13 +53,16 @@ def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path
     return {**body, "output_format": given or wanted}
 
 
-def save(client: Client, task: Mapping[str, Any], output: Path | None) -> Path:
-    """Fetches the file of a task that is Ready. Returns where it is: under a suffix that is true of it."""
-    link = task["result"]["sample"]
-    data, suffix = client.fetch(link), extension(link)
-    name = task["id"] + suffix
+def save(result: Result, output: Path | None) -> Path:
+    """Fetches the file. Returns where it is: under a suffix that is true of it."""
+    suffix = _suffix(result.url)
+    name = result.id + suffix
     target = Path(name) if output is None else output / name if output.is_dir() else output
     if target.suffix and _FORMATS.get(target.suffix.lower()) != _FORMATS.get(suffix.lower()):
         target = target.with_suffix(suffix)
-    target.write_bytes(data)
-    return target
+    return result.save(target)
+
+
+def _suffix(url: str) -> str:
+    """Of the file behind a result link, with its dot."""
+    return Path(httpx2.URL(url).path).suffix or mimetypes.guess_extension("image/jpeg") or ".jpeg"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from gen_serve_client import TaskNotFound
+from gen_serve_client.types import TaskSummary
 
 from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import INTERRUPTED, check_ready, followed, say_how_to_go_on, say_what_was_made
+from serve_app.cli.progress import INTERRUPTED, followed, say_how_to_go_on, say_what_was_made
 from serve_app.cli.saving import Output, check_place, save
 from serve_app.cli.service import connect, connect_without_key
 from serve_app.cli.table import Amount, Cell, show, show_json
@@ -50,7 +53,7 @@ def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) 
     if as_json:
         show_json(task)
     if task["status"] == "Task not found":
-        check_ready(task)
+        raise TaskNotFound(task_id)
     if not as_json:
         show(("what", "value"), _facts(task))
 
@@ -66,25 +69,25 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
     check_place(output)
     with connect_without_key(base_url) as client:
         try:
-            task = followed(client, task_id)
+            result = followed(client, task_id)
         except KeyboardInterrupt:
             say_how_to_go_on(task_id)
             raise typer.Exit(INTERRUPTED) from None
-        saved = save(client, task, output)
+        saved = save(result, output)
     if as_json:
-        show_json({**task, "file": str(saved)})
+        show_json({**result.task, "file": str(saved)})
     else:
         print(saved)
-        say_what_was_made(task)
+        say_what_was_made(result)
 
 
 @app.command()
 def watch(task_id: TaskId, base_url: BaseUrl = None) -> None:
     """Show how a task comes along until it has ended, and save nothing. Ctrl-C leaves the task as it is."""
     with connect_without_key(base_url) as client:
-        task = followed(client, task_id)
-    print(task["result"]["sample"])
-    say_what_was_made(task)
+        result = followed(client, task_id)
+    print(result.url)
+    say_what_was_made(result)
 
 
 @app.command()
@@ -95,7 +98,7 @@ def cancel(task_id: TaskId, base_url: BaseUrl = None, key: Key = "") -> None:
     print(f"cancelled {task_id}")
 
 
-def row(task: dict[str, Any]) -> tuple[Cell, ...]:
+def row(task: TaskSummary) -> tuple[Cell, ...]:
     """What a list shows of a task, in the order of `COLUMNS`."""
     return (
         task["id"],
@@ -105,11 +108,11 @@ def row(task: dict[str, Any]) -> tuple[Cell, ...]:
         task["attempt"],
         f"{datetime.fromtimestamp(task['created']):%Y-%m-%d %H:%M:%S}",
         f"{task['finished'] - task['created']:.1f} s" if task["finished"] else "",
-        None if task.get("cost") is None else Amount(task["cost"]),
+        None if task["cost"] is None else Amount(task["cost"]),
     )
 
 
-def _facts(task: dict[str, Any]) -> list[tuple[str, Cell]]:
+def _facts(task: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     """All that is known of a task, one a line, what it made and why it ended without the names of their objects."""
     flat = {name: value for name, value in task.items() if not isinstance(value, dict)}
     for name in ("result", "details", "preview"):

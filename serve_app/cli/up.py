@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from gen_serve_client import GenServeError
 
 from serve_app.cli import configuration
-from serve_app.cli.client import Client, ServiceError
+from serve_app.cli.client import Client, told
 from serve_app.cli.generate import make
 from serve_app.cli.options import Config
 from serve_app.config import settings
@@ -45,7 +46,8 @@ def up(
     try:
         with Launcher(chosen) as service, announced(_noted(service, file)):
             print(
-                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (description at /docs)", flush=True
+                f"ready after {time.monotonic() - began:.0f} s: {service.base_url} (pages; description at /docs)",
+                flush=True,
             )
             print(f"API key in {service.key_file}", flush=True)
             if first_picture:
@@ -81,8 +83,8 @@ def _in_background(base_url: str, key_file: Path, prompt: str, target: Path) -> 
         try:
             with Client(base_url, key_file.read_text().strip()) as client:
                 _, saved = make(client, _ENDPOINT, {"prompt": prompt}, target)
-        except ServiceError as problem:
-            print(f"the first picture failed: {problem}", file=sys.stderr, flush=True)
+        except GenServeError as problem:
+            print(f"the first picture failed: {told(problem)}", file=sys.stderr, flush=True)
             return
         print(f"\npicture saved: {saved}\n\nthe same by hand:\n\n{curl(base_url, key_file, prompt)}\n", flush=True)
         print("serving; Ctrl-C stops", flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -46,7 +46,7 @@ def _draw(client: Client, console: Console, limit: int, until_done: bool) -> Non
 def _tell(client: Client, limit: int, until_done: bool) -> None:
     told: dict[str, str] = {}
     while True:
-        tasks: list[dict[str, Any]] = client.tasks(limit=limit)["tasks"]
+        tasks = client.tasks(limit=limit)["tasks"]
         for task in reversed(tasks):
             if told.get(task["id"]) != task["status"]:
                 told[task["id"]] = task["status"]

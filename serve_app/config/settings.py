@@ -74,6 +74,13 @@ class ServiceSettings(Section):
         return self
 
 
+class OpenAISettings(Section):
+    image_model: str | None = None
+    video_model: str | None = None
+    wait_s: float = Field(default=150.0, gt=0, le=170)
+    """Less than the proxy waits for an answer."""
+
+
 class MetricsSettings(Section):
     host: str = "127.0.0.1"
     port: int | None = Field(default=9464, ge=1, le=65535)
@@ -136,6 +143,7 @@ class Settings(BaseSettings):
     data_dir: Path = Path(".gen")
     catalog: Path = Path("configs/catalog.yaml")
     service: ServiceSettings = ServiceSettings()
+    openai: OpenAISettings = OpenAISettings()
     metrics: MetricsSettings = MetricsSettings()
     redis: RedisSettings = RedisSettings()
     objects: ObjectSettings = ObjectSettings()
@@ -167,6 +175,14 @@ class Settings(BaseSettings):
                     f"models.{name}.autoscaling.downscale_delay_s must be at least three times tasks.lease_s: "
                     "the demand of a dispatcher that died is back only after a lease"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _only_local_ones_need_no_sign_in(self) -> Settings:
+        if self.accounts.local_role is not None and not is_loopback(self.service.host):
+            raise ValueError(
+                f"accounts.local_role must be null where service.host is not loopback: {self.service.host}"
+            )
         return self
 
     @property

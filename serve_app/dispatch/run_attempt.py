@@ -151,7 +151,7 @@ async def _follow(
                 on_start()
                 await writer.advance(Status.GENERATING, progress=0.0)
             case Progress(fraction):
-                await writer.note(progress=fraction)
+                await writer.note(progress=fraction, pace=event.pace)
             case Preview(key, step, steps):
                 if gate is not None:
                     key = await gate.preview(key, _tolerance(job))

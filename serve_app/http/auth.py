@@ -1,6 +1,7 @@
-"""Who is asking, and whether they may: a key in `x-key`, or a key or a token in `Authorization: Bearer`.
+"""Who is asking, and whether they may: a key in `x-key`, a key or a token in `Authorization: Bearer`, or a session.
 
-Where both headers are sent, the key in `x-key` holds, and the other is not looked at.
+Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
+where there is neither. A program that people let in may name another project of theirs in `x-project`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from serve_app.accounts.authorizations import TOKEN_PREFIX
 from serve_app.accounts.bearer import IssuerOutOfReach, TokenRefused
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.roles import Permission
+from serve_app.http.browser import check_origin, has_session, session_secret
 from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
 
 _KEY = "x-key"
+_PROJECT = "x-project"
 _BEARER = "bearer "
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 """Where tools learn whose tokens are accepted (RFC 9728)."""
+MCP = "/mcp"
+"""Where models call tools."""
 
 # For the API's description; what they find is read from the headers below.
 _key_scheme = APIKeyHeader(
@@ -36,6 +42,13 @@ _token_scheme = HTTPBearer(
 )
 
 
+class NotAuthenticated(HTTPException):
+    """Nobody that is known here, which this interface answers with 403."""
+
+    def __init__(self, detail: str = "Not authenticated") -> None:
+        super().__init__(403, detail)
+
+
 async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
     """Who asks. Raises the HTTPException that others than those with the permission are to see."""
     caller = await _caller(services, request)
@@ -46,6 +59,10 @@ async def authenticated(services: Services, request: HTTPConnection, permission:
 
 
 def has_credentials(headers: Headers) -> bool:
+    return has_key_or_token(headers) or has_session(headers)
+
+
+def has_key_or_token(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
@@ -53,14 +70,40 @@ async def _caller(services: Services, request: HTTPConnection) -> Caller:
     secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
     if not secret and authorization.lower().startswith(_BEARER):
         token = authorization[len(_BEARER) :].strip()
+        if token.startswith(TOKEN_PREFIX):
+            return await _of_program(services, token, request)
         if not token.startswith(KEY_PREFIX):
             return await _bearer(services, token, request)
         secret = token
     if not secret:
-        raise HTTPException(403, "Not authenticated")
+        return await _of_session(services, request)
     caller = await services.callers.authenticate(secret)
     if caller is None:
-        raise HTTPException(403, "Not authenticated - Invalid Authentication")
+        raise NotAuthenticated("Not authenticated - Invalid Authentication")
+    return caller
+
+
+async def _of_session(services: Services, request: HTTPConnection) -> Caller:
+    secret = session_secret(request, services.settings.service)
+    caller = None if secret is None else await services.signed_in.caller(secret)
+    if caller is None:
+        raise NotAuthenticated
+    check_origin(request, services.settings.service)
+    return caller
+
+
+async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
+    """None for whoever sends nothing, or a session that is over."""
+    if not has_key_or_token(request.headers):
+        secret = session_secret(request, services.settings.service)
+        return None if secret is None else await services.signed_in.caller(secret)
+    return await _caller(services, request)
+
+
+async def _of_program(services: Services, token: str, request: HTTPConnection) -> Caller:
+    caller = await services.acting.caller(token, request.headers.get(_PROJECT))
+    if caller is None:
+        raise _token_refused("it is over, or not for this project", services, request)
     return caller
 
 
@@ -68,15 +111,19 @@ async def _bearer(services: Services, token: str, request: HTTPConnection) -> Ca
     try:
         return await services.tokens.authenticate(token)
     except TokenRefused as reason:
-        # RFC 6750 section 3, RFC 9728 section 5.1.
-        metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
-        challenge = (
-            f'Bearer error="invalid_token", error_description={quoted_string(str(reason))}, '
-            f"resource_metadata={quoted_string(metadata)}"
-        )
-        raise HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge}) from None
+        raise _token_refused(str(reason), services, request) from None
     except IssuerOutOfReach:
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
+
+
+def _token_refused(reason: str, services: Services, request: HTTPConnection) -> HTTPException:
+    """RFC 6750 section 3, RFC 9728 section 5.1."""
+    metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
+    challenge = (
+        f'Bearer error="invalid_token", error_description={quoted_string(reason)}, '
+        f"resource_metadata={quoted_string(metadata)}"
+    )
+    return HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge})
 
 
 def quoted_string(text: str) -> str:

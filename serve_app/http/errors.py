@@ -6,8 +6,8 @@ No answer carries a stack trace, a path, or the value of what was sent: values m
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +21,10 @@ from serve_app.media.fetching import TooManyFetches
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
 from serve_app.tasks.limits import Uncertain
+
+Handler: TypeAlias = Callable[[Request, Exception], Awaitable[JSONResponse]]
+Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse]
+"""From the request, the problem and its answer to that answer as some paths have it."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,19 +47,29 @@ _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
 
-def install(app: FastAPI) -> None:
-    """Makes every error of `app` one of the contract's."""
-    app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(Invalid, _invalid)
-    app.add_exception_handler(FinetuneUnusable, _finetune_unusable)
-    app.add_exception_handler(StorageOutOfReach, _storage_out_of_reach)
-    app.add_exception_handler(TooManyFetches, _too_many_fetches)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _internal)
-    app.add_exception_handler(Uncertain, _uncertain)
-    app.add_exception_handler(ArchiveOutOfReach, _archive_out_of_reach)
-    for unreachable in UNREACHABLE:
-        app.add_exception_handler(unreachable, _unreachable)
+def install(app: FastAPI, translate: Translate | None = None) -> None:
+    """Makes every error of `app` one of the contract's, or what `translate` makes of it."""
+    handlers: dict[type[Exception], Handler] = {
+        RequestValidationError: _validation,
+        Invalid: _invalid,
+        FinetuneUnusable: _finetune_unusable,
+        StorageOutOfReach: _storage_out_of_reach,
+        TooManyFetches: _too_many_fetches,
+        HTTPException: _http,
+        Exception: _internal,
+        Uncertain: _uncertain,
+        ArchiveOutOfReach: _archive_out_of_reach,
+        **dict.fromkeys(UNREACHABLE, _unreachable),
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, _translated(handler, translate) if translate else handler)
+
+
+def _translated(handler: Handler, translate: Translate) -> Handler:
+    async def handle(request: Request, problem: Exception) -> JSONResponse:
+        return translate(request, problem, await handler(request, problem))
+
+    return handle
 
 
 def unprocessable(entries: Sequence[Mapping[str, Any]]) -> JSONResponse:

@@ -14,42 +14,59 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+from starlette.routing import Route
 
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors, services
+from serve_app.http.auth import MCP
 from serve_app.http.body_limit import BodyLimit
+from serve_app.http.compression import Compressed
 from serve_app.http.cross_origin import CrossOrigin
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
+from serve_app.http.mcp.server import McpServer
 from serve_app.http.methods import HeadAsGet
+from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
+from serve_app.http.pages.router import PATH, add_pages
 from serve_app.http.path_aliases import PathAliases
 from serve_app.http.routes import (
     account,
     admin,
+    authorizations,
+    consents,
     deliveries,
+    events,
     finetunes,
     generate,
     health,
+    invitations,
     licences,
+    links,
     metadata,
+    openai,
+    openid,
     results,
+    session,
     tasks,
 )
+from serve_app.http.routes.openai import errors as openai_errors
 from serve_app.http.slow_bodies import SlowBodies
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
 once, fetch the result with `GET /v1/get_result`."""
 
 
-def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
+def create_app(
+    settings: Settings, catalog: Catalog, replicas: services.AskReplicas = services.unknown_replicas
+) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.opened(settings, catalog) as app.state.services:
+        async with services.opened(settings, catalog, replicas) as app.state.services, mcp.running():
             yield
 
     app = FastAPI(
@@ -62,8 +79,9 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
         redirect_slashes=False,
     )
-    errors.install(app)
+    errors.install(app, openai_errors.translated)
     offers = generate.offers(catalog, settings)
+    mcp = McpServer(app, offers)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
         BodyLimit,
@@ -82,22 +100,38 @@ def create_app(settings: Settings, catalog: Catalog) -> FastAPI:
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
+    app.add_middleware(Compressed, paths=("/openapi.json", PATH))
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
-    about_work = (results.router, tasks.router, deliveries.router, finetunes.router)
-    about_accounts = (account.router, licences.router, admin.router, metadata.router)
-    for router in (generate.router(catalog, settings, offers), *about_work, *about_accounts, health.router):
+    about_work = (results.router, tasks.router, events.router, links.router, deliveries.router, finetunes.router)
+    about_accounts = (
+        session.router,
+        openid.router,
+        invitations.router,
+        consents.router,
+        authorizations.router,
+        account.router,
+        licences.router,
+        admin.router,
+        metadata.router,
+    )
+    generating = (generate.router(catalog, settings, offers), *openai.routers(catalog, settings, offers))
+    for router in (*generating, *about_work, *about_accounts, health.router):
         app.include_router(router)
+    if settings.accounts.programs:
+        app.router.routes += oauth_routes()
+    app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
     _add_docs(app)
+    add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)
     return app
 
 
-def app_builder(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+def app_builder(settings: Settings, catalog: Catalog, replicas: services.AskReplicas) -> Callable[[], FastAPI]:
     """What a Ray Serve replica calls to make its own app."""
 
     def build() -> FastAPI:
         give_back_large_blocks()
-        app = create_app(settings, catalog)
+        app = create_app(settings, catalog, replicas)
         app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
         return app
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from pydantic import IPvAnyNetwork
@@ -31,6 +31,28 @@ def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
         return settings.public_url.rstrip("/")
     scheme, host = _asked(request, settings)
     return f"{scheme}://{host}"
+
+
+def client_address(request: HTTPConnection, settings: ServiceSettings) -> str:
+    """Where a request comes from, to count what may be tried only so often; empty where that is not known.
+
+    What stands before the service names who was before it, in `X-Forwarded-For`: it is believed as far as it goes on
+    over loopback, where HAProxy is, and trusted proxies. An IPv6 customer has a /64.
+    """
+    named = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+    hops = [hop for each in named if (hop := each.strip())] + ([request.client.host] if request.client else [])
+    for hop in reversed(hops):
+        if not (is_loopback(hop) or _trusted(hop, settings.trusted_proxies)):
+            return _customer(hop)
+    return ""
+
+
+def _customer(hop: str) -> str:
+    try:
+        address = ip_address(hop)
+    except ValueError:
+        return ""
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 
 class KnownHosts:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts import jwks
+from serve_app.accounts.acting import Acting
 from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.authorizations import Authorizations
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.erasures import ErasureStore
+from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.leaving import Leaving
 from serve_app.accounts.licences import LicenceStore
+from serve_app.accounts.openid import OpenId
 from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.people import People
+from serve_app.accounts.programs import Programs
 from serve_app.accounts.projects import ProjectStore
+from serve_app.accounts.sessions import SessionStore
+from serve_app.accounts.signed_in import SignedIn
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.erasure import Eraser
@@ -43,6 +52,15 @@ ANSWER_S: Final = 4.5
 """How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
 
 
+Replicas: TypeAlias = Mapping[str, dict[str, int]]
+"""Of each deployment, how many there are by their state."""
+AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
+
+
+async def unknown_replicas() -> Replicas:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     settings: Settings
@@ -52,6 +70,15 @@ class Services:
     completions: Completions
     callers: Callers
     tokens: BearerTokens
+    people: People
+    sessions: SessionStore
+    signed_in: SignedIn
+    openid: OpenId | None
+    invitations: InvitationStore
+    programs: Programs
+    authorizations: Authorizations
+    acting: Acting
+    leaving: Leaving
     keys: KeyStore
     projects: ProjectStore
     organizations: OrganizationStore
@@ -67,10 +94,13 @@ class Services:
     uploads: Uploads
     eraser: Eraser
     erasures: ErasureStore
+    replicas: AskReplicas
 
 
 @asynccontextmanager
-async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services]:
+async def opened(
+    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas
+) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest)
@@ -81,14 +111,26 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
     guard = UrlGuard(settings.network.allow)
     inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
+    callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
+    signed_in = SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role)
+    authorizations, invitations = Authorizations(redis, prefix), InvitationStore(redis, prefix)
     services = Services(
         settings=settings,
         catalog=catalog,
         redis=redis,
         tasks=tasks,
         completions=completions,
-        callers=Callers(redis, prefix),
+        callers=callers,
         tokens=BearerTokens(settings.accounts.trusted(), jwks.fetch, projects, organizations),
+        people=People(redis, prefix),
+        sessions=sessions,
+        signed_in=signed_in,
+        openid=_openid(settings, redis),
+        invitations=invitations,
+        programs=Programs(redis, prefix, sealer.seal, sealer.open),
+        authorizations=authorizations,
+        acting=Acting(authorizations, signed_in),
+        leaving=Leaving(sessions, authorizations, invitations),
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,
@@ -104,6 +146,7 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
         erasures=ErasureStore(redis, prefix),
+        replicas=replicas,
     )
     try:
         await snapshot.check_whole(redis, prefix)
@@ -114,6 +157,11 @@ async def opened(settings: Settings, catalog: Catalog) -> AsyncIterator[Services
         inputs.close()
         await completions.close()
         await redis.aclose()
+
+
+def _openid(settings: Settings, redis: Redis) -> OpenId | None:
+    provider = settings.accounts.openid_provider()
+    return None if provider is None else OpenId(redis, settings.redis.prefix, provider, jwks.fetch)
 
 
 async def _give_first_credits(services: Services) -> None:

@@ -119,6 +119,7 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         f"timeout client-fin {limits.request}s",
         f"timeout server {limits.answer}s",
         f"timeout http-keep-alive {limits.keep_alive}s",
+        "option forwardfor",  # whose sign-ins fail is counted by address
         "option http-ignore-probes",  # browsers open connections in advance: no 408 for these
         *(f"errorfile {status} {errors / f'{status}.http'}" for status in _ERRORS),
     )

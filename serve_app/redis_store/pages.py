@@ -37,10 +37,11 @@ async def page(
                 num=limit + 1,
             ),
         )
-        if not found:
-            break
         offset += len(found)
         # Members of one millisecond come in falling order; skip what the last page showed.
         rows += [(member, at) for member, at in found if not (after and at == float(top) and member >= after)]
+        if cursor is None or len(found) <= limit:
+            # The first page is one look: what is newer by the second would move everything along, and be shown twice.
+            break
     shown, more = rows[:limit], len(rows) > limit
     return [member for member, _ in shown], f"{int(shown[-1][1])}-{shown[-1][0]}" if more else None

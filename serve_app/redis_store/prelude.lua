@@ -1,6 +1,6 @@
 -- Put in front of every script by scripts.py. ARGV[1] is the key prefix, ARGV[2] the lane; a script's own arguments follow.
 local P = ARGV[1]
-local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, WAKE
+local LANE, QUEUED, SUSPECTS, ISOLATED, LEASED, DEADLINES, FAIR, CLOCK, STATS, TIMINGS, FAILED, PACE, WAKE
 local RETENTION, OUTBOX = P .. 'retention', P .. 'outbox'
 local TERMINAL = { ['Ready'] = true, ['Error'] = true, ['Request Moderated'] = true, ['Content Moderated'] = true }
 
@@ -10,7 +10,8 @@ local function enter(lane)
   QUEUED, SUSPECTS, ISOLATED = P .. 'queued:' .. lane, P .. 'suspects:' .. lane, P .. 'isolated:' .. lane
   LEASED, DEADLINES = P .. 'leased:' .. lane, P .. 'deadlines:' .. lane
   FAIR, CLOCK = P .. 'fair:' .. lane, P .. 'clock:' .. lane
-  STATS, TIMINGS, WAKE = P .. 'stats:' .. lane, P .. 'timings:' .. lane, P .. 'wake:' .. lane
+  STATS, TIMINGS, FAILED = P .. 'stats:' .. lane, P .. 'timings:' .. lane, P .. 'failed:' .. lane
+  PACE, WAKE = P .. 'pace:' .. lane, P .. 'wake:' .. lane
 end
 
 enter(ARGV[2])

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Notes how far a leased task has come: its phase only moves forward, its progress never falls.
--- id attempt status progress preview run_ms
--- Empty progress or preview: unchanged. Returns 1, or 0 for a stale attempt.
+-- id attempt status progress preview run_ms batch step_s
+-- Empty progress, preview or batch: unchanged. Returns 1, or 0 for a stale attempt.
 local RANK = { ['Pending'] = 0, ['Reasoning'] = 1, ['Generating'] = 2 }
 local id, key = ARGV[3], task_key(ARGV[3])
 local h = redis.call('HMGET', key, 'attempt', 'status', 'progress', 'started', 'created')
@@ -17,4 +17,8 @@ if ARGV[5] == 'Generating' and not h[4] then
 end
 if ARGV[6] ~= '' and tonumber(ARGV[6]) > tonumber(h[3] or -1) then redis.call('HSET', key, 'progress', ARGV[6]) end
 if ARGV[7] ~= '' then redis.call('HSET', key, 'preview', ARGV[7]) end
+if ARGV[9] ~= '' then
+  redis.call('HSET', PACE, 'batch', ARGV[9], 'step_s', ARGV[10])
+  redis.call('PEXPIRE', PACE, 60000)
+end
 return 1

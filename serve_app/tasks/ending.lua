@@ -4,7 +4,7 @@
 -- in the same step.
 local function finish(id, status, retention_ms)
   local key, now = task_key(id), now_ms()
-  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created', 'started')
+  local h = redis.call('HMGET', key, 'project', 'webhook_receiver', 'organization', 'held', 'cost', 'endpoint', 'created', 'started', 'cancelled')
   local project, held, ready = h[1], tonumber(h[4] or 0), status == 'Ready'
   local cost = ready and math.max(0, math.min(tonumber(h[5] or held), held)) or 0
   redis.call('HSET', key, 'status', status, 'finished', now)
@@ -21,6 +21,10 @@ local function finish(id, status, retention_ms)
   -- The sweep removes the record, which it needs to find the index entries; this is for when nobody sweeps.
   redis.call('PEXPIRE', key, retention_ms + 7 * 86400000)
   redis.call('HINCRBY', STATS, status, 1)
+  if status == 'Error' and not h[9] then
+    redis.call('LPUSH', FAILED, id)
+    redis.call('LTRIM', FAILED, 0, 9)
+  end
   if ready and h[8] then observe('work', now - tonumber(h[8])) end
   if h[2] then announce(id, h[2], now) end
   redis.call('PUBLISH', P .. 'done', id)

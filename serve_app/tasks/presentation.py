@@ -67,7 +67,10 @@ class Presenter:
 
     async def _link(self, key: str, base: str) -> str:
         is_picture = (mimetypes.guess_type(key)[0] or "").startswith("image/")
-        life_s = self.image_life_s if is_picture else self.video_life_s
+        return await self.link(key, base, self.image_life_s if is_picture else self.video_life_s)
+
+    async def link(self, key: str, base: str, life_s: float) -> str:
+        """One that opens the object for `life_s` seconds, or somewhat longer."""
         if self.objects.can_sign:
             return await self.objects.sign(key, timedelta(seconds=life_s))
         return base + self.links.sign(key, life_s, time.time())

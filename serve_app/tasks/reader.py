@@ -43,8 +43,8 @@ class _Outline(NamedTuple):
         """Of what follows in a list."""
         return f"{self.created}-{self.id}"
 
-    def fits(self, statuses: Collection[str], endpoint: str | None) -> bool:
-        return (not statuses or self.status in statuses) and endpoint in (None, self.endpoint)
+    def fits(self, statuses: Collection[str], endpoints: Collection[str]) -> bool:
+        return (not statuses or self.status in statuses) and (not endpoints or self.endpoint in endpoints)
 
 
 class TaskReader:
@@ -72,21 +72,21 @@ class TaskReader:
         cursor: str | None = None,
         active: bool = False,
         statuses: Collection[Status] = (),
-        endpoint: str | None = None,
+        endpoints: Collection[str] = (),
         since: float | None = None,
     ) -> tuple[list[Task], str | None]:
         """The project's tasks, newest first, and the cursor of the next page. Raises ValueError for a bad cursor.
 
-        Those of these statuses and this endpoint, if given, that were submitted at or after `since`, epoch seconds. A
+        Those of these statuses and endpoints, if given, that were submitted at or after `since`, epoch seconds. A
         page of them looks at a thousand tasks at most, so it may have fewer than `limit`, or none, and others follow.
         """
         index = self._key(f"{'active' if active else 'tasks'}:{project}")
         oldest = None if since is None else math.ceil(since * 1000)
-        batch = _SCANNED if statuses or endpoint else limit
+        batch = _SCANNED if statuses or endpoints else limit
         found: list[_Outline] = []
         for _ in range(0, _LOOKED_AT, _SCANNED):
             ids, cursor = await page(self.redis, index, batch, cursor, oldest)
-            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoint)]
+            found += [each for each in await self._outlines(index, ids) if each.fits(statuses, endpoints)]
             if cursor is None or len(found) >= limit:
                 break
         if len(found) > limit:
@@ -120,6 +120,16 @@ class TaskReader:
         pipe.hgetall(self._key(f"stats:{lane}"))
         queued, suspects, leased, stats = await pipe.execute()
         return {"queued": queued, "suspects": suspects, "leased": leased, **{k: int(v) for k, v in stats.items()}}
+
+    async def pace(self, lane: str) -> tuple[int, float] | None:
+        """How many took the last step together, and its seconds; None where none was taken within a minute."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{lane}")))
+        return (int(raw["batch"]), float(raw["step_s"])) if raw else None
+
+    async def failures(self, lane: str) -> list[Task]:
+        """The last that ended as `Error`, newest first; those that were cancelled or are no longer kept left out."""
+        ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{lane}"), 0, -1))
+        return [task for task in await self.get_many(ids) if task is not None]
 
     async def ping(self) -> None:
         """Raises redis.RedisError when the store is out of reach."""

@@ -14,6 +14,8 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
+| `gen:pace:{lane}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
+| `gen:failed:{lane}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
 | `gen:idempotency:{project}:{hash}` | hash | `body id` of a request with such a key, `reply` once accepted; expires |
@@ -107,10 +109,11 @@ class TaskStore(Admission):
         progress: float | None = None,
         preview: Mapping[str, Any] | None = None,
         run_s: float | None = None,
+        pace: tuple[int, float] | None = None,
     ) -> bool:
         """Moves phase and progress forward; `run_s` in place of the limit counts from the first start of work.
 
-        False: the attempt is stale.
+        `pace` is the lane's: how many took the last step together, and its seconds. False: the attempt is stale.
         """
         args = [
             task_id,
@@ -119,6 +122,7 @@ class TaskStore(Admission):
             "" if progress is None else f"{progress:.4f}",
             "" if preview is None else json.dumps(preview),
             milliseconds(run_s or self.limits.run_s),
+            *(("", "") if pace is None else (pace[0], f"{pace[1]:.4f}")),
         ]
         return await self._run("advance", lane, args) == 1
 

@@ -28,6 +28,7 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "network": {"allow": [f"{OPEN_HOST}/32"]},
     # What is tried is the service, not its rate limit.
     "tasks": {"requests_per_s": 10_000, "burst": 10_000, "max_active": MOST_ACTIVE},
+    "openai": {"wait_s": 1},
 }
 """Of a service that is to be attacked. Loopback stays closed to it, but for the attackers' own origin."""
 

@@ -37,6 +37,20 @@ def test_nothing_is_wrong(fine: Answer) -> None:
     assert verdict.wrong(ASKED, fine) == []
 
 
+TOLD = {"message": "No", "type": "invalid_request_error", "param": None, "code": "invalid_value"}
+
+
+def test_paths_in_the_form_of_openai_have_errors_in_it() -> None:
+    asked = Request("POST", "/v1/images/generations", b"{}")
+    assert verdict.wrong(asked, answer(400, {"error": TOLD})) == []
+    assert verdict.wrong(asked, answer(504, {"error": TOLD}, x_should_retry="false")) == []
+    assert verdict.wrong(asked, answer(504, {"error": TOLD})) == ["HTTP 504"]
+    (why,) = verdict.wrong(asked, answer(400, {"detail": "No"}))
+    assert "OpenAI" in why
+    (why,) = verdict.wrong(asked, answer(400, {"error": TOLD | {"trace": "x"}}))
+    assert "OpenAI" in why
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [

@@ -28,7 +28,7 @@ _SHOWN: Final = 5
 """Examples of what is wrong."""
 _ROUNDED_S: Final = 0.01
 _KEPT_KEYS: Final = re.compile(
-    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|rate:|call:|replicated$|secret:|deliver|"
+    r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|failed:|pace:|rate:|call:|replicated$|secret:|deliver|"
     r"attempts:|undelivered$|credits:|ledger:|grants:|spent:|usage:|segments:|archived:|key|project|organization|member|"
     r"audit|receiver:)"
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gen_serve_client
 import pytest
-from support import promises
+from support import promises, python_clients
+from support.bad_network import BadNetwork
 from support.client import Client
 from support.http_service import Service, StartService, running
+from support.python_clients import Connect
 from support.website import PUBLIC_HOST, Website, serving
 from support.worker import Worker
 
@@ -100,3 +105,25 @@ def operator(service: Service) -> Iterator[Client]:
 def web() -> Iterator[Website]:
     with serving(PUBLIC_HOST) as web:
         yield web
+
+
+@pytest.fixture
+def network() -> BadNetwork:
+    return BadNetwork()
+
+
+@pytest.fixture(params=["plain", "asyncio"])
+def connect_to(request: pytest.FixtureRequest, network: BadNetwork) -> Iterator[Connect]:
+    """Published Python clients, which are closed with the test."""
+    with asyncio.Runner() as runner:
+        yield partial(
+            python_clients.plain if request.param == "plain" else partial(python_clients.asynchronous, runner), network
+        )
+        network.close()
+        runner.run(network.aclose())
+
+
+@pytest.fixture
+def gen(connect_to: Connect, service: Service, client: Client) -> gen_serve_client.Client:
+    """Holds the key of `client`."""
+    return connect_to(service.base_url, client.secret)

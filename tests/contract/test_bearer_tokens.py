@@ -287,11 +287,13 @@ def test_tools_can_find_out_where_to_sign_in(bearer: httpx2.Client, trusting: Se
     assert response.headers["content-type"] == "application/json"
     assert response.json() == {
         "resource": trusting.base_url,
-        "authorization_servers": [ISSUER, ISSUER_AWAY, *(f"https://{name}.test" for name in NO_KEY_SETS)],
+        "authorization_servers": [
+            trusting.base_url,
+            ISSUER,
+            ISSUER_AWAY,
+            *(f"https://{name}.test" for name in NO_KEY_SETS),
+        ],
+        "scopes_supported": ["developer", "viewer"],
         "bearer_methods_supported": ["header"],
         "resource_name": "gen-serve",
     }
-
-
-def test_without_issuers_there_is_nowhere_to_sign_in(service: Service) -> None:
-    assert refusal(httpx2.get(service.base_url + METADATA, trust_env=False), 404) == "Not Found"

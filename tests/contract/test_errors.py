@@ -109,7 +109,7 @@ def test_content_types_that_are_json(client: Client, kind: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"),
+        ("GET", "/pages/none.js"),
         ("GET", "/v1"),
         ("POST", "/v1/gen-9"),
         ("GET", "/v1/nothing"),

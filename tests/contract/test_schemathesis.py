@@ -22,8 +22,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from support.client import Client
 from support.http_service import Service, running
+from support.openai_calls import EDITS, GENERATIONS
 
-from serve_app.config.settings import TaskSettings
+from serve_app.config.settings import OpenAISettings, TaskSettings
 
 CHECKS = [
     not_a_server_error,
@@ -37,7 +38,9 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def described(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     tasks = TaskSettings(max_active=8)  # so that 429 is among the answers
-    with running(tmp_path_factory.mktemp("described"), redis_url, repository, tasks=tasks) as service:
+    openai = OpenAISettings(wait_s=0.05)
+    folder = tmp_path_factory.mktemp("described")
+    with running(folder, redis_url, repository, tasks=tasks, openai=openai) as service:
         yield service
 
 
@@ -66,4 +69,6 @@ def test_every_answer_is_as_described(case: schemathesis.Case, described: Servic
     for name in [name for name in case.headers if name.lower() in FRAMING]:
         del case.headers[name]
     response = case.call(base_url=described.base_url, headers={"x-key": caller.secret})
-    case.validate_response(response, checks=CHECKS)
+    # No model works here: requests that wait for one are answered as described, by 504.
+    waited_in_vain = case.path in (GENERATIONS, EDITS) and response.status_code == 504
+    case.validate_response(response, checks=CHECKS[1:] if waited_in_vain else CHECKS)

@@ -15,7 +15,12 @@ def scripts(document: Path, kind: str = "sh") -> str:
     The kind is what stands after the fence: `sh` runs as it is beside `make run`; `sh real-checkpoints` and the like
     name what else is needed.
     """
-    return "\n".join(found["text"] for found in _FENCE.finditer(document.read_text()) if found["kind"] == kind)
+    return "\n".join(blocks(document, kind))
+
+
+def blocks(document: Path, kind: str) -> list[str]:
+    """Those of a kind, in order."""
+    return [found["text"] for found in _FENCE.finditer(document.read_text()) if found["kind"] == kind]
 
 
 def kinds(document: Path) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import mimetypes
 import time
@@ -14,12 +12,10 @@ from fastapi.responses import FileResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
-from serve_app.http.origin import public_base
+from serve_app.http import task_view
 from serve_app.http.routes.schemas import TaskResult, errors
-from serve_app.http.services import Deps, Services
+from serve_app.http.services import Deps
 from serve_app.tasks import presentation
-from serve_app.tasks.presentation import Vocabulary
-from serve_app.tasks.task import Task
 
 router = APIRouter(tags=["results"])
 
@@ -50,13 +46,11 @@ async def get_result(
     ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
-    task = await _ended_or_waited(services, task_id, wait)
+    *_, task = [look async for look in task_view.looks(services, task_id, _RECHECK_S, wait)]
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)
 
-    vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
-    base = public_base(request, services.settings.service)
-    content = presentation.encoded(await services.presenter.body(task, base, vocabulary))
+    content = await task_view.encoded(services, task, request)
     headers = {"ETag": _etag(content), "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
         headers["Vary"] = "User-Agent"
@@ -103,27 +97,6 @@ class _ResultFile(FileResponse):
 @router.options(FILES + "{key:path}", include_in_schema=False)
 async def preflight(key: str) -> Response:
     return Response(status_code=204, headers=_OPEN)
-
-
-async def _ended_or_waited(services: Services, task_id: str, wait: float) -> Task | None:
-    task = await services.tasks.get(task_id)
-    if task is None or task.status.terminal or wait <= 0:
-        return task
-    give_up = time.monotonic() + wait
-    with services.completions.expect(task_id) as ended:
-        while True:
-            task = await services.tasks.get(task_id)
-            left = give_up - time.monotonic()
-            if task is None or task.status.terminal or left <= 0:
-                return task
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), min(left, _RECHECK_S))
-
-
-async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
-    if any(client in user_agent for client in services.settings.service.basic_status_clients):
-        return "basic"
-    return (await services.projects.get(task.project)).statuses
 
 
 def _etag(content: bytes) -> str:

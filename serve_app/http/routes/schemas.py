@@ -1,12 +1,24 @@
-"""Response bodies that several routes share."""
+"""Types and response bodies that several routes share."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from serve_app.tasks.task import Status
+
+
+def _is_text(secret: SecretStr) -> SecretStr:
+    """Raises ValueError for halves of surrogate pairs, which are JSON."""
+    try:
+        secret.get_secret_value().encode()
+    except UnicodeEncodeError:
+        raise ValueError("this is no text") from None
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_is_text)]
 
 
 class Problem(BaseModel):
@@ -23,7 +35,7 @@ class ValidationProblem(BaseModel):
     detail: list[Entry]
 
 
-_MEANINGS = {
+MEANINGS = {
     400: "No such tuned model, or not ready",
     401: "The bearer token is refused; the answer says why",
     402: "Not enough credits, or a spending limit reached",
@@ -42,7 +54,7 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
     all_codes = (401, *codes) if 403 in codes else codes
     described: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem, "description": _MEANINGS[code]} for code in all_codes
+        code: {"model": Problem, "description": MEANINGS[code]} for code in all_codes
     }
     described[422] = {"model": ValidationProblem, "description": "The request failed validation"}
     return described

@@ -54,7 +54,7 @@ async def page_of(services: Services, project: str, query: TaskQuery) -> tuple[l
             cursor=query.cursor,
             active=query.active,
             statuses=query.status,
-            endpoint=query.endpoint,
+            endpoints=() if query.endpoint is None else (query.endpoint,),
             since=query.since,
         )
     except ValueError:

@@ -62,11 +62,26 @@ TABLE: Final = (
     Route("DELETE", "/v1/tasks/{task}", _WORK, hidden=True),
     Route("GET", "/v1/tasks/{task}/deliveries", _ALL, hidden=True),
     Route("POST", "/v1/tasks/{task}/deliveries/replay", _WORK, endured=frozenset({409}), hidden=True),
+    Route("POST", "/v1/tasks/{task}/links", _ALL, {"expires_in": 60}, frozenset({409}), hidden=True),
     Route("POST", "/v1/finetunes?name=x&base=gen-3-image-klein", _WORK, {}, frozenset({422, 429, 503})),
     Route("GET", "/v1/my_finetunes", _ALL),
     Route("GET", "/v1/finetune_details?finetune_id=none", _ALL, endured=frozenset({404})),
     Route("POST", "/v1/delete_finetune", _WORK, {"finetune_id": "none"}, frozenset({404})),
     Route("POST", "/v1/licenses/models/flux-1-dev/usage", _WORK, {"number_of_generations": 1}, frozenset({400, 403})),
+    Route("POST", "/v1/images/generations", _WORK, {"prompt": ""}, frozenset({400})),
+    Route("POST", "/v1/images/edits", _WORK, {"prompt": ""}, frozenset({400})),
+    Route("POST", "/v1/videos", _WORK, {"prompt": ""}, frozenset({400})),
+    Route("GET", "/v1/videos", _ALL),
+    Route("GET", "/v1/videos/none", _ALL, endured=frozenset({404})),
+    Route("GET", "/v1/videos/none/content", _ALL, endured=frozenset({404})),
+    Route("DELETE", "/v1/videos/none", _WORK, endured=frozenset({404})),
+    Route("GET", "/v1/models", _ALL),
+    Route("GET", "/v1/models/gen-pro", _ALL),
+    Route("GET", "/v1/authorizations", _ALL),
+    Route("DELETE", "/v1/authorizations/none", _ALL, endured=frozenset({404})),
+    Route("POST", "/v1/invitations", _ADMIN, {"role": "viewer"}),
+    Route("GET", "/v1/admin/fleet", _NOBODY),
+    Route("DELETE", "/v1/admin/people/none", _NOBODY, endured=frozenset({404})),
     Route("GET", "/v1/credits", _ALL),
     Route("POST", "/v1/pricing", _ALL, {"path": "/v1/gen-2-max", "body": {"prompt": "x"}}),
     Route("GET", f"/v1/usage?{_ORGANIZATION}", _MONEY),
@@ -165,7 +180,7 @@ def _acting(route: Route, who: str, scope: str) -> Callable[[Stage], Awaitable[S
 def _expected(route: Route, who: str, scope: str) -> frozenset[int]:
     """The statuses that the answer may have."""
     if who in _STRANGERS:
-        return frozenset({403})
+        return frozenset({401 if verdict.is_openai(route.path) else 403})
     success = frozenset({200, 201, 204}) | route.endured
     if scope == FOREIGN and "draft_cache" in (route.body or {}):
         return frozenset({422}) if who in (*route.roles, OPERATOR) else frozenset({403})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from gen_serve_client import Result
 from redis import Redis
 from support.command_line import GenServe, Holder, write_config
 from support.http_service import Service, running
@@ -65,17 +66,17 @@ def client_of(
 
 @pytest.fixture
 def model(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every task made the first time it is polled: a picture of the format that it asks for."""
-    poll, made = Client.poll, set[str]()
+    """Has every task made the first time it is waited for: a picture of the format that it asks for."""
+    wait, made = Client.wait, set[str]()
 
-    def polled(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
+    def waited(client: Client, task_id: str, **options: Any) -> Result:
         if task_id not in made:
             made.add(task_id)
             form = service.worker.job(task_id)["output_format"]
             service.worker.deliver(task_id, picture(form=form.upper()), form)
-        return poll(client, task_id, wait)
+        return wait(client, task_id, **options)
 
-    monkeypatch.setattr(Client, "poll", polled)
+    monkeypatch.setattr(Client, "wait", waited)
 
 
 @pytest.fixture

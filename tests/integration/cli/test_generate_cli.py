@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from gen_serve_client.types import Submission
 from PIL import Image
 from support.command_line import GenServe
 from support.http_service import Service, running
@@ -26,9 +27,9 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What is submitted."""
     submit, seen = Client.submit, []
 
-    def noted(client: Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def noted(client: Client, endpoint: str, body: dict[str, Any]) -> Submission:
         seen.append(body)
-        return submit(client, path, body)
+        return submit(client, endpoint, body)
 
     monkeypatch.setattr(Client, "submit", noted)
     return seen
@@ -38,10 +39,10 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the result is waited for."""
 
-    def poll(*_: Any, **__: Any) -> dict[str, Any]:
+    def wait(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Client, "poll", poll)
+    monkeypatch.setattr(Client, "wait", wait)
 
 
 @pytest.fixture

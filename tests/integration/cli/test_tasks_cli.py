@@ -10,8 +10,8 @@ from rich.console import Console
 from support.command_line import GenServe
 from support.http_service import Service
 from support.pictures import picture
+from support.website import serving
 
-from serve_app.cli.client import Client
 from serve_app.tasks.task import Status
 
 SUBMIT = ("generate", "gen-3-image-klein", "prompt=a red star", "seed=7", "--detach")
@@ -105,15 +105,10 @@ def test_a_list_that_follows_tasks_ends_by_an_interrupt(client_of: GenServe, mon
     assert client_of("watch", notes=True).code == 130
 
 
-def test_what_answers_but_is_no_such_service_is_told(client_of: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Page:
-        is_success = True
-
-        def json(self) -> Any:
-            raise ValueError("<html>")
-
-    monkeypatch.setattr(Client, "_answer", lambda *_, **__: Page())
-    ran = client_of("tasks", "list")
+def test_what_answers_but_is_no_such_service_is_told(client_of: GenServe) -> None:
+    with serving("127.0.0.1") as web:
+        web.put("/v1/credits", b"<html>")
+        ran = client_of("credits", "show", "--base-url", web.url(""))
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert "--base-url" in ran.err
 

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from PIL import Image, ImageDraw, ImageFilter
 from support.local_service import LocalService
+from support.outcomes import outcome
 from support.pictures import sent
 
 from serve_app.cli.client import Client
@@ -24,7 +25,7 @@ def photo() -> Image.Image:
 
 
 def make(client: Client, endpoint: str, **body: Any) -> tuple[dict[str, Any], Image.Image]:
-    task = client.wait(client.submit(endpoint, {"output_format": "png", "seed": 1} | body)["id"])
+    task = outcome(client, client.submit(endpoint, {"output_format": "png", "seed": 1} | body)["id"])
     assert task["status"] == "Ready", task
     return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 

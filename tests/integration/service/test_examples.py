@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from gen_serve_client.types import TaskSummary
 from PIL import Image
 from support.documents import kinds, scripts
 from support.local_service import LocalService
+from support.outcomes import outcome
 
 from benchmarks.prompts import PAGE, made, page, prompts
 from deployments.families.canvas import grid_for
@@ -42,6 +44,7 @@ SHOWN = {
 
 DOCUMENTS = (
     "README.md",
+    "docs/api.md",
     "docs/cli.md",
     "docs/image-endpoints.md",
     "docs/tools.md",
@@ -49,7 +52,14 @@ DOCUMENTS = (
     "docs/accounts.md",
     "docs/webhooks.md",
 )
-OTHERS = {"sh starts-a-service", "sh real-checkpoints", "sh takes-minutes", "sh your-pictures", "sh writes-documents"}
+OTHERS = {
+    "sh starts-a-service",
+    "sh real-checkpoints",
+    "sh takes-minutes",
+    "sh your-pictures",
+    "sh writes-documents",
+    "sh installs",
+}
 """Blocks that are not run here, by what stands after their fence."""
 
 
@@ -93,13 +103,13 @@ def test_what_the_description_offers_to_send_can_be_sent(client: Client, service
             finetunes.append(client.upload_finetune(adapter(service.folder, base), base, "random")["finetune_id"])
             body = body | {"finetune_id": finetunes[-1]}
         if body.get("draft_cache") == DRAFT:
-            assert client.wait(draft)["status"] == "Ready"
+            assert outcome(client, draft)["status"] == "Ready"
             body = body | {"draft_cache": draft}
         submitted.append(client.submit(path, body)["id"])
         if body.get("draft"):
             draft = submitted[-1]
     assert len(submitted) > 30
-    ended = [client.wait(task_id) for task_id in submitted]
+    ended = [outcome(client, task_id) for task_id in submitted]
     assert [task for task in ended if task["status"] != "Ready"] == []
     for finetune_id in finetunes:
         client.delete_finetune(finetune_id)
@@ -109,7 +119,7 @@ def test_pictures_of_the_description_show_what_was_asked_for(client: Client, ser
     plain = [(path, body) for path, body in bodies(service) if "finetune_id" not in body and "mode" not in body]
     ids = [client.submit(path, body | {"output_format": "png"})["id"] for path, body in plain]
     for task_id in ids:
-        assert_shows(client, client.wait(task_id))
+        assert_shows(client, outcome(client, task_id))
 
 
 @pytest.mark.parametrize("asked", prompts(), ids=lambda asked: asked.prompt)
@@ -130,7 +140,7 @@ def test_a_document_can_be_followed(
     follow(service, repository, tmp_path, scripts(repository / document))
     made = [task["id"] for task in listed(client) if task["id"] not in before]
     for task_id in made:
-        task = client.wait(task_id)
+        task = outcome(client, task_id)
         assert task["status"] == "Ready", task
         assert_shows(client, task)
 
@@ -161,8 +171,8 @@ def follow(service: LocalService, repository: Path, folder: Path, script: str) -
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
 
 
-def listed(client: Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def listed(client: Client) -> list[TaskSummary]:
+    found: list[TaskSummary] = []
     cursor = None
     while True:
         answer = client.tasks(limit=100, cursor=cursor)
@@ -174,7 +184,7 @@ def listed(client: Client) -> list[dict[str, Any]]:
 
 def test_every_block_says_what_it_needs(repository: Path) -> None:
     documents = [repository / "README.md", *(repository / "docs").glob("*.md")]
-    known = {"sh", "", "js", "json", "yaml", "python"} | OTHERS
+    known = {"sh", "", "js", "json", "python", "ts", "yaml"} | OTHERS
     assert {(document.name, kind) for document in documents for kind in kinds(document) - known} == set()
     unfollowed = [
         document

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.outcomes import outcome
 from support.pictures import encoded, file_of, sent
 
 from serve_app.cli.client import Client
@@ -31,7 +32,7 @@ def ask(client: Client) -> Ask:
         usual: dict[str, Any] = {"output_format": "png", "seed": 11}
         if endpoint == ENDPOINT:
             usual |= {"aspect_ratio": "1:1", "resolution": "768sq", "steps": 4}
-        task = client.wait(client.submit(endpoint, usual | body)["id"])
+        task = outcome(client, client.submit(endpoint, usual | body)["id"])
         assert task["status"] == "Ready", task
         return client.fetch(task["result"]["sample"])
 

@@ -11,6 +11,7 @@ import pytest
 from forbidden_picture import forbidden
 from PIL import Image
 from support.local_service import LocalService
+from support.outcomes import outcome
 from support.pictures import sent
 
 from serve_app.cli.client import Client
@@ -27,7 +28,7 @@ def client(breakable: LocalService) -> Iterator[Client]:
 
 
 def ended(client: Client, path: str, **body: Any) -> dict[str, Any]:
-    return client.wait(client.submit(path, body)["id"])
+    return outcome(client, client.submit(path, body)["id"])
 
 
 def stored(service: LocalService, task: dict[str, Any], place: str) -> list[Path]:
@@ -85,6 +86,6 @@ def test_tasks_wait_for_a_moderator_that_died(client: Client, breakable: LocalSe
     breakable.kill_one("ServeReplica:gen:Moderator")
     harmless = client.submit("gen-3-image-klein", CIRCLE)["id"]
     harmful = client.submit("gen-3-image-klein", CIRCLE | {"prompt": "a very bloody murder scene"})["id"]
-    assert client.wait(harmless)["status"] == "Ready"
-    assert client.wait(harmful)["status"] == "Request Moderated"
+    assert outcome(client, harmless)["status"] == "Ready"
+    assert outcome(client, harmful)["status"] == "Request Moderated"
     assert before.isdisjoint(process.pid for process in breakable.processes("ServeReplica:gen:Moderator"))

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gen_serve_client import Refused
 from PIL import Image
 from support.local_service import LocalService
+from support.outcomes import outcome, polled
 from support.pictures import sent
 
-from serve_app.cli.client import Client, ServiceError
+from serve_app.cli.client import Client
 
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]
@@ -25,7 +27,7 @@ Make = Callable[..., tuple[dict[str, Any], Image.Image]]
 @pytest.fixture
 def make(client: Client) -> Make:
     def make(**body: Any) -> tuple[dict[str, Any], Image.Image]:
-        task = client.wait(client.submit(ENDPOINT, {"prompt": "a red circle", "steps": 2} | body)["id"])
+        task = outcome(client, client.submit(ENDPOINT, {"prompt": "a red circle", "steps": 2} | body)["id"])
         assert task["status"] == "Ready", task
         return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 
@@ -78,7 +80,7 @@ def test_tasks_of_many_shapes_at_once(service: LocalService, client: Client) -> 
     bodies = [{"prompt": "p", "width": 64 + 16 * n, "height": 64, "steps": 1 + n} for n in range(12)]
     ids = [client.submit(ENDPOINT, body)["id"] for body in bodies]
     for task_id, body in zip(ids, bodies, strict=True):
-        task = client.wait(task_id)
+        task = outcome(client, task_id)
         assert task["status"] == "Ready"
         picture = Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
         assert picture.size == (body["width"], body["height"])
@@ -90,10 +92,10 @@ def test_cancelling_stops_work_and_leaves_no_result(service: LocalService, clien
     cancelled = [task_id for task_id in reversed(ids) if was_cancelled(client, task_id)]
     assert ids[-1] in cancelled
     for task_id in cancelled:
-        assert client.poll(task_id)["details"] == {"error": "Cancelled by the client"}
+        assert polled(client, task_id)["details"] == {"error": "Cancelled by the client"}
     # Whatever comes next finds the engine free of them.
     following = client.submit(ENDPOINT, {"prompt": "p", "width": 64, "height": 64, "steps": 1})
-    assert client.wait(following["id"])["status"] == "Ready"
+    assert outcome(client, following["id"])["status"] == "Ready"
     # Previews that were shown go when the task is swept, as inputs do.
     for task_id in cancelled:
         kept = (service.folder / "data" / "objects").glob(f"results/{task_id}/**/*.*")
@@ -104,8 +106,8 @@ def was_cancelled(client: Client, task_id: str) -> bool:
     """False where the task was ready first."""
     try:
         return client.cancel(task_id)["status"] == "Error"
-    except ServiceError:
-        assert client.poll(task_id)["status"] == "Ready"
+    except Refused:
+        assert polled(client, task_id)["status"] == "Ready"
         return False
 
 

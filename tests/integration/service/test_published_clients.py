@@ -15,6 +15,7 @@ import pytest
 from PIL import Image, ImageDraw
 from support import published_clients, website
 from support.local_service import LocalService
+from support.outcomes import outcome
 from support.pictures import sent
 from support.website import Website
 
@@ -156,4 +157,4 @@ def test_litellm_polls_its_own_provider_only(service: LocalService, client: Clie
     )
     assert "Rejected polling URL" in told["error"]
     newest = client.tasks(limit=1)["tasks"][0]
-    assert client.wait(newest["id"])["status"] == "Ready"
+    assert outcome(client, newest["id"])["status"] == "Ready"

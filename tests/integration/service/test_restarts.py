@@ -8,6 +8,7 @@ from collections.abc import Callable
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
+from support.outcomes import polled
 
 from serve_app.cli.client import Client
 
@@ -26,7 +27,7 @@ def poll(client: Client, task_id: str) -> dict[str, object]:
     give_up = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return client.poll(task_id, wait=1)
+            return polled(client, task_id, wait=1)
         except Exception:
             if time.monotonic() > give_up:
                 raise
@@ -68,7 +69,7 @@ def assert_each_ready_once(service: LocalService, ids: list[str], before: dict[s
 
 
 def wait_until_gone(service: LocalService) -> None:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + PATIENCE_S
     while service.processes():
         assert time.monotonic() < give_up, [process.cmdline() for process in service.processes()]
         time.sleep(0.1)

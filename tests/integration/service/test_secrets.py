@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from support.local_service import LocalService
+from support.outcomes import outcome
 
 from serve_app.cli.client import Client
 
@@ -42,7 +43,7 @@ def test_no_log_holds_a_secret(service: LocalService, client: Client, http: http
 
     body = {"prompt": "a star", "width": 64, "height": 64, "steps": 1}
     hook = {"webhook_url": "http://127.0.0.1:9/hook", "webhook_secret": WEBHOOK_SECRET}
-    task = client.wait(client.submit("gen-3-image-klein", body | hook)["id"])
+    task = outcome(client, client.submit("gen-3-image-klein", body | hook)["id"])
     assert task["status"] == "Ready", task
     signature = task["result"]["sample"].partition("?")[2]
     assert client.fetch(task["result"]["sample"])

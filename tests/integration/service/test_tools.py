@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
+from support.outcomes import outcome
 from support.pictures import sent
 
 from serve_app.cli.client import Client
@@ -39,7 +40,7 @@ def mask(photo: Image.Image) -> Image.Image:
 
 
 def make(client: Client, tool: str, **body: Any) -> tuple[dict[str, Any], Image.Image]:
-    task = client.wait(client.submit(f"gen-tools/{tool}", {"output_format": "png", "seed": 1} | body)["id"])
+    task = outcome(client, client.submit(f"gen-tools/{tool}", {"output_format": "png", "seed": 1} | body)["id"])
     assert task["status"] == "Ready", task
     return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 
@@ -96,7 +97,7 @@ def test_a_subject_is_cut_out_of_its_background(client: Client) -> None:
     body |= {"disable_pup": True, "output_format": "png"}
     ids = [client.submit("gen-2-max", body | {"transparent_bg": cut})["id"] for cut in (True, False)]
     cut, whole = (
-        np.asarray(Image.open(io.BytesIO(client.fetch(client.wait(each)["result"]["sample"]))), np.int16)
+        np.asarray(Image.open(io.BytesIO(client.fetch(outcome(client, each)["result"]["sample"]))), np.int16)
         for each in ids
     )
     red = (whole[..., 0] - whole[..., 1:3].max(axis=2)) > 60

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from safetensors import safe_open
 from support.local_service import LocalService
+from support.outcomes import outcome, polled
 from support.pictures import encoded, sent
 from video_inspection import decoded, heard, inspect
 
@@ -29,7 +30,7 @@ Frames = NDArray[np.uint8]
 
 
 def make(client: Client, **body: Any) -> tuple[dict[str, Any], bytes]:
-    task = client.wait(client.submit(ENDPOINT, body)["id"])
+    task = outcome(client, client.submit(ENDPOINT, body)["id"])
     assert task["status"] == "Ready", task
     return task, client.fetch(task["result"]["sample"])
 
@@ -73,7 +74,7 @@ def test_words_become_a_clip_with_sound(client: Client) -> None:
     seen: list[dict[str, Any]] = []
     before = client.credits()
     submitted = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "seed": 7})
-    task = client.wait(submitted["id"], seen.append)
+    task = outcome(client, submitted["id"], seen.append)
     assert task["status"] == "Ready", task
     assert (submitted["cost"], submitted["input_mp"], submitted["output_mp"]) == (None, None, None)
     assert before - client.credits() == task["cost"] > 0
@@ -143,11 +144,11 @@ def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, s
     task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
     checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
     _wait_for_steps(checkpoint, 3)
-    reached = client.poll(task_id)["progress"]
+    reached = polled(client, task_id)["progress"]
     service.kill_one("ServeReplica:gen:ltx2")
 
     progress: list[float] = []
-    while (task := client.poll(task_id))["status"] not in ("Ready", "Error"):
+    while (task := polled(client, task_id))["status"] not in ("Ready", "Error"):
         progress.append(task["progress"] or 0.0)
         time.sleep(0.05)
     assert task["status"] == "Ready", task

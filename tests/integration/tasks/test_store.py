@@ -391,9 +391,9 @@ async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(st
     await store.submit(wanted)
     for _ in range(1200):
         await store.submit(new_task())
-    first, cursor = await store.list_tasks("p", limit=10, endpoint="gen-rare")
+    first, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"])
     assert (first, cursor is None) == ([], False)
-    rest, cursor = await store.list_tasks("p", limit=10, endpoint="gen-rare", cursor=cursor)
+    rest, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
     assert ([task.id for task in rest], cursor) == ([wanted.id], None)
 
 

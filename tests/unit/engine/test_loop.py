@@ -25,6 +25,16 @@ def test_events_come_in_order_and_started_before_encode() -> None:
     assert [event.fraction for event in bench.heard["a"].events if isinstance(event, Progress)] == [0.5, 1.0]
 
 
+def test_progress_tells_how_many_stepped_together_and_how_long_it_took() -> None:
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: PROGRESS_INTERVAL))
+    bench.run(*(make_job(name, steps=8) for name in ("a", "b", "c")))
+    paces = [event.pace for event in bench.heard["b"].events if isinstance(event, Progress)]
+    assert paces[-1] is not None
+    batch, step_s = paces[-1]
+    assert batch > 1
+    assert step_s == pytest.approx(PROGRESS_INTERVAL)
+
+
 def test_progress_is_throttled_and_rises() -> None:
     backend = VirtualBackend(step_seconds=lambda key, batch: 0.01)
     bench = Bench(backend)

@@ -11,14 +11,16 @@ from serve_app.http.routes.admin import (
     audit,
     credits,
     erasures,
+    fleet,
     keys,
     licences,
     members,
     organizations,
+    people,
     projects,
     tasks,
 )
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])
-for part in (organizations, projects, erasures, members, keys, credits, licences, tasks, audit):
+for part in (organizations, projects, erasures, members, people, keys, credits, licences, tasks, audit, fleet):
     router.include_router(part.router)

@@ -46,6 +46,7 @@ async def set_member(
     """Makes someone a member, or gives a member another role."""
     chosen = await scoped(services, caller, organization)
     await services.organizations.put_member(chosen, person, change.role, caller.id)
+    await services.invitations.withdraw(chosen, person)  # which may give more than the new role may
     return Member(person=person, role=change.role)
 
 
@@ -56,3 +57,4 @@ async def remove_member(
     chosen = await scoped(services, caller, organization)
     if not await services.organizations.remove_member(chosen, person, caller.id):
         raise HTTPException(404, "There is no such member")
+    await services.leaving.member(person, chosen, caller.id)

@@ -1,0 +1,1886 @@
+"""Bodies and answers of the interface.
+
+Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Acceptance(TypedDict):
+    name: str
+    """An e-mail address: keys and programs have none"""
+    password: str
+
+
+class Answer(TypedDict):
+    allow: bool
+    everywhere: NotRequired[bool]
+    """In the organization's other projects, too. Default: `false`."""
+    project: NotRequired[str | None]
+    """To allow it: what the person was shown"""
+    role: NotRequired[Role]
+    """Default: `developer`."""
+
+
+class ApprovedTolerance(TypedDict):
+    tolerance: int | None
+    """The highest that may be asked for; null leaves it to the catalog"""
+
+
+class AuditPage(TypedDict):
+    changes: list[Change]
+    next: str | None
+    """`before` of the next page; null on the last one"""
+
+
+class AuthorizationList(TypedDict):
+    authorizations: list[AuthorizationView]
+
+
+class AuthorizationView(TypedDict):
+    by: str
+    """Who let it in"""
+    created: float
+    """Epoch seconds"""
+    everywhere: bool
+    """In the organization's other projects, too"""
+    id: str
+    program: str
+    project: str
+    role: Role
+
+
+class Balance(TypedDict):
+    """Credits. What was granted is what is left, held and spent."""
+
+    credits: float
+    """Left to spend"""
+    granted: float
+    held: float
+    """For tasks on their way"""
+    spent: float
+
+
+class BodyDeleteFinetuneV1DeleteFinetunePost(TypedDict):
+    finetune_id: str
+
+
+class ByKey(TypedDict):
+    key: str
+
+
+class ByPassword(TypedDict):
+    name: str
+    password: str
+
+
+class CannyRequest(TypedDict):
+    """One of the two pictures is needed. Unknown fields are ignored."""
+
+    canny_high_threshold: NotRequired[int | None]
+    """Stronger edges than this are kept; those between are kept where they touch one. Default: `200`."""
+    canny_low_threshold: NotRequired[int | None]
+    """Weaker edges than this are dropped. Default: `50`."""
+    control_image: NotRequired[str | None]
+    """The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
+    20 megapixels; turned upright). Needed unless `preprocessed_image` is sent."""
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `30`."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    preprocessed_image: NotRequired[str | None]
+    """A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't matter."""
+    prompt: str
+    """What the picture shows."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `50`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Ceiling(TypedDict):
+    tolerance: int | None
+    """The highest that counts for this category; null: no such limit"""
+
+
+class Change(TypedDict):
+    action: str
+    actor: str
+    """The id of a key, whom a token named, or `command line`"""
+    at: float
+    """Epoch seconds"""
+    details: dict[str, str]
+    id: str
+    subject: str
+
+
+class Confirmation(TypedDict):
+    project: str
+    """The project's id once more: what is erased is gone"""
+
+
+class CreatedKey(TypedDict):
+    created: float
+    expires: float | None
+    hint: str
+    """How the key begins"""
+    id: str
+    key: str
+    """The key itself. It is shown this once, and stored nowhere"""
+    name: str
+    project: str
+    role: Role
+    used: float | None
+    """Last use, epoch seconds, at most some seconds late; null for never"""
+
+
+class CreditsLeft(TypedDict):
+    credits: float
+    """What is left to spend, holds of tasks on their way taken off"""
+
+
+class DeblurRequest(TypedDict):
+    """Unknown fields are ignored."""
+
+    image: str
+    """The picture to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels;
+    turned upright)."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `png`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Deleted(TypedDict):
+    deleted_finetune_id: str
+    message: str
+    status: str
+    timestamp: float
+
+
+class DeletedVideo(TypedDict):
+    deleted: NotRequired[bool]
+    """Default: `true`."""
+    id: str
+    object: NotRequired[Literal["video.deleted"]]
+    """Default: `video.deleted`."""
+
+
+class DeliveryAttempt(TypedDict):
+    at: float
+    """Epoch seconds"""
+    error: str | None
+    """Why there was no answer"""
+    response: str | None
+    """How the answer's body begins, at most 1 KiB"""
+    status: int | None
+    """HTTP status of the receiver's answer; null when there was none"""
+    took_s: float
+    """Seconds from connecting to the answer"""
+
+
+class DraftEnhanceRequest(TypedDict):
+    draft_cache: str
+    """The draft: the id of its task, or `draft_cache` of its result. Prompt, seed, duration, ratio and sound are the
+    draft's."""
+    mode: Literal["draft_enhance"]
+    """A draft at full quality."""
+    resolution: NotRequired[Literal["hd", "fhd"] | None]
+    """`hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Entry(TypedDict):
+    ctx: NotRequired[dict[str, Any] | None]
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class EraseRequest(TypedDict):
+    """Unknown fields are ignored."""
+
+    dilate_pixels: NotRequired[int | None]
+    """How far around the white of the mask is removed too, in pixels. Default: `10`."""
+    image: str
+    """The picture to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
+    20 megapixels; turned upright)."""
+    mask: str
+    """Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must be white,
+    and not all."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `png`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Erased(TypedDict):
+    deliveries: int
+    """Of webhooks, with all attempts"""
+    finetunes: int
+    names: int
+    """Of keys, which stay under their ids, and in the audit log"""
+    objects: int
+    """Inputs, results, previews, drafts, weights of tuned models"""
+    replies: int
+    """To requests with an idempotency key, and to calls of dispatchers"""
+    tasks: int
+
+
+class Erasure(TypedDict):
+    began: float
+    """Epoch seconds; the project is closed since"""
+    by: str
+    done: float | None
+    """Epoch seconds; null: not yet, ask for it again"""
+    erased: Erased
+    keys_looked_through: int | None
+    """Of the whole store in the end: nothing else is left in it"""
+    project: str
+    remaining_ledger_entries: int | None
+    """Of the organization's ledger about this project: amounts, times and ids, which are its books"""
+
+
+class Error(TypedDict):
+    code: str
+    message: str
+    param: str | None
+    type: str
+
+
+class Failure(TypedDict):
+    at: float
+    """Epoch seconds"""
+    endpoint: str
+    error: str
+    task: str
+
+
+class FillRequest(TypedDict):
+    """`input_image` is taken for `image`, where only that is sent; other unknown fields are ignored."""
+
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `60`."""
+    image: str
+    """The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). Transparent parts are repainted when there is no `mask`."""
+    mask: NotRequired[str | None]
+    """Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the
+    picture has transparent parts."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: NotRequired[str | None]
+    """What to paint there."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `50`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class FinetuneDetails(TypedDict):
+    base: str
+    created: float
+    finetune_id: str
+    layers: int
+    name: str
+    rank: int
+    size: int
+    status: str
+
+
+class FinetuneList(TypedDict):
+    finetunes: list[FinetuneDetails]
+
+
+class Fleet(TypedDict):
+    lanes: list[Lane]
+    store_bytes: int
+    store_limit_bytes: int
+    """0: no limit"""
+
+
+class Gen2MaxRequest(TypedDict):
+    """As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`."""
+
+    disable_pup: NotRequired[bool | None]
+    """Takes the prompt as it is, not rewritten. Default: `false`."""
+    height: NotRequired[int | Literal[0] | None]
+    """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default size."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from."""
+    input_image_5: NotRequired[str | None]
+    """The fifth picture to take from."""
+    input_image_6: NotRequired[str | None]
+    """The sixth picture to take from."""
+    input_image_7: NotRequired[str | None]
+    """The seventh picture to take from."""
+    input_image_8: NotRequired[str | None]
+    """The eighth picture to take from."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    transparent_bg: NotRequired[bool | None]
+    """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | Literal[0] | None]
+    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+
+
+class Gen2ProRequest(TypedDict):
+    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+
+    height: NotRequired[int | Literal[0] | None]
+    """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default size."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from."""
+    input_image_5: NotRequired[str | None]
+    """The fifth picture to take from."""
+    input_image_6: NotRequired[str | None]
+    """The sixth picture to take from."""
+    input_image_7: NotRequired[str | None]
+    """The seventh picture to take from."""
+    input_image_8: NotRequired[str | None]
+    """The eighth picture to take from."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | Literal[0] | None]
+    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+
+
+class Generations(TypedDict):
+    day: str
+    """UTC"""
+    generations: int
+    model: str
+
+
+class GenerationsReport(TypedDict):
+    usage: list[Generations]
+
+
+class Grant(TypedDict):
+    credits: float
+    """Below 0 takes some back"""
+    id: str
+    """A grant that is repeated under its id is made once"""
+    note: NotRequired[str]
+
+
+class Granted(TypedDict):
+    credits: float
+    """Left to spend"""
+    repeated: bool
+    """Whether this grant was made before, and nothing was changed"""
+
+
+class ImageKleinRequest(TypedDict):
+    """Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused."""
+
+    aspect_ratio: NotRequired[
+        Literal[
+            "auto",
+            "21:9",
+            "2:1",
+            "16:9",
+            "3:2",
+            "7:5",
+            "4:3",
+            "5:4",
+            "1:1",
+            "4:5",
+            "3:4",
+            "5:7",
+            "2:3",
+            "9:16",
+            "1:2",
+            "9:21",
+        ]
+        | None
+    ]
+    """Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the prompt, which
+    itself stays as it is. Ignored when `width` and `height` are set. Default: `auto`."""
+    height: NotRequired[int | None]
+    """Exact height in pixels; needs `width`. `width` x `height` is at most 16822272."""
+    images: NotRequired[list[str] | None]
+    """1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    megapixels each). The first is the one to edit and sets the default output size."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
+    left, bottom, right]`, 0 to 1000."""
+    resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
+    """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
+    first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height`
+    are set."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `16`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | None]
+    """Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`."""
+
+
+class ImageToVideoRequest(TypedDict):
+    aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
+    """Ratio of width to height. `auto`: the nearest to that of the first keyframe. Default: `auto`."""
+    draft: NotRequired[bool | None]
+    """A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes
+    the full video of. Default: `false`."""
+    duration: NotRequired[int | Literal["auto"] | None]
+    """Whole seconds. `auto`: up to the last keyframe that has a time, at least 5. Default: `auto`."""
+    generate_audio: NotRequired[bool | None]
+    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    keyframes: str | list[str] | list[tuple[float, str]]
+    """1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
+    and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or
+    pairs `[seconds, picture]` in the order of time."""
+    mode: Literal["i2v"]
+    """Pictures to video."""
+    prompt: str
+    """What the video shows, and what is heard: speech, sounds, music."""
+    resolution: NotRequired[Literal["hd", "fhd"] | None]
+    """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same video. Random when left out."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class InvitationView(TypedDict):
+    by: str
+    organization: str
+    role: Role
+
+
+class Key(TypedDict):
+    created: float
+    expires: float | None
+    hint: str
+    """How the key begins"""
+    id: str
+    name: str
+    project: str
+    role: Role
+    used: float | None
+    """Last use, epoch seconds, at most some seconds late; null for never"""
+
+
+class KeyList(TypedDict):
+    keys: list[Key]
+
+
+Kind: TypeAlias = Literal["person", "key", "local"]
+
+
+class KontextRequest(TypedDict):
+    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+
+    aspect_ratio: NotRequired[str | None]
+    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first
+    picture's, else `1:1`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default ratio."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from. Experimental."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from. Experimental."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from. Experimental."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `png`."""
+    prompt: str
+    """How to change the picture, or what to show."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Lane(TypedDict):
+    batch: int | None
+    """How many took the last step together; null without one within a minute"""
+    ended: dict[str, int]
+    """Tasks by how they ended"""
+    failures: list[Failure]
+    """The last ten tasks that failed, newest first"""
+    lane: str
+    """A model of the catalog"""
+    predicted_wait_s: float | None
+    """Of one submitted now, if as many run at a time as do now"""
+    queued: int
+    queued_s: float | None
+    """The work that waits, in seconds of one task after the other"""
+    replicas: dict[str, int] | None
+    """By state; null where that is not known here"""
+    running: int
+    step_s: float | None
+    """How long that step took, seconds"""
+    suspects: int
+    """Wait to run alone, after losing several workers"""
+    wait: Seconds
+    work: Seconds
+
+
+class LedgerEntry(TypedDict):
+    about: dict[str, str]
+    """Of a task: task, project, endpoint; of a grant: grant, by, note"""
+    at: float
+    """Epoch seconds"""
+    balance: float
+    """After it"""
+    credits: float
+    """The change of the balance"""
+    id: str
+    kind: str
+    """grant, hold, settle or return"""
+
+
+class LedgerPage(TypedDict):
+    entries: list[LedgerEntry]
+    next: str | None
+    """`before` of the next page; null on the last one"""
+
+
+class Licence(TypedDict):
+    model: str
+    since: float
+    """Epoch seconds"""
+
+
+class LicenceList(TypedDict):
+    licences: list[Licence]
+
+
+class Link(TypedDict):
+    expires: float
+    """Epoch seconds: as was asked for, or when the result is not kept any more"""
+    url: str
+
+
+class Locally(TypedDict):
+    local: bool
+    """true: as whoever sits at this machine, where the operator allows it"""
+
+
+class Member(TypedDict):
+    person: str
+    role: Role
+
+
+class MemberChange(TypedDict):
+    role: Literal["administrator", "developer", "billing_manager", "viewer"]
+
+
+class MemberList(TypedDict):
+    members: list[Member]
+
+
+class Model(TypedDict):
+    created: NotRequired[int]
+    """Always 0: it is not known. Default: `0`."""
+    id: str
+    object: NotRequired[Literal["model"]]
+    """Default: `model`."""
+    owned_by: NotRequired[str]
+    """Default: `gen-serve`."""
+    shutdown_date: NotRequired[str | None]
+    """The day it stops answering, where that is decided"""
+
+
+class ModelList(TypedDict):
+    data: list[Model]
+    object: NotRequired[Literal["list"]]
+    """Default: `list`."""
+
+
+class Move(TypedDict):
+    project: str
+
+
+class NewKey(TypedDict):
+    expires: NotRequired[float | None]
+    """Epoch seconds; null: valid until it is revoked"""
+    name: str
+    """What it is for"""
+    project: NotRequired[str | None]
+    """Else the project of the key that asks"""
+    role: NotRequired[Role]
+    """Default: `developer`."""
+
+
+class NewOrganization(TypedDict):
+    id: str
+    name: NotRequired[str]
+    """What people call it; else its id"""
+
+
+class NewPassword(TypedDict):
+    new: str
+    password: str
+    """The one so far"""
+
+
+class NewProject(TypedDict):
+    id: str
+
+
+class OneFinetune(TypedDict):
+    finetune_details: FinetuneDetails
+
+
+class Onward(TypedDict):
+    redirect: str
+    """Where the browser goes on"""
+
+
+class Organization(TypedDict):
+    ceilings: dict[str, int]
+    """Highest safety tolerance that counts, by category of moderation"""
+    created: float | None
+    """Epoch seconds; null for the one that was always there"""
+    id: str
+    name: str
+    safety: dict[str, int]
+    """Highest safety tolerance by endpoint, where it is not the catalog's"""
+
+
+class OrganizationList(TypedDict):
+    organizations: list[Organization]
+
+
+class OutpaintingRequest(TypedDict):
+    """Unknown fields are refused."""
+
+    auto_crop: NotRequired[bool | None]
+    """Cuts off what sticks out of the result, which is refused otherwise. Default: `false`."""
+    height: int
+    """Height of the result in pixels. `width` x `height` is at most 4194304."""
+    input_image: str
+    """The picture to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright)."""
+    mode: NotRequired[Literal["high", "fast"] | None]
+    """`high` for the best quality, `fast` for the shortest time. Default: `high`."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `png`."""
+    reference_offset_x: NotRequired[int | None]
+    """Where the picture's left edge lies in the result, in pixels. Centred when left out. May be negative with
+    `auto_crop`."""
+    reference_offset_y: NotRequired[int | None]
+    """Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with
+    `auto_crop`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: int
+    """Width of the result in pixels."""
+
+
+class Picture(TypedDict):
+    b64_json: NotRequired[str | None]
+    id: str
+    """The task's"""
+    revised_prompt: NotRequired[str | None]
+    """Where the prompt was rewritten"""
+    url: NotRequired[str | None]
+    """A signed link, which works for minutes"""
+
+
+class Pictures(TypedDict):
+    created: int
+    """Epoch seconds"""
+    data: list[Picture]
+    output_format: str
+
+
+class Pricing(TypedDict):
+    cost: float
+    """Credits"""
+    input_mp: float
+    output_mp: float
+
+
+class PricingRequest(TypedDict):
+    body: dict[str, Any]
+    """As the request would have it"""
+    path: str
+    """As the request would go to: /v1/gen-…"""
+
+
+class ProRequest(TypedDict):
+    """Width and height have defaults of their own, so either may be sent alone. Unknown fields are ignored."""
+
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`."""
+    height: NotRequired[int | None]
+    """Height in pixels, a multiple of 32. Default: `768`."""
+    image_prompt: NotRequired[str | None]
+    """A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
+    and 20 megapixels; turned upright)."""
+    interval: NotRequired[float | None]
+    """Guidance is applied at every n-th step. Default: `2`."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: NotRequired[str | None]
+    """What the picture shows."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `40`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | None]
+    """Width in pixels, a multiple of 32. Default: `1024`."""
+
+
+class Project(TypedDict):
+    closed: bool
+    """Takes neither tasks nor tuned models"""
+    id: str
+    max_active: int
+    organization: str
+    spending: list[Spending]
+    """In the present day, week and month"""
+    statuses: Literal["full", "basic"]
+    weight: float
+
+
+class ProjectChanges(TypedDict):
+    """What is left out stays as it is; null means the default."""
+
+    closed: NotRequired[bool | None]
+    """Whether it takes neither tasks nor tuned models"""
+    limit_day: NotRequired[float | None]
+    """Credits, UTC days; null for no limit"""
+    limit_month: NotRequired[float | None]
+    """Credits, months in UTC"""
+    limit_week: NotRequired[float | None]
+    """Credits, ISO weeks in UTC"""
+    max_active: NotRequired[int | None]
+    """Tasks that have not ended, at a time. An operator's to set"""
+    statuses: NotRequired[Literal["full", "basic"] | None]
+    """basic shows Reasoning and Generating as Pending"""
+    weight: NotRequired[float | None]
+    """Share of the queue against other projects; 1 by default. An operator's to set"""
+
+
+class ProjectList(TypedDict):
+    projects: list[Project]
+
+
+class ProtectedResource(TypedDict):
+    authorization_servers: list[str]
+    bearer_methods_supported: NotRequired[list[str]]
+    """Default: `["header"]`."""
+    resource: str
+    resource_name: NotRequired[str]
+    """Default: `gen-serve`."""
+    scopes_supported: NotRequired[list[str]]
+    """Default: `["developer", "viewer"]`."""
+
+
+class Question(TypedDict):
+    goes_to: str
+    """Where the answer is sent: a host, or the scheme of an installed program"""
+    program: str
+    """As it calls itself"""
+    roles: list[Role]
+    """What it may be here; the first is the most that it asks for"""
+
+
+class Recorded(TypedDict):
+    message: str
+
+
+Role: TypeAlias = Literal["administrator", "developer", "billing_manager", "viewer", "operator"]
+"""What a key or a member is in an organization; OPERATOR runs the service and is above all of them."""
+
+
+class Seconds(TypedDict):
+    """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
+
+    half: float | None
+    """Of one task in two, at most; null where there is none, or it is over an hour"""
+    mean: float | None
+    most: float | None
+    """Of nineteen in twenty, at most"""
+    tasks: int
+
+
+class SessionView(TypedDict):
+    by: NotRequired[Kind | None]
+    """How they signed in"""
+    local: bool
+    """Whether one may sign in as whoever sits at this machine"""
+    name: NotRequired[str | None]
+    openid: NotRequired[str | None]
+    """By whose accounts one may sign in, too"""
+    organization: NotRequired[str | None]
+    permissions: NotRequired[list[str]]
+    project: NotRequired[str | None]
+    projects: NotRequired[list[str]]
+    """Which one may be in"""
+    role: NotRequired[str | None]
+    signed_in: bool
+
+
+class Spending(TypedDict):
+    limit: float | None
+    """Credits; null for no limit"""
+    resets: str
+    spent: float
+    """Credits, holds of tasks on their way included"""
+    window: Literal["day", "week", "month"]
+
+
+Status: TypeAlias = Literal[
+    "Pending", "Reasoning", "Generating", "Ready", "Error", "Request Moderated", "Content Moderated", "Task not found"
+]
+"""The contract's vocabulary. `NOT_FOUND` is an answer only, no task ever has it."""
+
+
+class Submission(TypedDict):
+    """An accepted task."""
+
+    cost: float | None
+    """Cost in credits"""
+    id: str
+    input_mp: float | None
+    """Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks"""
+    output_mp: float | None
+    """Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt decides on the
+    ratio"""
+    polling_url: str
+    status: NotRequired[str | None]
+    """`Pending`; only with a webhook"""
+    warnings: NotRequired[list[str] | None]
+    """What of the request can't be done, though it was accepted; `details` says so beside the result, too. Left out
+    where there is nothing to say"""
+    webhook_url: NotRequired[str | None]
+    """Only with a webhook"""
+
+
+class TaskDelivery(TypedDict):
+    """How a task's webhook fares."""
+
+    attempts: list[DeliveryAttempt]
+    """The latest 50, oldest first"""
+    id: str
+    """The task's; every attempt carries it as `webhook-id`"""
+    next: float | None
+    """When the next attempt is due, epoch seconds"""
+    receiver: str
+    """Scheme, host and port of `webhook_url`, whose other parts may be secrets"""
+    state: Literal["not due", "waiting", "sending", "delivered", "failed"]
+    """`not due` until the task ends; `failed` once no more attempts follow"""
+
+
+class TaskPage(TypedDict):
+    next: str | None
+    """Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and
+    others follow"""
+    tasks: list[TaskSummary]
+
+
+class TaskResult(TypedDict):
+    """What polling answers."""
+
+    cost: NotRequired[float | None]
+    """Settled cost in credits, once known"""
+    details: NotRequired[dict[str, Any] | None]
+    """`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done"""
+    id: str
+    preview: NotRequired[dict[str, Any] | None]
+    progress: NotRequired[float | None]
+    """0.0 to 1.0, never falls; null when not known"""
+    result: NotRequired[dict[str, Any] | None]
+    status: Status
+
+
+class TaskSummary(TypedDict):
+    attempt: int
+    """How often work on the task was begun"""
+    cost: float | None
+    """Settled cost in credits, once known"""
+    created: float
+    """Epoch seconds"""
+    endpoint: str
+    finished: float | None
+    id: str
+    progress: float | None
+    """0.0 to 1.0; null when not known"""
+    prompt: str | None
+    """As it was sent; of a long one how it begins. Null where it can't be read"""
+    started: float | None
+    status: Status
+    thumbnail: str | None
+    """Link to a small picture of the result, or of how far it is; null where there is none"""
+
+
+class TextToVideoRequest(TypedDict):
+    aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
+    """Ratio of width to height. `auto`: chosen from the prompt, else 16:9. Default: `auto`."""
+    draft: NotRequired[bool | None]
+    """A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes
+    the full video of. Default: `false`."""
+    duration: NotRequired[int | Literal["auto"] | None]
+    """Whole seconds. `auto`: 5. Default: `auto`."""
+    generate_audio: NotRequired[bool | None]
+    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    mode: Literal["t2v"]
+    """Text to video."""
+    prompt: str
+    """What the video shows, and what is heard: speech, sounds, music."""
+    resolution: NotRequired[Literal["hd", "fhd"] | None]
+    """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same video. Random when left out."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TryOnV1Request(TypedDict):
+    """Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored."""
+
+    garment: str
+    """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned
+    upright)."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    person: str
+    """The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the size of the result."""
+    prompt: NotRequired[str | None]
+    """How to wear it. May be left out."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TryOnV2Request(TypedDict):
+    """Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored."""
+
+    garment: str
+    """What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned
+    upright)."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    person: str
+    """The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels;
+    turned upright). It sets the size of the result."""
+    prompt: NotRequired[str | None]
+    """How to wear it. May be left out."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TunedControlCannyRequest(TypedDict):
+    canny_high_threshold: NotRequired[int | None]
+    """Stronger edges than this are kept; those between are kept where they touch one. Default: `200`."""
+    canny_low_threshold: NotRequired[int | None]
+    """Weaker edges than this are dropped. Default: `50`."""
+    control_image: str
+    """The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and
+    20 megapixels; turned upright)."""
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `30`."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `50`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TunedFillRequest(TypedDict):
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `60`."""
+    image: str
+    """The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). Transparent parts are repainted when there is no `mask`."""
+    mask: NotRequired[str | None]
+    """Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the
+    picture has transparent parts."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: NotRequired[str | None]
+    """What to paint there."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `50`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TunedGen2MaxRequest(TypedDict):
+    disable_pup: NotRequired[bool | None]
+    """Takes the prompt as it is, not rewritten. Default: `false`."""
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    height: NotRequired[int | Literal[0] | None]
+    """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default size."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from."""
+    input_image_5: NotRequired[str | None]
+    """The fifth picture to take from."""
+    input_image_6: NotRequired[str | None]
+    """The sixth picture to take from."""
+    input_image_7: NotRequired[str | None]
+    """The seventh picture to take from."""
+    input_image_8: NotRequired[str | None]
+    """The eighth picture to take from."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    transparent_bg: NotRequired[bool | None]
+    """Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | Literal[0] | None]
+    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+
+
+class TunedGen2ProRequest(TypedDict):
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    height: NotRequired[int | Literal[0] | None]
+    """Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default size."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from."""
+    input_image_5: NotRequired[str | None]
+    """The fifth picture to take from."""
+    input_image_6: NotRequired[str | None]
+    """The sixth picture to take from."""
+    input_image_7: NotRequired[str | None]
+    """The seventh picture to take from."""
+    input_image_8: NotRequired[str | None]
+    """The eighth picture to take from."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | Literal[0] | None]
+    """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
+
+
+class TunedImageKleinRequest(TypedDict):
+    aspect_ratio: NotRequired[
+        Literal[
+            "auto",
+            "21:9",
+            "2:1",
+            "16:9",
+            "3:2",
+            "7:5",
+            "4:3",
+            "5:4",
+            "1:1",
+            "4:5",
+            "3:4",
+            "5:7",
+            "2:3",
+            "9:16",
+            "1:2",
+            "9:21",
+        ]
+        | None
+    ]
+    """Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the prompt, which
+    itself stays as it is. Ignored when `width` and `height` are set. Default: `auto`."""
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    height: NotRequired[int | None]
+    """Exact height in pixels; needs `width`. `width` x `height` is at most 16822272."""
+    images: NotRequired[list[str] | None]
+    """1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20
+    megapixels each). The first is the one to edit and sets the default output size."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: str
+    """What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top,
+    left, bottom, right]`, 0 to 1000."""
+    resolution: NotRequired[Literal["768sq", "1k", "1.5k", "2k", "4k"] | None]
+    """Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the
+    first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height`
+    are set."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 7. The approved levels depend on your organization."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `16`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | None]
+    """Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`."""
+
+
+class TunedKontextRequest(TypedDict):
+    aspect_ratio: NotRequired[str | None]
+    """Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first
+    picture's, else `1:1`."""
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    input_image: NotRequired[str | None]
+    """The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels;
+    turned upright). It sets the default ratio."""
+    input_image_2: NotRequired[str | None]
+    """The second picture to take from. Experimental."""
+    input_image_3: NotRequired[str | None]
+    """The third picture to take from. Experimental."""
+    input_image_4: NotRequired[str | None]
+    """The fourth picture to take from. Experimental."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `png`."""
+    prompt: str
+    """How to change the picture, or what to show."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class TunedProRequest(TypedDict):
+    finetune_id: str
+    """The tuned model, by the id that its upload answered."""
+    finetune_strength: NotRequired[float | None]
+    """How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`."""
+    guidance: NotRequired[float | None]
+    """Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`."""
+    height: NotRequired[int | None]
+    """Height in pixels, a multiple of 32. Default: `768`."""
+    image_prompt: NotRequired[str | None]
+    """A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB
+    and 20 megapixels; turned upright)."""
+    interval: NotRequired[float | None]
+    """Guidance is applied at every n-th step. Default: `2`."""
+    output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
+    """File format of the result. Default: `jpeg`."""
+    prompt: NotRequired[str | None]
+    """What the picture shows."""
+    prompt_upsampling: NotRequired[bool | None]
+    """Rewrites the prompt for a more creative result. Default: `false`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
+    JavaScript reads the seed of the answer rounded."""
+    steps: NotRequired[int | None]
+    """Denoising steps. Fewer are faster and coarser. Default: `40`."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+    width: NotRequired[int | None]
+    """Width in pixels, a multiple of 32. Default: `1024`."""
+
+
+class Usage(TypedDict):
+    cost: float
+    """Credits"""
+    day: str
+    """UTC, when the tasks were ready"""
+    endpoint: str
+    project: str
+    tasks: int
+
+
+class UsageReportInput(TypedDict):
+    number_of_generations: NotRequired[int]
+    """Default: `1`."""
+
+
+class UsageReportOutput(TypedDict):
+    usage: list[Usage]
+
+
+class ValidationProblem(TypedDict):
+    detail: list[Entry]
+
+
+class Video(TypedDict):
+    completed_at: NotRequired[int | None]
+    created_at: int
+    """Epoch seconds, as the others"""
+    error: NotRequired[VideoProblem | None]
+    expires_at: NotRequired[int | None]
+    """Until when the video is kept"""
+    id: str
+    model: str
+    object: NotRequired[Literal["video"]]
+    """Default: `video`."""
+    progress: int
+    """Percent"""
+    prompt: NotRequired[str | None]
+    """Null where it can't be read any more"""
+    seconds: str
+    size: str
+    """`auto` as long as the ratio is left to the prompt"""
+    status: Literal["queued", "in_progress", "completed", "failed"]
+
+
+class VideoList(TypedDict):
+    data: list[Video]
+    first_id: str | None
+    has_more: bool
+    last_id: str | None
+    object: NotRequired[Literal["list"]]
+    """Default: `list`."""
+
+
+class VideoProblem(TypedDict):
+    code: str
+    message: str
+
+
+class VideoToVideoRequest(TypedDict):
+    aspect_ratio: NotRequired[Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"] | None]
+    """Ratio of width to height. `auto`: the nearest to that of the video. Default: `auto`."""
+    draft: NotRequired[bool | None]
+    """A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes
+    the full video of. Default: `false`."""
+    duration: NotRequired[int | Literal["auto"] | None]
+    """Whole seconds of new video. `auto`: 5. Default: `auto`."""
+    generate_audio: NotRequired[bool | None]
+    """Whether sound is made. A video that goes on keeps its own either way. Default: `true`."""
+    mode: Literal["v2v"]
+    """A video goes on."""
+    prompt: str
+    """What the video shows, and what is heard: speech, sounds, music."""
+    resolution: NotRequired[Literal["hd", "fhd"] | None]
+    """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
+    safety_tolerance: NotRequired[int | None]
+    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    seed: NotRequired[int | None]
+    """The same seed with the same request gives the same video. Random when left out."""
+    start_video: str
+    """The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most
+    50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it."""
+    user: NotRequired[str | None]
+    """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
+    webhook_secret: NotRequired[str | None]
+    """Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself.
+    Without a secret, webhooks are not signed."""
+    webhook_url: NotRequired[str | None]
+    """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
+
+
+class Wanted(TypedDict):
+    role: Literal["administrator", "developer", "billing_manager", "viewer"]
+
+
+class Wish(TypedDict):
+    expires_in: NotRequired[int]
+    """Seconds. Default: `86400`."""
+
+
+class Written(TypedDict):
+    expires_in: int
+    """Seconds"""
+    link: str
+    """To be sent to one person; shown once"""
+
+
+class ServeAppHttpRoutesOpenaiSchemaProblem(TypedDict):
+    error: Error
+
+
+class ServeAppHttpRoutesSchemasProblem(TypedDict):
+    detail: str
+
+
+Endpoint: TypeAlias = Literal[
+    "gen-2-max",
+    "gen-2-max-finetuned",
+    "gen-2-pro",
+    "gen-2-pro-finetuned",
+    "gen-2-pro-preview",
+    "gen-2-pro-preview-finetuned",
+    "gen-3-image-klein",
+    "gen-3-image-klein-finetuned",
+    "gen-3-video",
+    "gen-kontext-pro",
+    "gen-kontext-pro-finetuned",
+    "gen-pro",
+    "gen-pro-1.0",
+    "gen-pro-1.0-canny",
+    "gen-pro-1.0-canny-finetuned",
+    "gen-pro-1.0-fill",
+    "gen-pro-1.0-fill-finetuned",
+    "gen-pro-1.1",
+    "gen-pro-finetuned",
+    "gen-tools/deblur-v1",
+    "gen-tools/erase-v1",
+    "gen-tools/outpainting-v1",
+    "gen-tools/vto-v1",
+    "gen-tools/vto-v2",
+]
+
+Progress: TypeAlias = Callable[[TaskResult], None]
+"""Sees every answer while a task is waited for."""
+
+
+class Generate(Protocol[R_co]):
+    """What each endpoint takes. `submit` reaches those that this description does not have."""
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-max"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[Gen2MaxRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-max-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedGen2MaxRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[Gen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedGen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro-preview"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[Gen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-2-pro-preview-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedGen2ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-image-klein"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ImageKleinRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-image-klein-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedImageKleinRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-video"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TextToVideoRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-video"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ImageToVideoRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-video"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[VideoToVideoRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-3-video"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[DraftEnhanceRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-kontext-pro"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[KontextRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-kontext-pro-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedKontextRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0-canny"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[CannyRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0-canny-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedControlCannyRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0-fill"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[FillRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.0-fill-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedFillRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-1.1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[ProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-pro-finetuned"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TunedProRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-tools/deblur-v1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[DeblurRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-tools/erase-v1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[EraseRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-tools/outpainting-v1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[OutpaintingRequest],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-tools/vto-v1"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TryOnV1Request],
+    ) -> R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        endpoint: Literal["gen-tools/vto-v2"],
+        *,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[TryOnV2Request],
+    ) -> R_co: ...

@@ -1,0 +1,52 @@
+"""Whether a call is a webhook of the service's, as Standard Webhooks has it.
+
+The signature over the body alone, which the service sends beside for older receivers, is not looked at: it says
+nothing of when it was made.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from typing import Final, cast
+
+from gen_serve_client.errors import WebhookRefused
+from gen_serve_client.types import TaskResult
+
+_PREFIX: Final = "whsec_"
+_VERSION: Final = "v1,"
+
+
+def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tolerance_s: float = 300.0) -> TaskResult:
+    """What the webhook tells of its task. Raises WebhookRefused for what was not signed with `secret`.
+
+    `headers` in any case; `body` as it came. Signed more than `tolerance_s` seconds ago, or ahead, is refused, too.
+    A webhook may come more than once: forget repeats by its `id`. Raises ValueError for what can be no secret.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    webhook_id, at = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
+    signatures = given.get("webhook-signature", "").split()
+    if not (webhook_id and signatures and at.isascii() and at.isdigit()):
+        raise WebhookRefused("not signed: webhook-id, webhook-timestamp or webhook-signature is missing or damaged")
+    digest = hmac.digest(_key(secret), f"{webhook_id}.{at}.".encode() + body, "sha256")
+    expected = _VERSION.encode() + base64.b64encode(digest)
+    if not any(hmac.compare_digest(expected, each.encode()) for each in signatures):
+        raise WebhookRefused("signed with another secret, or changed on its way")
+    if abs(time.time() - float(at[:15])) > tolerance_s:
+        raise WebhookRefused(f"signed more than {tolerance_s:g} s ago or ahead")
+    return cast(TaskResult, json.loads(body))
+
+
+def _key(secret: str) -> bytes:
+    if not secret:
+        raise ValueError("without a secret, anybody could have signed")
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError(f"what follows {_PREFIX} is not base64") from None

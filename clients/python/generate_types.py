@@ -1,0 +1,201 @@
+"""Types of the interface from its description: `python clients/python/generate_types.py` writes them anew.
+
+One walk over `openapi.json` makes both files; what differs between the languages is in `Language`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent, wrap
+from typing import Any, Final, TypeAlias
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_HERE: Final = Path(__file__).parent
+DESCRIPTION: Final = _HERE.parents[1] / "openapi.json"
+PYTHON_FILE: Final = _HERE / "gen_serve_client/types.py"
+TYPESCRIPT_FILE: Final = _HERE.parent / "typescript/gen-serve.d.ts"
+
+_WIDTH: Final = 110
+_MADE: Final = "Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`."
+_HEAD: Final = f'''"""Bodies and answers of the interface.
+
+{_MADE}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+R_co = TypeVar("R_co", covariant=True)
+'''
+_GENERATE: Final = '''Progress: TypeAlias = Callable[[TaskResult], None]
+"""Sees every answer while a task is waited for."""
+
+
+class Generate(Protocol[R_co]):
+    """What each endpoint takes. `submit` reaches those that this description does not have."""
+'''
+_OVERLOAD: Final = """
+    @overload
+    def __call__(
+        self, endpoint: Literal["{name}"], *, progress: Progress | None = None,
+        timeout_s: float | None = None, idempotency_key: str | None = None, **fields: Unpack[{body}],
+    ) -> R_co: ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    plain: Mapping[str, str]
+    anything: str
+    array: str
+    several: str
+    mapping: str
+    literal: Callable[[Sequence[Any]], str]
+
+    def expression(self, schema: Schema) -> str:
+        """The type of what the schema describes."""
+        return " | ".join(dict.fromkeys(self._alternatives(schema)))
+
+    def _alternatives(self, schema: Schema) -> Iterator[str]:
+        if "$ref" in schema:
+            yield _referred(schema)
+        elif options := schema.get("anyOf") or schema.get("oneOf"):
+            for option in options:
+                yield from self._alternatives(option)
+        elif "const" in schema or "enum" in schema:
+            yield self.literal(schema.get("enum") or [schema["const"]])
+        elif "prefixItems" in schema:
+            yield self.several.format(", ".join(map(self.expression, schema["prefixItems"])))
+        elif schema.get("type") == "array":
+            yield self.array.format(self.expression(schema["items"]))
+        elif schema.get("type") == "object":
+            values = schema.get("additionalProperties")
+            yield self.mapping.format(self.expression(values) if isinstance(values, dict) else self.anything)
+        else:
+            yield self.plain[schema["type"]] if "type" in schema else self.anything
+
+
+PYTHON: Final = Language(
+    plain={"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"},
+    anything="Any",
+    array="list[{}]",
+    several="tuple[{}]",
+    mapping="dict[str, {}]",
+    literal=lambda values: f"Literal[{', '.join(map(json.dumps, values))}]",
+)
+TYPESCRIPT: Final = Language(
+    plain={"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"},
+    anything="unknown",
+    array="Array<{}>",
+    several="[{}]",
+    mapping="Record<string, {}>",
+    literal=lambda values: " | ".join(map(json.dumps, values)),
+)
+
+
+def python(description: Schema) -> str:
+    """The text of `PYTHON_FILE`."""
+    parts = [_HEAD]
+    for name, schema in _named(description):
+        if "properties" in schema:
+            head = f"class {name}(TypedDict):\n{indent(_docstring(_said(schema)), '    ')}"
+            parts.append(head + "".join(_python_fields(schema)))
+        else:
+            parts.append(f"{name}: TypeAlias = {PYTHON.expression(schema)}\n{_docstring(_said(schema))}")
+    taken = bodies(description)
+    parts.append(f"Endpoint: TypeAlias = {PYTHON.literal(list(taken))}")
+    overloads = [_OVERLOAD.format(name=name, body=body) for name, found in taken.items() for body in found]
+    parts.append(_GENERATE + "\n".join(overloads))
+    return _formatted("\n\n".join(parts))
+
+
+def typescript(description: Schema) -> str:
+    """The text of `TYPESCRIPT_FILE`."""
+    parts = [f"// Bodies and answers of the interface.\n// {_MADE}"]
+    for name, schema in _named(description):
+        if "properties" in schema:
+            parts.append(f"{_comment(schema)}export interface {name} {{\n{''.join(_typescript_fields(schema))}}}")
+        else:
+            parts.append(f"{_comment(schema)}export type {name} = {TYPESCRIPT.expression(schema)};")
+    lines = "".join(f'  "{name}": {" | ".join(found)};\n' for name, found in bodies(description).items())
+    parts.append(f"/** What each endpoint takes. */\nexport interface Bodies {{\n{lines}}}")
+    parts.append("export type Endpoint = keyof Bodies;\n")
+    return "\n\n".join(parts)
+
+
+def bodies(description: Schema) -> dict[str, list[str]]:
+    """The types of what each endpoint takes; several, where it has modes."""
+    found: dict[str, list[str]] = {}
+    for path, methods in sorted(description["paths"].items()):
+        operation = methods.get("post", {})
+        if "generate" in operation.get("tags", ()) and "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            found[path.removeprefix("/v1/")] = [_referred(each) for each in schema.get("oneOf", [schema])]
+    return found
+
+
+def _named(description: Schema) -> list[tuple[str, Schema]]:
+    return [(_type_name(name), schema) for name, schema in sorted(description["components"]["schemas"].items())]
+
+
+def _referred(schema: Schema) -> str:
+    return _type_name(schema["$ref"].rpartition("/")[2])
+
+
+def _type_name(name: str) -> str:
+    """`UsageReport-Input` as `UsageReportInput`."""
+    return "".join(part[0].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
+
+
+def _python_fields(schema: Schema) -> Iterator[str]:
+    for name, field in schema["properties"].items():
+        kind = PYTHON.expression(field)
+        kind = kind if name in schema.get("required", ()) else f"NotRequired[{kind}]"
+        yield f"    {name}: {kind}\n{indent(_docstring(_said(field)), '    ')}"
+
+
+def _typescript_fields(schema: Schema) -> Iterator[str]:
+    for name, field in schema["properties"].items():
+        mark = "" if name in schema.get("required", ()) else "?"
+        yield f"{indent(_comment(field), '  ')}  {name}{mark}: {TYPESCRIPT.expression(field)};\n"
+
+
+def _said(schema: Schema) -> str:
+    """What the description says of it, and its default."""
+    described, default = schema.get("description", "").strip(), schema.get("default")
+    if default in (None, "", []):
+        return described
+    shown = f"Default: `{default if isinstance(default, str) else json.dumps(default)}`."
+    return f"{described.rstrip('.')}. {shown}" if described else shown
+
+
+def _docstring(text: str) -> str:
+    return '"""{}"""\n'.format("\n".join(wrap(text.replace("\\", "\\\\"), _WIDTH))) if text else ""
+
+
+def _comment(schema: Schema) -> str:
+    text = _said(schema).replace("*/", "* /")
+    return f"/** {text} */\n" if text else ""
+
+
+def _formatted(module: str) -> str:
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PYTHON_FILE), "-"]
+    return subprocess.run(command, input=module, text=True, capture_output=True, check=True).stdout
+
+
+def main() -> None:
+    description = json.loads(DESCRIPTION.read_text())
+    PYTHON_FILE.write_text(python(description))
+    TYPESCRIPT_FILE.write_text(typescript(description))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1426 @@
+// Bodies and answers of the interface.
+// Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
+
+export interface Acceptance {
+  /** An e-mail address: keys and programs have none */
+  name: string;
+  password: string;
+}
+
+export interface Answer {
+  allow: boolean;
+  /** In the organization's other projects, too. Default: `false`. */
+  everywhere?: boolean;
+  /** To allow it: what the person was shown */
+  project?: string | null;
+  /** Default: `developer`. */
+  role?: Role;
+}
+
+export interface ApprovedTolerance {
+  /** The highest that may be asked for; null leaves it to the catalog */
+  tolerance: number | null;
+}
+
+export interface AuditPage {
+  changes: Array<Change>;
+  /** `before` of the next page; null on the last one */
+  next: string | null;
+}
+
+export interface AuthorizationList {
+  authorizations: Array<AuthorizationView>;
+}
+
+export interface AuthorizationView {
+  /** Who let it in */
+  by: string;
+  /** Epoch seconds */
+  created: number;
+  /** In the organization's other projects, too */
+  everywhere: boolean;
+  id: string;
+  program: string;
+  project: string;
+  role: Role;
+}
+
+/** Credits. What was granted is what is left, held and spent. */
+export interface Balance {
+  /** Left to spend */
+  credits: number;
+  granted: number;
+  /** For tasks on their way */
+  held: number;
+  spent: number;
+}
+
+export interface BodyDeleteFinetuneV1DeleteFinetunePost {
+  finetune_id: string;
+}
+
+export interface ByKey {
+  key: string;
+}
+
+export interface ByPassword {
+  name: string;
+  password: string;
+}
+
+/** One of the two pictures is needed. Unknown fields are ignored. */
+export interface CannyRequest {
+  /** Stronger edges than this are kept; those between are kept where they touch one. Default: `200`. */
+  canny_high_threshold?: number | null;
+  /** Weaker edges than this are dropped. Default: `50`. */
+  canny_low_threshold?: number | null;
+  /** The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Needed unless `preprocessed_image` is sent. */
+  control_image?: string | null;
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `30`. */
+  guidance?: number | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't matter. */
+  preprocessed_image?: string | null;
+  /** What the picture shows. */
+  prompt: string;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Ceiling {
+  /** The highest that counts for this category; null: no such limit */
+  tolerance: number | null;
+}
+
+export interface Change {
+  action: string;
+  /** The id of a key, whom a token named, or `command line` */
+  actor: string;
+  /** Epoch seconds */
+  at: number;
+  details: Record<string, string>;
+  id: string;
+  subject: string;
+}
+
+export interface Confirmation {
+  /** The project's id once more: what is erased is gone */
+  project: string;
+}
+
+export interface CreatedKey {
+  created: number;
+  expires: number | null;
+  /** How the key begins */
+  hint: string;
+  id: string;
+  /** The key itself. It is shown this once, and stored nowhere */
+  key: string;
+  name: string;
+  project: string;
+  role: Role;
+  /** Last use, epoch seconds, at most some seconds late; null for never */
+  used: number | null;
+}
+
+export interface CreditsLeft {
+  /** What is left to spend, holds of tasks on their way taken off */
+  credits: number;
+}
+
+/** Unknown fields are ignored. */
+export interface DeblurRequest {
+  /** The picture to sharpen (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
+  image: string;
+  /** File format of the result. Default: `png`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Deleted {
+  deleted_finetune_id: string;
+  message: string;
+  status: string;
+  timestamp: number;
+}
+
+export interface DeletedVideo {
+  /** Default: `true`. */
+  deleted?: boolean;
+  id: string;
+  /** Default: `video.deleted`. */
+  object?: "video.deleted";
+}
+
+export interface DeliveryAttempt {
+  /** Epoch seconds */
+  at: number;
+  /** Why there was no answer */
+  error: string | null;
+  /** How the answer's body begins, at most 1 KiB */
+  response: string | null;
+  /** HTTP status of the receiver's answer; null when there was none */
+  status: number | null;
+  /** Seconds from connecting to the answer */
+  took_s: number;
+}
+
+export interface DraftEnhanceRequest {
+  /** The draft: the id of its task, or `draft_cache` of its result. Prompt, seed, duration, ratio and sound are the draft's. */
+  draft_cache: string;
+  /** A draft at full quality. */
+  mode: "draft_enhance";
+  /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`. */
+  resolution?: "hd" | "fhd" | null;
+  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Entry {
+  ctx?: Record<string, unknown> | null;
+  loc: Array<string>;
+  msg: string;
+  type: string;
+}
+
+/** Unknown fields are ignored. */
+export interface EraseRequest {
+  /** How far around the white of the mask is removed too, in pixels. Default: `10`. */
+  dilate_pixels?: number | null;
+  /** The picture to remove something from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  image: string;
+  /** Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must be white, and not all. */
+  mask: string;
+  /** File format of the result. Default: `png`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Erased {
+  /** Of webhooks, with all attempts */
+  deliveries: number;
+  finetunes: number;
+  /** Of keys, which stay under their ids, and in the audit log */
+  names: number;
+  /** Inputs, results, previews, drafts, weights of tuned models */
+  objects: number;
+  /** To requests with an idempotency key, and to calls of dispatchers */
+  replies: number;
+  tasks: number;
+}
+
+export interface Erasure {
+  /** Epoch seconds; the project is closed since */
+  began: number;
+  by: string;
+  /** Epoch seconds; null: not yet, ask for it again */
+  done: number | null;
+  erased: Erased;
+  /** Of the whole store in the end: nothing else is left in it */
+  keys_looked_through: number | null;
+  project: string;
+  /** Of the organization's ledger about this project: amounts, times and ids, which are its books */
+  remaining_ledger_entries: number | null;
+}
+
+export interface Error {
+  code: string;
+  message: string;
+  param: string | null;
+  type: string;
+}
+
+export interface Failure {
+  /** Epoch seconds */
+  at: number;
+  endpoint: string;
+  error: string;
+  task: string;
+}
+
+/** `input_image` is taken for `image`, where only that is sent; other unknown fields are ignored. */
+export interface FillRequest {
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
+  guidance?: number | null;
+  /** The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
+  image: string;
+  /** Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the picture has transparent parts. */
+  mask?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What to paint there. */
+  prompt?: string | null;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface FinetuneDetails {
+  base: string;
+  created: number;
+  finetune_id: string;
+  layers: number;
+  name: string;
+  rank: number;
+  size: number;
+  status: string;
+}
+
+export interface FinetuneList {
+  finetunes: Array<FinetuneDetails>;
+}
+
+export interface Fleet {
+  lanes: Array<Lane>;
+  store_bytes: number;
+  /** 0: no limit */
+  store_limit_bytes: number;
+}
+
+/** As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`. */
+export interface Gen2MaxRequest {
+  /** Takes the prompt as it is, not rewritten. Default: `false`. */
+  disable_pup?: boolean | null;
+  /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
+  height?: number | 0 | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  input_image?: string | null;
+  /** The second picture to take from. */
+  input_image_2?: string | null;
+  /** The third picture to take from. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. */
+  input_image_4?: string | null;
+  /** The fifth picture to take from. */
+  input_image_5?: string | null;
+  /** The sixth picture to take from. */
+  input_image_6?: string | null;
+  /** The seventh picture to take from. */
+  input_image_7?: string | null;
+  /** The eighth picture to take from. */
+  input_image_8?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. */
+  prompt: string;
+  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
+  transparent_bg?: boolean | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  width?: number | 0 | null;
+}
+
+/** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
+export interface Gen2ProRequest {
+  /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
+  height?: number | 0 | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  input_image?: string | null;
+  /** The second picture to take from. */
+  input_image_2?: string | null;
+  /** The third picture to take from. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. */
+  input_image_4?: string | null;
+  /** The fifth picture to take from. */
+  input_image_5?: string | null;
+  /** The sixth picture to take from. */
+  input_image_6?: string | null;
+  /** The seventh picture to take from. */
+  input_image_7?: string | null;
+  /** The eighth picture to take from. */
+  input_image_8?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. */
+  prompt: string;
+  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  width?: number | 0 | null;
+}
+
+export interface Generations {
+  /** UTC */
+  day: string;
+  generations: number;
+  model: string;
+}
+
+export interface GenerationsReport {
+  usage: Array<Generations>;
+}
+
+export interface Grant {
+  /** Below 0 takes some back */
+  credits: number;
+  /** A grant that is repeated under its id is made once */
+  id: string;
+  note?: string;
+}
+
+export interface Granted {
+  /** Left to spend */
+  credits: number;
+  /** Whether this grant was made before, and nothing was changed */
+  repeated: boolean;
+}
+
+/** Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused. */
+export interface ImageKleinRequest {
+  /** Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the prompt, which itself stays as it is. Ignored when `width` and `height` are set. Default: `auto`. */
+  aspect_ratio?: "auto" | "21:9" | "2:1" | "16:9" | "3:2" | "7:5" | "4:3" | "5:4" | "1:1" | "4:5" | "3:4" | "5:7" | "2:3" | "9:16" | "1:2" | "9:21" | null;
+  /** Exact height in pixels; needs `width`. `width` x `height` is at most 16822272. */
+  height?: number | null;
+  /** 1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
+  images?: Array<string> | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  prompt: string;
+  /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
+  resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
+  /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`. */
+  width?: number | null;
+}
+
+export interface ImageToVideoRequest {
+  /** Ratio of width to height. `auto`: the nearest to that of the first keyframe. Default: `auto`. */
+  aspect_ratio?: "auto" | "21:9" | "16:9" | "4:3" | "1:1" | "3:4" | "9:16" | "9:21" | null;
+  /** A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes the full video of. Default: `false`. */
+  draft?: boolean | null;
+  /** Whole seconds. `auto`: up to the last keyframe that has a time, at least 5. Default: `auto`. */
+  duration?: number | "auto" | null;
+  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  generate_audio?: boolean | null;
+  /** 1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread evenly. Or pairs `[seconds, picture]` in the order of time. */
+  keyframes: string | Array<string> | Array<[number, string]>;
+  /** Pictures to video. */
+  mode: "i2v";
+  /** What the video shows, and what is heard: speech, sounds, music. */
+  prompt: string;
+  /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
+  resolution?: "hd" | "fhd" | null;
+  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same video. Random when left out. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface InvitationView {
+  by: string;
+  organization: string;
+  role: Role;
+}
+
+export interface Key {
+  created: number;
+  expires: number | null;
+  /** How the key begins */
+  hint: string;
+  id: string;
+  name: string;
+  project: string;
+  role: Role;
+  /** Last use, epoch seconds, at most some seconds late; null for never */
+  used: number | null;
+}
+
+export interface KeyList {
+  keys: Array<Key>;
+}
+
+export type Kind = "person" | "key" | "local";
+
+/** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
+export interface KontextRequest {
+  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first picture's, else `1:1`. */
+  aspect_ratio?: string | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
+  input_image?: string | null;
+  /** The second picture to take from. Experimental. */
+  input_image_2?: string | null;
+  /** The third picture to take from. Experimental. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. Experimental. */
+  input_image_4?: string | null;
+  /** File format of the result. Default: `png`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** How to change the picture, or what to show. */
+  prompt: string;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Lane {
+  /** How many took the last step together; null without one within a minute */
+  batch: number | null;
+  /** Tasks by how they ended */
+  ended: Record<string, number>;
+  /** The last ten tasks that failed, newest first */
+  failures: Array<Failure>;
+  /** A model of the catalog */
+  lane: string;
+  /** Of one submitted now, if as many run at a time as do now */
+  predicted_wait_s: number | null;
+  queued: number;
+  /** The work that waits, in seconds of one task after the other */
+  queued_s: number | null;
+  /** By state; null where that is not known here */
+  replicas: Record<string, number> | null;
+  running: number;
+  /** How long that step took, seconds */
+  step_s: number | null;
+  /** Wait to run alone, after losing several workers */
+  suspects: number;
+  wait: Seconds;
+  work: Seconds;
+}
+
+export interface LedgerEntry {
+  /** Of a task: task, project, endpoint; of a grant: grant, by, note */
+  about: Record<string, string>;
+  /** Epoch seconds */
+  at: number;
+  /** After it */
+  balance: number;
+  /** The change of the balance */
+  credits: number;
+  id: string;
+  /** grant, hold, settle or return */
+  kind: string;
+}
+
+export interface LedgerPage {
+  entries: Array<LedgerEntry>;
+  /** `before` of the next page; null on the last one */
+  next: string | null;
+}
+
+export interface Licence {
+  model: string;
+  /** Epoch seconds */
+  since: number;
+}
+
+export interface LicenceList {
+  licences: Array<Licence>;
+}
+
+export interface Link {
+  /** Epoch seconds: as was asked for, or when the result is not kept any more */
+  expires: number;
+  url: string;
+}
+
+export interface Locally {
+  /** true: as whoever sits at this machine, where the operator allows it */
+  local: boolean;
+}
+
+export interface Member {
+  person: string;
+  role: Role;
+}
+
+export interface MemberChange {
+  role: "administrator" | "developer" | "billing_manager" | "viewer";
+}
+
+export interface MemberList {
+  members: Array<Member>;
+}
+
+export interface Model {
+  /** Always 0: it is not known. Default: `0`. */
+  created?: number;
+  id: string;
+  /** Default: `model`. */
+  object?: "model";
+  /** Default: `gen-serve`. */
+  owned_by?: string;
+  /** The day it stops answering, where that is decided */
+  shutdown_date?: string | null;
+}
+
+export interface ModelList {
+  data: Array<Model>;
+  /** Default: `list`. */
+  object?: "list";
+}
+
+export interface Move {
+  project: string;
+}
+
+export interface NewKey {
+  /** Epoch seconds; null: valid until it is revoked */
+  expires?: number | null;
+  /** What it is for */
+  name: string;
+  /** Else the project of the key that asks */
+  project?: string | null;
+  /** Default: `developer`. */
+  role?: Role;
+}
+
+export interface NewOrganization {
+  id: string;
+  /** What people call it; else its id */
+  name?: string;
+}
+
+export interface NewPassword {
+  new: string;
+  /** The one so far */
+  password: string;
+}
+
+export interface NewProject {
+  id: string;
+}
+
+export interface OneFinetune {
+  finetune_details: FinetuneDetails;
+}
+
+export interface Onward {
+  /** Where the browser goes on */
+  redirect: string;
+}
+
+export interface Organization {
+  /** Highest safety tolerance that counts, by category of moderation */
+  ceilings: Record<string, number>;
+  /** Epoch seconds; null for the one that was always there */
+  created: number | null;
+  id: string;
+  name: string;
+  /** Highest safety tolerance by endpoint, where it is not the catalog's */
+  safety: Record<string, number>;
+}
+
+export interface OrganizationList {
+  organizations: Array<Organization>;
+}
+
+/** Unknown fields are refused. */
+export interface OutpaintingRequest {
+  /** Cuts off what sticks out of the result, which is refused otherwise. Default: `false`. */
+  auto_crop?: boolean | null;
+  /** Height of the result in pixels. `width` x `height` is at most 4194304. */
+  height: number;
+  /** The picture to extend (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  input_image: string;
+  /** `high` for the best quality, `fast` for the shortest time. Default: `high`. */
+  mode?: "high" | "fast" | null;
+  /** File format of the result. Default: `png`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** Where the picture's left edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  reference_offset_x?: number | null;
+  /** Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
+  reference_offset_y?: number | null;
+  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width of the result in pixels. */
+  width: number;
+}
+
+export interface Picture {
+  b64_json?: string | null;
+  /** The task's */
+  id: string;
+  /** Where the prompt was rewritten */
+  revised_prompt?: string | null;
+  /** A signed link, which works for minutes */
+  url?: string | null;
+}
+
+export interface Pictures {
+  /** Epoch seconds */
+  created: number;
+  data: Array<Picture>;
+  output_format: string;
+}
+
+export interface Pricing {
+  /** Credits */
+  cost: number;
+  input_mp: number;
+  output_mp: number;
+}
+
+export interface PricingRequest {
+  /** As the request would have it */
+  body: Record<string, unknown>;
+  /** As the request would go to: /v1/gen-… */
+  path: string;
+}
+
+/** Width and height have defaults of their own, so either may be sent alone. Unknown fields are ignored. */
+export interface ProRequest {
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`. */
+  guidance?: number | null;
+  /** Height in pixels, a multiple of 32. Default: `768`. */
+  height?: number | null;
+  /** A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  image_prompt?: string | null;
+  /** Guidance is applied at every n-th step. Default: `2`. */
+  interval?: number | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows. */
+  prompt?: string | null;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels, a multiple of 32. Default: `1024`. */
+  width?: number | null;
+}
+
+export interface Project {
+  /** Takes neither tasks nor tuned models */
+  closed: boolean;
+  id: string;
+  max_active: number;
+  organization: string;
+  /** In the present day, week and month */
+  spending: Array<Spending>;
+  statuses: "full" | "basic";
+  weight: number;
+}
+
+/** What is left out stays as it is; null means the default. */
+export interface ProjectChanges {
+  /** Whether it takes neither tasks nor tuned models */
+  closed?: boolean | null;
+  /** Credits, UTC days; null for no limit */
+  limit_day?: number | null;
+  /** Credits, months in UTC */
+  limit_month?: number | null;
+  /** Credits, ISO weeks in UTC */
+  limit_week?: number | null;
+  /** Tasks that have not ended, at a time. An operator's to set */
+  max_active?: number | null;
+  /** basic shows Reasoning and Generating as Pending */
+  statuses?: "full" | "basic" | null;
+  /** Share of the queue against other projects; 1 by default. An operator's to set */
+  weight?: number | null;
+}
+
+export interface ProjectList {
+  projects: Array<Project>;
+}
+
+export interface ProtectedResource {
+  authorization_servers: Array<string>;
+  /** Default: `["header"]`. */
+  bearer_methods_supported?: Array<string>;
+  resource: string;
+  /** Default: `gen-serve`. */
+  resource_name?: string;
+  /** Default: `["developer", "viewer"]`. */
+  scopes_supported?: Array<string>;
+}
+
+export interface Question {
+  /** Where the answer is sent: a host, or the scheme of an installed program */
+  goes_to: string;
+  /** As it calls itself */
+  program: string;
+  /** What it may be here; the first is the most that it asks for */
+  roles: Array<Role>;
+}
+
+export interface Recorded {
+  message: string;
+}
+
+/** What a key or a member is in an organization; OPERATOR runs the service and is above all of them. */
+export type Role = "administrator" | "developer" | "billing_manager" | "viewer" | "operator";
+
+/** Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in. */
+export interface Seconds {
+  /** Of one task in two, at most; null where there is none, or it is over an hour */
+  half: number | null;
+  mean: number | null;
+  /** Of nineteen in twenty, at most */
+  most: number | null;
+  tasks: number;
+}
+
+export interface SessionView {
+  /** How they signed in */
+  by?: Kind | null;
+  /** Whether one may sign in as whoever sits at this machine */
+  local: boolean;
+  name?: string | null;
+  /** By whose accounts one may sign in, too */
+  openid?: string | null;
+  organization?: string | null;
+  permissions?: Array<string>;
+  project?: string | null;
+  /** Which one may be in */
+  projects?: Array<string>;
+  role?: string | null;
+  signed_in: boolean;
+}
+
+export interface Spending {
+  /** Credits; null for no limit */
+  limit: number | null;
+  resets: string;
+  /** Credits, holds of tasks on their way included */
+  spent: number;
+  window: "day" | "week" | "month";
+}
+
+/** The contract's vocabulary. `NOT_FOUND` is an answer only, no task ever has it. */
+export type Status = "Pending" | "Reasoning" | "Generating" | "Ready" | "Error" | "Request Moderated" | "Content Moderated" | "Task not found";
+
+/** An accepted task. */
+export interface Submission {
+  /** Cost in credits */
+  cost: number | null;
+  id: string;
+  /** Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks */
+  input_mp: number | null;
+  /** Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt decides on the ratio */
+  output_mp: number | null;
+  polling_url: string;
+  /** `Pending`; only with a webhook */
+  status?: string | null;
+  /** What of the request can't be done, though it was accepted; `details` says so beside the result, too. Left out where there is nothing to say */
+  warnings?: Array<string> | null;
+  /** Only with a webhook */
+  webhook_url?: string | null;
+}
+
+/** How a task's webhook fares. */
+export interface TaskDelivery {
+  /** The latest 50, oldest first */
+  attempts: Array<DeliveryAttempt>;
+  /** The task's; every attempt carries it as `webhook-id` */
+  id: string;
+  /** When the next attempt is due, epoch seconds */
+  next: number | null;
+  /** Scheme, host and port of `webhook_url`, whose other parts may be secrets */
+  receiver: string;
+  /** `not due` until the task ends; `failed` once no more attempts follow */
+  state: "not due" | "waiting" | "sending" | "delivered" | "failed";
+}
+
+export interface TaskPage {
+  /** Cursor of the next page; null on the last one. With filters a page may have fewer tasks than `limit`, and others follow */
+  next: string | null;
+  tasks: Array<TaskSummary>;
+}
+
+/** What polling answers. */
+export interface TaskResult {
+  /** Settled cost in credits, once known */
+  cost?: number | null;
+  /** `Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done */
+  details?: Record<string, unknown> | null;
+  id: string;
+  preview?: Record<string, unknown> | null;
+  /** 0.0 to 1.0, never falls; null when not known */
+  progress?: number | null;
+  result?: Record<string, unknown> | null;
+  status: Status;
+}
+
+export interface TaskSummary {
+  /** How often work on the task was begun */
+  attempt: number;
+  /** Settled cost in credits, once known */
+  cost: number | null;
+  /** Epoch seconds */
+  created: number;
+  endpoint: string;
+  finished: number | null;
+  id: string;
+  /** 0.0 to 1.0; null when not known */
+  progress: number | null;
+  /** As it was sent; of a long one how it begins. Null where it can't be read */
+  prompt: string | null;
+  started: number | null;
+  status: Status;
+  /** Link to a small picture of the result, or of how far it is; null where there is none */
+  thumbnail: string | null;
+}
+
+export interface TextToVideoRequest {
+  /** Ratio of width to height. `auto`: chosen from the prompt, else 16:9. Default: `auto`. */
+  aspect_ratio?: "auto" | "21:9" | "16:9" | "4:3" | "1:1" | "3:4" | "9:16" | "9:21" | null;
+  /** A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes the full video of. Default: `false`. */
+  draft?: boolean | null;
+  /** Whole seconds. `auto`: 5. Default: `auto`. */
+  duration?: number | "auto" | null;
+  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  generate_audio?: boolean | null;
+  /** Text to video. */
+  mode: "t2v";
+  /** What the video shows, and what is heard: speech, sounds, music. */
+  prompt: string;
+  /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
+  resolution?: "hd" | "fhd" | null;
+  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same video. Random when left out. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+/** Pictures over 2 megapixels are scaled to about one. Unknown fields are ignored. */
+export interface TryOnV1Request {
+  /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  garment: string;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the size of the result. */
+  person: string;
+  /** How to wear it. May be left out. */
+  prompt?: string | null;
+  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+/** Pictures of up to 4 megapixels are used as they are, larger ones refused. Unknown fields are ignored. */
+export interface TryOnV2Request {
+  /** What to put on (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). */
+  garment: string;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** The person to dress (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 4 megapixels; turned upright). It sets the size of the result. */
+  person: string;
+  /** How to wear it. May be left out. */
+  prompt?: string | null;
+  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface TunedControlCannyRequest {
+  /** Stronger edges than this are kept; those between are kept where they touch one. Default: `200`. */
+  canny_high_threshold?: number | null;
+  /** Weaker edges than this are dropped. Default: `50`. */
+  canny_low_threshold?: number | null;
+  /** The picture to take the edges from (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  control_image: string;
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `30`. */
+  guidance?: number | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows. */
+  prompt: string;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface TunedFillRequest {
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `60`. */
+  guidance?: number | null;
+  /** The picture to change (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). Transparent parts are repainted when there is no `mask`. */
+  image: string;
+  /** Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed unless the picture has transparent parts. */
+  mask?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What to paint there. */
+  prompt?: string | null;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `50`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface TunedGen2MaxRequest {
+  /** Takes the prompt as it is, not rewritten. Default: `false`. */
+  disable_pup?: boolean | null;
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
+  height?: number | 0 | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  input_image?: string | null;
+  /** The second picture to take from. */
+  input_image_2?: string | null;
+  /** The third picture to take from. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. */
+  input_image_4?: string | null;
+  /** The fifth picture to take from. */
+  input_image_5?: string | null;
+  /** The sixth picture to take from. */
+  input_image_6?: string | null;
+  /** The seventh picture to take from. */
+  input_image_7?: string | null;
+  /** The eighth picture to take from. */
+  input_image_8?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. */
+  prompt: string;
+  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Removes the background: a PNG with transparency, whatever `output_format` says. Default: `false`. */
+  transparent_bg?: boolean | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  width?: number | 0 | null;
+}
+
+export interface TunedGen2ProRequest {
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Height in pixels; needs `width`. `width` x `height` is at most 16822272. Default: `0`. */
+  height?: number | 0 | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default size. */
+  input_image?: string | null;
+  /** The second picture to take from. */
+  input_image_2?: string | null;
+  /** The third picture to take from. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. */
+  input_image_4?: string | null;
+  /** The fifth picture to take from. */
+  input_image_5?: string | null;
+  /** The sixth picture to take from. */
+  input_image_6?: string | null;
+  /** The seventh picture to take from. */
+  input_image_7?: string | null;
+  /** The eighth picture to take from. */
+  input_image_8?: string | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. */
+  prompt: string;
+  /** How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`. */
+  width?: number | 0 | null;
+}
+
+export interface TunedImageKleinRequest {
+  /** Ratio of width to height. `auto`: for edits that of the first reference, else chosen from the prompt, which itself stays as it is. Ignored when `width` and `height` are set. Default: `auto`. */
+  aspect_ratio?: "auto" | "21:9" | "2:1" | "16:9" | "3:2" | "7:5" | "4:3" | "5:4" | "1:1" | "4:5" | "3:4" | "5:7" | "2:3" | "9:16" | "1:2" | "9:21" | null;
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Exact height in pixels; needs `width`. `width` x `height` is at most 16822272. */
+  height?: number | null;
+  /** 1 to 10 reference pictures (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels each). The first is the one to edit and sets the default output size. */
+  images?: Array<string> | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows, or how to change it. May end with a JSON array that places elements: boxes are `[top, left, bottom, right]`, 0 to 1000. */
+  prompt: string;
+  /** Size tier; every ratio has about the same area at one tier. Left out: `1k` for text to image; for edits the first reference's own size, or its nearest tier when `aspect_ratio` is set. Ignored when `width` and `height` are set. */
+  resolution?: "768sq" | "1k" | "1.5k" | "2k" | "4k" | null;
+  /** How much is let through, 0 (strictest) to 7. The approved levels depend on your organization. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `16`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Exact width in pixels; needs `height`. Overrides `resolution` and `aspect_ratio`. */
+  width?: number | null;
+}
+
+export interface TunedKontextRequest {
+  /** Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the first picture's, else `1:1`. */
+  aspect_ratio?: string | null;
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** The picture to edit (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). It sets the default ratio. */
+  input_image?: string | null;
+  /** The second picture to take from. Experimental. */
+  input_image_2?: string | null;
+  /** The third picture to take from. Experimental. */
+  input_image_3?: string | null;
+  /** The fourth picture to take from. Experimental. */
+  input_image_4?: string | null;
+  /** File format of the result. Default: `png`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** How to change the picture, or what to show. */
+  prompt: string;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface TunedProRequest {
+  /** The tuned model, by the id that its upload answered. */
+  finetune_id: string;
+  /** How strongly it applies: 0 not at all, 1 as it was trained. Default: `1.1`. */
+  finetune_strength?: number | null;
+  /** Higher keeps closer to the prompt, at the cost of realism. Default: `2.5`. */
+  guidance?: number | null;
+  /** Height in pixels, a multiple of 32. Default: `768`. */
+  height?: number | null;
+  /** A picture to work from as from a prompt (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at most 20 MB and 20 megapixels; turned upright). */
+  image_prompt?: string | null;
+  /** Guidance is applied at every n-th step. Default: `2`. */
+  interval?: number | null;
+  /** File format of the result. Default: `jpeg`. */
+  output_format?: "jpeg" | "png" | "webp" | null;
+  /** What the picture shows. */
+  prompt?: string | null;
+  /** Rewrites the prompt for a more creative result. Default: `false`. */
+  prompt_upsampling?: boolean | null;
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
+  seed?: number | null;
+  /** Denoising steps. Fewer are faster and coarser. Default: `40`. */
+  steps?: number | null;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+  /** Width in pixels, a multiple of 32. Default: `1024`. */
+  width?: number | null;
+}
+
+export interface Usage {
+  /** Credits */
+  cost: number;
+  /** UTC, when the tasks were ready */
+  day: string;
+  endpoint: string;
+  project: string;
+  tasks: number;
+}
+
+export interface UsageReportInput {
+  /** Default: `1`. */
+  number_of_generations?: number;
+}
+
+export interface UsageReportOutput {
+  usage: Array<Usage>;
+}
+
+export interface ValidationProblem {
+  detail: Array<Entry>;
+}
+
+export interface Video {
+  completed_at?: number | null;
+  /** Epoch seconds, as the others */
+  created_at: number;
+  error?: VideoProblem | null;
+  /** Until when the video is kept */
+  expires_at?: number | null;
+  id: string;
+  model: string;
+  /** Default: `video`. */
+  object?: "video";
+  /** Percent */
+  progress: number;
+  /** Null where it can't be read any more */
+  prompt?: string | null;
+  seconds: string;
+  /** `auto` as long as the ratio is left to the prompt */
+  size: string;
+  status: "queued" | "in_progress" | "completed" | "failed";
+}
+
+export interface VideoList {
+  data: Array<Video>;
+  first_id: string | null;
+  has_more: boolean;
+  last_id: string | null;
+  /** Default: `list`. */
+  object?: "list";
+}
+
+export interface VideoProblem {
+  code: string;
+  message: string;
+}
+
+export interface VideoToVideoRequest {
+  /** Ratio of width to height. `auto`: the nearest to that of the video. Default: `auto`. */
+  aspect_ratio?: "auto" | "21:9" | "16:9" | "4:3" | "1:1" | "3:4" | "9:16" | "9:21" | null;
+  /** A quick pass with half the width and height. `result.draft_cache` of its task is what `draft_enhance` makes the full video of. Default: `false`. */
+  draft?: boolean | null;
+  /** Whole seconds of new video. `auto`: 5. Default: `auto`. */
+  duration?: number | "auto" | null;
+  /** Whether sound is made. A video that goes on keeps its own either way. Default: `true`. */
+  generate_audio?: boolean | null;
+  /** A video goes on. */
+  mode: "v2v";
+  /** What the video shows, and what is heard: speech, sounds, music. */
+  prompt: string;
+  /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
+  resolution?: "hd" | "fhd" | null;
+  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  safety_tolerance?: number | null;
+  /** The same seed with the same request gives the same video. Random when left out. */
+  seed?: number | null;
+  /** The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) URL; at most 50 MB, from 1/24 to 20 seconds long, with sides from 64 to 4096 pixels. The result begins with it. */
+  start_video: string;
+  /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
+  user?: string | null;
+  /** Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the text itself. Without a secret, webhooks are not signed. */
+  webhook_secret?: string | null;
+  /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
+  webhook_url?: string | null;
+}
+
+export interface Wanted {
+  role: "administrator" | "developer" | "billing_manager" | "viewer";
+}
+
+export interface Wish {
+  /** Seconds. Default: `86400`. */
+  expires_in?: number;
+}
+
+export interface Written {
+  /** Seconds */
+  expires_in: number;
+  /** To be sent to one person; shown once */
+  link: string;
+}
+
+export interface ServeAppHttpRoutesOpenaiSchemaProblem {
+  error: Error;
+}
+
+export interface ServeAppHttpRoutesSchemasProblem {
+  detail: string;
+}
+
+/** What each endpoint takes. */
+export interface Bodies {
+  "gen-2-max": Gen2MaxRequest;
+  "gen-2-max-finetuned": TunedGen2MaxRequest;
+  "gen-2-pro": Gen2ProRequest;
+  "gen-2-pro-finetuned": TunedGen2ProRequest;
+  "gen-2-pro-preview": Gen2ProRequest;
+  "gen-2-pro-preview-finetuned": TunedGen2ProRequest;
+  "gen-3-image-klein": ImageKleinRequest;
+  "gen-3-image-klein-finetuned": TunedImageKleinRequest;
+  "gen-3-video": TextToVideoRequest | ImageToVideoRequest | VideoToVideoRequest | DraftEnhanceRequest;
+  "gen-kontext-pro": KontextRequest;
+  "gen-kontext-pro-finetuned": TunedKontextRequest;
+  "gen-pro": ProRequest;
+  "gen-pro-1.0": ProRequest;
+  "gen-pro-1.0-canny": CannyRequest;
+  "gen-pro-1.0-canny-finetuned": TunedControlCannyRequest;
+  "gen-pro-1.0-fill": FillRequest;
+  "gen-pro-1.0-fill-finetuned": TunedFillRequest;
+  "gen-pro-1.1": ProRequest;
+  "gen-pro-finetuned": TunedProRequest;
+  "gen-tools/deblur-v1": DeblurRequest;
+  "gen-tools/erase-v1": EraseRequest;
+  "gen-tools/outpainting-v1": OutpaintingRequest;
+  "gen-tools/vto-v1": TryOnV1Request;
+  "gen-tools/vto-v2": TryOnV2Request;
+}
+
+export type Endpoint = keyof Bodies;

@@ -1,0 +1,147 @@
+"""Signing in by the account that people have elsewhere: an OpenID Connect provider, by authorization code and PKCE.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:signing-in:{sha256}` | string | JSON of a `_Begun`, by its state; goes when it is taken, or after `BEGUN_S` |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import httpx2
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from cachetools import TTLCache
+from pydantic import BaseModel
+from redis.asyncio import Redis
+
+from serve_app.accounts.bearer import (
+    KEYS_LIVE_S,
+    FetchKeys,
+    IssuerOutOfReach,
+    PublishedKeys,
+    TokenRefused,
+    verified_claims,
+)
+from serve_app.accounts.throttle import Throttle
+
+BEGUN_S: Final = 600
+MOST_BEGUN: Final = 100
+"""From one address in `throttle.WINDOW_S`."""
+MOST_BEGUN_ANYWHERE: Final = 1000
+"""Where addresses are not known."""
+_TIMEOUT_S: Final = 10.0
+_SKEW_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    issuer: str
+    client_id: str
+    client_secret: str | None
+    name_claim: str
+    scope: str
+    trust_email: bool
+    """Whether addresses count that it doesn't say are verified."""
+
+
+class _Begun(BaseModel):
+    verifier: str
+    nonce: str
+    to: str
+
+
+class SignInRefused(Exception):
+    """The provider, or what it said, doesn't let this person in."""
+
+
+class OpenId:
+    def __init__(self, redis: Redis, prefix: str, provider: Provider, fetch: FetchKeys) -> None:
+        self.issuer = provider.issuer
+        self._redis, self._prefix = redis, prefix
+        self._provider = provider
+        self._fetch = fetch
+        self._throttle = Throttle(redis, prefix)
+        self._keys: PublishedKeys | None = None
+        self._known: TTLCache[str, dict[str, Any]] = TTLCache(1, KEYS_LIVE_S, timer=time.monotonic)
+
+    async def begin(self, back: str, to: str, address: str) -> tuple[str, str]:
+        """Where the browser goes, and the state that it comes `back` with. Raises IssuerOutOfReach or TooOften."""
+        await self._throttle.count(f"openid from:{address}", MOST_BEGUN if address else MOST_BEGUN_ANYWHERE)
+        endpoint = (await self._configuration())["authorization_endpoint"]
+        state = secrets.token_urlsafe(32)
+        begun = _Begun(verifier=secrets.token_urlsafe(48), nonce=secrets.token_urlsafe(16), to=to)
+        await self._redis.set(self._key(state), begun.model_dump_json(), ex=BEGUN_S)
+        async with self._client(back) as client:
+            url, _ = client.create_authorization_url(
+                endpoint, state=state, code_verifier=begun.verifier, nonce=begun.nonce
+            )
+        return url, state
+
+    async def finish(self, back: str, state: str, code: str) -> tuple[str, str]:
+        """The person's name, and where they wanted to go. Raises SignInRefused or IssuerOutOfReach."""
+        raw = await cast(Awaitable[str | None], self._redis.getdel(self._key(state)))
+        if raw is None:
+            raise SignInRefused
+        begun = _Begun.model_validate_json(raw)
+        configuration = await self._configuration()
+        try:
+            async with self._client(back) as client:
+                tokens = await client.fetch_token(
+                    configuration["token_endpoint"],
+                    grant_type="authorization_code",
+                    code=code,
+                    code_verifier=begun.verifier,
+                )
+        except OAuthError:
+            raise SignInRefused from None
+        except httpx2.HTTPError:
+            raise IssuerOutOfReach from None
+        return await self._name(tokens, configuration["jwks_uri"], begun.nonce), begun.to
+
+    async def _name(self, tokens: dict[str, Any], jwks_uri: str, nonce: str) -> str:
+        self._keys = self._keys or PublishedKeys(jwks_uri, self._fetch)
+        try:
+            token = str(tokens.get("id_token", ""))
+            claims = await verified_claims(token, self._keys, self.issuer, self._provider.client_id, _SKEW_S)
+        except TokenRefused:
+            raise SignInRefused from None
+        provider, name = self._provider, claims.get(self._provider.name_claim)
+        proven = provider.name_claim != "email" or provider.trust_email or claims.get("email_verified") is True
+        if claims.get("nonce") != nonce or not isinstance(name, str) or not name or not proven:
+            raise SignInRefused
+        return name
+
+    async def _configuration(self) -> dict[str, Any]:
+        """What the provider says of itself (OpenID Connect Discovery)."""
+        if known := self._known.get(self.issuer):
+            return known
+        configuration = await self._fetch(f"{self.issuer}/.well-known/openid-configuration")
+        needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if configuration.get("issuer") != self.issuer or not all(configuration.get(each) for each in needed):
+            raise IssuerOutOfReach
+        self._known[self.issuer] = configuration
+        return configuration
+
+    def _client(self, back: str) -> Any:
+        """An `AsyncOAuth2Client`, of which Authlib loses the type of its base, httpx2.AsyncClient."""
+        provider = self._provider
+        return AsyncOAuth2Client(
+            provider.client_id,
+            provider.client_secret,
+            token_endpoint_auth_method="client_secret_basic" if provider.client_secret else "none",
+            scope=provider.scope,
+            redirect_uri=back,
+            code_challenge_method="S256",
+            timeout=_TIMEOUT_S,
+            trust_env=False,
+        )
+
+    def _key(self, state: str) -> str:
+        return f"{self._prefix}signing-in:{hashlib.sha256(state.encode()).hexdigest()}"

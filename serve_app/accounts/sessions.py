@@ -1,0 +1,120 @@
+"""Sessions of browsers: who signed in, and in which project they are.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:session:{sha256}` | hash | `kind subject organization project created`, of a secret that only a cookie holds |
+| `gen:sessions:{kind}:{subject}` | set | sha256 of a subject's sessions |
+
+A person may what they are a member for; whoever signed in with a key, what that key may, as long as it is valid; the
+one at this machine, what the settings say. It goes when it was not used for `LIFE_S`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, cast
+
+from redis.asyncio import Redis
+
+LIFE_S: Final = 14 * 24 * 3600
+
+
+class Kind(StrEnum):
+    PERSON = "person"
+    KEY = "key"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`subject` is a person's name, or the SHA-256 of a key's secret."""
+
+    kind: Kind
+    subject: str
+    organization: str
+    project: str
+    created: float
+    """Epoch seconds."""
+
+
+class SessionStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+
+    async def begin(self, kind: Kind, subject: str, organization: str, project: str) -> str:
+        """Its secret, for the cookie."""
+        secret = secrets.token_urlsafe(32)
+        fields: dict[Any, Any] = {
+            "kind": kind.value,
+            "subject": subject,
+            "organization": organization,
+            "project": project,
+            "created": time.time(),
+        }
+        of_subject = self._of(kind, subject)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hset(self._key(secret), mapping=fields)
+        transaction.expire(self._key(secret), LIFE_S)
+        transaction.sadd(of_subject, _digest(secret))
+        transaction.expire(of_subject, LIFE_S)
+        await transaction.execute()
+        return secret
+
+    async def find(self, secret: str) -> Session | None:
+        """None where there is none any more. Using it makes it live longer."""
+        key = self._key(secret)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hgetall(key)
+        transaction.expire(key, LIFE_S)
+        raw, _ = await transaction.execute()
+        if "kind" not in raw:
+            return None
+        session = _session_of(raw)
+        await self._redis.expire(self._of(session.kind, session.subject), LIFE_S)
+        return session
+
+    async def move(self, secret: str, organization: str, project: str) -> None:
+        """Into another project."""
+        key = self._key(secret)
+        if await self._redis.exists(key):
+            fields = {"organization": organization, "project": project}
+            transaction = self._redis.pipeline(transaction=True)
+            transaction.hset(key, mapping=cast(Mapping[Any, Any], fields))
+            transaction.expire(key, LIFE_S)
+            await transaction.execute()
+
+    async def end(self, secret: str) -> None:
+        session = await self.find(secret)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.delete(self._key(secret))
+        if session is not None:
+            transaction.srem(self._of(session.kind, session.subject), _digest(secret))
+        await transaction.execute()
+
+    async def end_all(self, kind: Kind, subject: str) -> int:
+        """How many there were: after a change of password, and of someone who is no member any more."""
+        of_subject = self._of(kind, subject)
+        digests = await cast(Awaitable[set[str]], self._redis.smembers(of_subject))
+        return await self._redis.delete(of_subject, *(f"{self._prefix}session:{digest}" for digest in digests)) - bool(
+            digests
+        )
+
+    def _key(self, secret: str) -> str:
+        return f"{self._prefix}session:{_digest(secret)}"
+
+    def _of(self, kind: Kind, subject: str) -> str:
+        return f"{self._prefix}sessions:{kind.value}:{subject}"
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _session_of(raw: Mapping[str, str]) -> Session:
+    return Session(Kind(raw["kind"]), raw["subject"], raw["organization"], raw["project"], float(raw["created"]))

@@ -1,0 +1,43 @@
+"""What may be tried only so often: sign-ins that fail, programs that register.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:tried:{what}` | string | how often it was tried lately; goes after `WINDOW_S` |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redis.asyncio import Redis
+
+WINDOW_S: Final = 900
+
+
+class TooOften(Exception):
+    def __init__(self, retry_s: int) -> None:
+        super().__init__(f"tried too often; try again in {retry_s} s")
+        self.retry_s = retry_s
+
+
+class Throttle:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+
+    async def count(self, what: str, most: int) -> None:
+        """Counts before it is known what comes of it: of many at once no more may be tried. Raises TooOften."""
+        key = self._key(what)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.set(key, 0, ex=WINDOW_S, nx=True)
+        transaction.incr(key)
+        transaction.ttl(key)
+        _, count, left = await transaction.execute()
+        if count > most:
+            raise TooOften(max(left, 1))
+
+    async def forgive(self, *whats: str) -> None:
+        await self._redis.delete(*(self._key(what) for what in whats))
+
+    def _key(self, what: str) -> str:
+        return f"{self._prefix}tried:{what}"

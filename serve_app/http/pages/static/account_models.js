@@ -1,0 +1,59 @@
+import { get, post } from "./api.js";
+import { day, section, sure, table } from "./account_parts.js";
+import { el } from "./dom.js";
+import { endpoints } from "./schema.js";
+import { may } from "./shell.js";
+
+const TUNED = "-finetuned";
+
+// Tuned models of the project: uploaded with progress, checked by the service.
+export async function finetunes(session) {
+  if (!may(session, "read tasks")) return null;
+  const list = el("div");
+  const refresh = async () => {
+    const { finetunes: found } = await get("/v1/my_finetunes");
+    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", "", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), tryIt(model), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
+  };
+  await refresh();
+  return section("Tuned models", {}, may(session, "generate") ? upload(refresh, await bases()) : null, list);
+}
+
+const tryIt = ({ base, finetune_id }) => el("a", { href: `/?endpoint=${encodeURIComponent(base + TUNED)}&finetune_id=${encodeURIComponent(finetune_id)}` }, "Try it");
+
+// Endpoints that have a tuned variant.
+const bases = async () => (await endpoints()).filter(({ name }) => name.endsWith(TUNED)).map(({ name }) => name.slice(0, -TUNED.length));
+
+function upload(refresh, bases) {
+  const file = el("input", { type: "file", accept: ".safetensors", required: true, "aria-label": "Weights (.safetensors)" });
+  const name = el("input", { placeholder: "Name", required: true, maxLength: 100, "aria-label": "Name" });
+  const base = el("select", { "aria-label": "For which endpoint" }, bases.map((each) => el("option", {}, each)));
+  const bar = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
+  const told = el("p", { role: "status" });
+  const form = el("form", {}, el("div", { class: "row" }, file, name, base, el("button", { class: "main" }, "Upload")), bar, told);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    // fetch tells nothing of how far an upload is.
+    const request = new XMLHttpRequest();
+    request.open("POST", `/v1/finetunes?name=${encodeURIComponent(name.value)}&base=${encodeURIComponent(base.value)}`);
+    request.upload.addEventListener("progress", (sent) => (bar.value = sent.loaded / sent.total));
+    request.upload.addEventListener("load", () => (told.textContent = "Being checked…"));
+    request.addEventListener("loadend", () => {
+      bar.hidden = true;
+      const answer = safely(request.responseText);
+      told.textContent = request.status === 200 ? "Ready to be used." : `Refused: ${typeof answer.detail === "string" ? answer.detail : answer.detail?.[0]?.msg ?? "no answer"}`;
+      told.className = request.status === 200 ? "good" : "bad";
+      if (request.status === 200) form.reset(), refresh();
+    });
+    bar.hidden = false;
+    request.send(file.files[0]);
+  });
+  return form;
+}
+
+function safely(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,66 @@
+// A task on the page: its progress, previews, result, and what can be done with it.
+import { remove } from "./api.js";
+import { announce, el } from "./dom.js";
+import { follow } from "./follow.js";
+import { compare } from "./compare.js";
+import { spoken } from "./layout.js";
+
+export const SAID = { Pending: "waits", Reasoning: "thinks", Generating: "is made", Ready: "done", "Request Moderated": "refused", "Content Moderated": "refused", Error: "failed" };
+
+// `again` is called with the request to run once more, `use` with a result to work on.
+export function card({ id, endpoint, body, before, cost }, { again, use }) {
+  const said = spoken(body.prompt ?? "");
+  const stage = el("div", { class: "stage" });
+  const bar = el("progress", { max: 1, "aria-label": "Progress" });
+  const state = el("span", { class: "faint" }, "waits");
+  const notes = el("div");
+  const actions = el("div", { class: "row" });
+  const cancel = el("button", { type: "button", onclick: () => remove(`/v1/tasks/${id}`).catch(() => {}) }, "Cancel");
+  const element = el("article", { class: "card appears", "aria-label": said || endpoint },
+    stage, bar,
+    el("p", { class: "prompt" }, said),
+    el("div", { class: "row apart faint" }, el("span", {}, `${endpoint} · ${cost ?? "…"} credits`), state),
+    notes, actions);
+  actions.append(cancel);
+
+  follow(id, (task) => {
+    state.textContent = SAID[task.status] ?? task.status;
+    if (task.progress === null) bar.removeAttribute("value");
+    else bar.value = task.progress;
+    if (task.preview) stage.replaceChildren(el("img", { src: task.preview.sample, alt: "How far it is" }));
+    if (task.status === "Ready") ready(task);
+    else if (SAID[task.status] === "refused" || SAID[task.status] === "failed") failed(task);
+  }, (lost) => (state.textContent = lost ? "The service is out of reach; trying again" : state.textContent));
+
+  function ready(task) {
+    bar.remove();
+    cancel.remove();
+    const url = task.result.sample;
+    const isVideo = new URL(url, location.href).pathname.endsWith(".mp4");
+    const alt = `Result: ${said || endpoint}`;
+    stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, url, alt) : el("img", { src: url, alt }));
+    warn(task.details?.warnings);
+    actions.append(
+      el("a", { class: "button", href: url, download: "" }, "Download"),
+      el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Again"),
+      isVideo ? null : el("button", { type: "button", onclick: () => use(url) }, "Edit this"),
+      el("span", { class: "faint" }, `seed ${task.result.seed}`),
+    );
+    announce(`Done: ${said || endpoint}`);
+  }
+
+  function failed(task) {
+    bar.remove();
+    cancel.remove();
+    const reasons = task.details?.["Moderation Reasons"]?.join(", ");
+    notes.append(el("p", { class: "bad" }, reasons ? `Not allowed here: ${reasons}` : task.details?.error ?? task.status));
+    actions.append(el("button", { type: "button", onclick: () => again(body) }, "Again"));
+    announce(`${state.textContent}: ${said || endpoint}`);
+  }
+
+  function warn(warnings) {
+    for (const each of warnings ?? []) notes.append(el("p", { class: "notice" }, each));
+  }
+
+  return element;
+}

@@ -1,0 +1,32 @@
+// The same request as a program would send it.
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+export function programs(endpoint, body) {
+  const shown = JSON.stringify(shortened(body), null, 2);
+  const url = `${location.origin}/v1/${endpoint}`;
+  return {
+    curl: `curl ${url} -H "x-key: $KEY" --json ${quoted(shown)}`,
+    Python: `import os, httpx2
+
+headers = {"x-key": os.environ["KEY"]}
+task = httpx2.post(${JSON.stringify(url)}, headers=headers, json=${python(shown)}).json()
+result = httpx2.get(task["polling_url"], params={"wait": 60}, timeout=70).json()
+print(result["result"]["sample"])`,
+    JavaScript: `const headers = {"x-key": process.env.KEY, "content-type": "application/json"};
+const body = ${shown};
+const task = await (await fetch(${JSON.stringify(url)}, {method: "POST", headers, body: JSON.stringify(body)})).json();
+const result = await (await fetch(task.polling_url + "&wait=60")).json();
+console.log(result.result.sample);`,
+  };
+}
+
+const LONGEST = 200;
+
+function shortened(value) {
+  if (typeof value === "string" && value.startsWith("data:") && value.length > LONGEST) return "<base64 of the file>";
+  if (Array.isArray(value)) return value.map(shortened);
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shortened(each)]));
+  return value;
+}
+
+const python = (json) => json.replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False").replace(/\bnull\b/g, "None");

@@ -1,0 +1,26 @@
+// Elements, made in one expression: el("p", {class: "faint"}, "text", another).
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && !name.includes("-") && name !== "list" && name !== "form") element[name] = value;
+    else element.setAttribute(name === "className" ? "class" : name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+let count = 0;
+// An id that nothing else on the page has.
+export const unique = (name) => `${name}-${++count}`;
+
+// Says something to those who don't see the page.
+export function announce(text) {
+  let region = document.getElementById("announcements");
+  if (!region) {
+    region = el("div", { id: "announcements", class: "skip", "aria-live": "polite" });
+    document.body.append(region);
+  }
+  region.textContent = text;
+}

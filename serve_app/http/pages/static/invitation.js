@@ -1,0 +1,27 @@
+// The invitation's secret is behind the #, which browsers don't send along: it is in no log.
+import { get, post } from "./api.js";
+
+const form = document.getElementById("invitation");
+const problem = document.getElementById("problem");
+const what = document.getElementById("what");
+const path = `/v1/invitations/${encodeURIComponent(location.hash.slice(1))}`;
+
+try {
+  const invitation = await get(path);
+  what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
+} catch (refusal) {
+  what.textContent = refusal.message;
+  for (const field of form.elements) field.disabled = true;
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  problem.hidden = true;
+  try {
+    await post(path, { name: form.elements.name.value, password: form.elements.password.value });
+    location.replace("/");
+  } catch (refusal) {
+    problem.textContent = refusal.message;
+    problem.hidden = false;
+  }
+});

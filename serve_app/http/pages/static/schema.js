@@ -1,0 +1,72 @@
+// The endpoints and their fields, as the service describes them in openapi.json.
+import { get } from "./api.js";
+
+const TUNED = "-finetuned";
+
+// [{path, name, summary, forms: [{title, fields: [...]}]}]; a video has a form for each of its modes.
+export async function endpoints() {
+  const description = await get("/openapi.json");
+  const found = [];
+  for (const [path, { post }] of Object.entries(description.paths)) {
+    const body = post?.requestBody?.content?.["application/json"]?.schema;
+    if (!path.startsWith("/v1/gen-") || post.deprecated || !body) continue;
+    found.push({ path, name: path.slice("/v1/".length), summary: post.summary, forms: forms(body, description) });
+  }
+  return found.sort((a, b) => a.name.endsWith(TUNED) - b.name.endsWith(TUNED));
+}
+
+function forms(body, description) {
+  const schema = resolved(body, description);
+  const modes = schema.oneOf?.map((each) => resolved(each, description));
+  return (modes ?? [schema]).map((each) => ({ title: each.properties.mode?.description?.replace(/\.$/, "") ?? "", fields: fields(each, description) }));
+}
+
+function fields(schema, description) {
+  const required = new Set(schema.required ?? []);
+  const names = new Set(Object.keys(schema.properties));
+  return Object.entries(schema.properties).map(([name, raw]) => {
+    const options = (raw.anyOf ?? [raw]).map((each) => resolved(each, description)).filter((each) => each.type !== "null");
+    const flat = options.flatMap((each) => each.anyOf ?? [each]);
+    return {
+      name,
+      title: (raw.title ?? name).replace(/\b(Bg|Url|Id)\b/g, (word) => ({ Bg: "background", Url: "URL", Id: "id" })[word]),
+      help: raw.description ?? "",
+      required: required.has(name),
+      standard: raw.default ?? null,
+      example: raw.examples?.[0],
+      constant: raw.const,
+      choices: flat.find((each) => each.enum)?.enum ?? null,
+      kind: together(kind(name, flat), raw, names),
+      least: flat.find((each) => each.minimum !== undefined)?.minimum,
+      most: flat.find((each) => each.maximum !== undefined)?.maximum,
+      longest: flat.find((each) => each.maxLength !== undefined)?.maxLength,
+      items: flat.find((each) => each.type === "array")?.maxItems,
+    };
+  });
+}
+
+const PICTURES = /^(input_image(_\d+)?|image_prompt|control_image|preprocessed_image|image|person|garment)$/;
+
+function kind(name, options) {
+  if (PICTURES.test(name)) return "picture";
+  if (name === "images") return "pictures";
+  if (name === "mask" || name === "keyframes" || name === "seed" || name === "aspect_ratio") return name;
+  if (name === "start_video") return "video";
+  if (name === "prompt") return "prompt";
+  const types = new Set(options.map((each) => each.type));
+  if (options.some((each) => each.enum)) return "choice";
+  if (types.has("boolean")) return "switch";
+  if (types.has("integer") || types.has("number")) return options.some((each) => each.const === "auto") ? "text" : types.has("number") ? "number" : "integer";
+  return "text";
+}
+
+// Some kinds show in the examples, or in the fields beside them.
+function together(kind, { examples = [] }, names) {
+  if (kind === "prompt" && examples.some((each) => each.includes('"bbox"'))) return "structured";
+  if (kind === "picture" && names.has("reference_offset_x")) return "outpainting";
+  return kind;
+}
+
+function resolved(schema, description) {
+  return schema.$ref ? description.components.schemas[schema.$ref.split("/").pop()] : schema;
+}

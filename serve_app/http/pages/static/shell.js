@@ -1,0 +1,70 @@
+// What is around every page: the way to the others, the project, and signing in.
+import { get, post, put, remove } from "./api.js";
+import { el } from "./dom.js";
+import { forget } from "./requests.js";
+
+const PAGES = [["/", "Playground"], ["/gallery", "Gallery"], ["/account", "Account", "read accounts"], ["/fleet", "Fleet", "operate"]];
+
+// The session, signed in where that needs nothing; else the browser goes to sign in, and comes back afterwards.
+export async function open() {
+  let session = await get("/v1/session");
+  if (!session.signed_in && session.local) session = await post("/v1/session", { local: true });
+  if (!session.signed_in) {
+    location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search + location.hash)}`);
+    return new Promise(() => {});
+  }
+  document.body.prepend(header(session));
+  return session;
+}
+
+export const may = (session, permission) => session.permissions.includes(permission);
+
+function header(session) {
+  const links = PAGES.filter(([, , permission]) => !permission || may(session, permission)).map(([path, name]) =>
+    el("a", { href: path, "aria-current": location.pathname === path ? "page" : null }, name),
+  );
+  return el("header", { class: "top" },
+    el("a", { class: "skip", href: "#main" }, "To the content"),
+    el("div", { class: "row apart" },
+      el("nav", { class: "row", "aria-label": "Pages" }, links),
+      el("div", { class: "row" }, projects(session), theme(), signOut(session)),
+    ),
+  );
+}
+
+function projects(session) {
+  if (session.projects.length < 2) return el("span", { class: "faint" }, session.project);
+  const choose = el("select", { "aria-label": "Project" },
+    session.projects.map((name) => el("option", { value: name, selected: name === session.project }, name)),
+  );
+  choose.addEventListener("change", async () => {
+    await put("/v1/session", { project: choose.value });
+    location.reload();
+  });
+  return choose;
+}
+
+function theme() {
+  const kept = localStorage.getItem("theme");
+  if (kept) document.documentElement.dataset.theme = kept;
+  const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const button = el("button", { class: "plain", type: "button", "aria-label": "Dark", "aria-pressed": String(dark()) }, "◐");
+  button.addEventListener("click", () => {
+    const next = dark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem("theme", next);
+    button.setAttribute("aria-pressed", String(next === "dark"));
+  });
+  return button;
+}
+
+function signOut(session) {
+  if (session.name === "local") return null;
+  const button = el("button", { type: "button" }, "Sign out");
+  button.addEventListener("click", async () => {
+    await remove("/v1/session");
+    forget();
+    location.assign("/sign-in");
+  });
+  return button;
+}

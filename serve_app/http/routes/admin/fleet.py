@@ -1,0 +1,106 @@
+"""The lanes as operators see them: what waits, what is worked on, how long that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from serve_app.http.auth import Operator
+from serve_app.http.routes.schemas import errors
+from serve_app.http.services import Deps, Services
+from serve_app.tasks.task import Task
+from serve_app.tasks.timings import WAIT, WORK, Histogram, timings
+
+router = APIRouter(prefix="/fleet")
+
+
+class Seconds(BaseModel):
+    """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
+
+    tasks: int
+    mean: float | None
+    half: float | None = Field(
+        description="Of one task in two, at most; null where there is none, or it is over an hour"
+    )
+    most: float | None = Field(description="Of nineteen in twenty, at most")
+
+
+class Failure(BaseModel):
+    task: str
+    endpoint: str
+    at: float = Field(description="Epoch seconds")
+    error: str
+
+
+class Lane(BaseModel):
+    lane: str = Field(description="A model of the catalog")
+    queued: int
+    suspects: int = Field(description="Wait to run alone, after losing several workers")
+    running: int
+    queued_s: float | None = Field(description="The work that waits, in seconds of one task after the other")
+    predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
+    wait: Seconds
+    work: Seconds
+    batch: int | None = Field(description="How many took the last step together; null without one within a minute")
+    step_s: float | None = Field(description="How long that step took, seconds")
+    ended: dict[str, int] = Field(description="Tasks by how they ended")
+    replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
+    failures: list[Failure] = Field(description="The last ten tasks that failed, newest first")
+
+
+class Fleet(BaseModel):
+    lanes: list[Lane]
+    store_bytes: int
+    store_limit_bytes: int = Field(description="0: no limit")
+
+
+@router.get("", responses=errors(403, 503))
+async def fleet(services: Deps, caller: Operator) -> Fleet:
+    used, most = await services.tasks.memory()
+    replicas = await services.replicas()
+    lanes = [await _lane(services, name, replicas.get(name)) for name in services.catalog.models]
+    return Fleet(lanes=lanes, store_bytes=used, store_limit_bytes=most)
+
+
+async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> Lane:
+    counts = await services.tasks.counts(name)
+    queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
+    found = await timings(services.tasks.redis, services.tasks.prefix, name)
+    work = _seconds(found[WORK])
+    pace = await services.tasks.pace(name)
+    queued_s = None if work.mean is None else (queued + suspects) * work.mean
+    return Lane(
+        lane=name,
+        queued=queued,
+        suspects=suspects,
+        running=running,
+        queued_s=queued_s,
+        predicted_wait_s=None if queued_s is None else queued_s / max(running, 1),
+        wait=_seconds(found[WAIT]),
+        work=work,
+        batch=pace[0] if pace else None,
+        step_s=pace[1] if pace else None,
+        ended=counts,
+        replicas=replicas,
+        failures=[_failure(task) for task in await services.tasks.failures(name)],
+    )
+
+
+def _failure(task: Task) -> Failure:
+    error = str((task.details or {}).get("error", "no reason is given"))
+    return Failure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)
+
+
+def _seconds(histogram: Histogram) -> Seconds:
+    count = histogram.buckets[-1][1]
+    mean = histogram.sum_s / count if count else None
+    return Seconds(tasks=count, mean=mean, half=_bound(histogram.buckets, 0.5), most=_bound(histogram.buckets, 0.95))
+
+
+def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:
+    count = buckets[-1][1]
+    bound = next((bound for bound, below in buckets if count and below >= share * count), math.inf)
+    return bound if math.isfinite(bound) else None

@@ -1,0 +1,55 @@
+"""Makes pictures and videos as an application does that uses the package `openai`, in an environment of its own.
+
+Takes from standard input `{example, folder, mask}`: a script to run in a folder, and a picture in base64. Writes to
+standard output what came of further calls, by name. Its environment names the service: `OPENAI_BASE_URL`,
+`OPENAI_API_KEY`.
+"""
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import openai
+
+asked = json.load(sys.stdin)
+
+
+def refused(call: Callable[[], Any]) -> dict[str, Any]:
+    """The error of a call that has to be one."""
+    try:
+        call()
+    except openai.APIStatusError as problem:
+        told = {"kind": type(problem).__name__, "status": problem.status_code, "param": problem.param}
+        return {**told, "code": problem.code, "message": problem.message}
+    raise AssertionError("no error")
+
+
+os.chdir(asked["folder"])
+with contextlib.redirect_stdout(sys.stderr):
+    exec(compile(asked["example"], "example", "exec"), {})
+
+    client = openai.OpenAI(max_retries=0)
+    mask = ("mask.png", base64.b64decode(asked["mask"]), "image/png")
+    with open("star.png", "rb") as first, open("red.png", "rb") as second:
+        masked = client.images.edit(image=first, mask=mask, prompt="a bench", output_format="jpeg")
+        both = client.images.edit(image=[first, second], prompt="both", n=2, response_format="url")
+    told = {
+        "models": [model.id for model in client.models.list()],
+        "model": client.models.retrieve("gen-tools/erase-v1").id,
+        "masked": masked.output_format,
+        "both": [picture.url for picture in both.data],
+        "videos": [video.id for video in client.videos.list(limit=1)],
+        "unwanted": client.videos.delete(client.videos.create(prompt="nothing").id).deleted,
+        "quality": refused(lambda: client.images.generate(prompt="x", quality="high")),
+        "no model": refused(lambda: client.images.generate(prompt="x", model="gpt-image-1")),
+        "no key": refused(lambda: openai.OpenAI(api_key="gen_nobody").models.list()),
+        "no video": refused(lambda: client.videos.retrieve("none")),
+    }
+json.dump(told, sys.stdout)

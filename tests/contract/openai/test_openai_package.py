@@ -1,0 +1,67 @@
+"""The published package `openai`, in an environment of its own, and the examples that the documents show."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from support import published_clients
+from support.client import Client
+from support.documents import scripts
+from support.http_service import Service
+from support.openai_calls import active
+from support.pictures import picture, sent
+from support.worker import Worker
+
+STAR = picture(64, 64)
+CLIP = b"\0\0\0\x18ftypmp42 and so on"
+
+
+@pytest.fixture(scope="module")
+def python(repository: Path) -> Path:
+    return published_clients.python_environment(repository, "openai")
+
+
+def serve_until(answer: Future[dict[str, Any]], client: Client, worker: Worker) -> None:
+    """Makes whatever the client asks for, as long as no answer is there. What nobody waits for may be gone by then."""
+    while not answer.done():
+        for task_id in active(client):
+            job = worker.job(task_id)
+            if job["prompt"] == "nothing":
+                continue
+            if job["output_format"] == "mp4":
+                worker.deliver_clip(task_id, CLIP)
+            else:
+                worker.deliver(task_id, STAR, job["output_format"])
+
+
+def test_the_package_and_the_examples(
+    service: Service, client: Client, worker: Worker, python: Path, repository: Path, tmp_path: Path
+) -> None:
+    hole = Image.new("RGBA", (64, 64))
+    example = scripts(repository / "docs/openai.md", "python")
+    asked = {"example": example, "folder": str(tmp_path), "mask": sent(hole)}
+    environment = {"OPENAI_BASE_URL": f"{service.base_url}/v1", "OPENAI_API_KEY": client.secret}
+    script = repository / "tests/clients/openai/generate.py"
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(published_clients.run_python, python, script, asked, **environment)
+        serve_until(answer, client, worker)
+    told = answer.result()
+
+    assert (tmp_path / "star.png").read_bytes() == (tmp_path / "red.png").read_bytes() == STAR
+    assert (tmp_path / "star.mp4").read_bytes() == CLIP
+    assert {"gen-3-image-klein", "gen-3-video"} <= set(told["models"])
+    assert told["model"] == "gen-tools/erase-v1"
+    assert told["masked"] == "jpeg"
+    assert len(told["both"]) == 2
+    assert client.get(told["both"][0]).content == STAR
+    assert len(told["videos"]) == 1
+    assert told["unwanted"] is True
+    quality, no_model, no_key = told["quality"], told["no model"], told["no key"]
+    assert (quality["kind"], quality["param"], quality["code"]) == ("BadRequestError", "quality", "invalid_value")
+    assert (no_model["kind"], no_model["code"]) == ("NotFoundError", "model_not_found")
+    assert (no_key["kind"], no_key["code"]) == ("AuthenticationError", "invalid_api_key")
+    assert (told["no video"]["kind"], told["no video"]["status"]) == ("NotFoundError", 404)

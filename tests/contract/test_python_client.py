@@ -1,0 +1,263 @@
+"""The published Python client, with and without asyncio, against the service."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import safetensors.torch
+import torch
+from gen_serve_client import (
+    Client,
+    InsufficientCredits,
+    InvalidRequest,
+    Moderated,
+    NotAllowed,
+    NotInTime,
+    OutOfReach,
+    Refused,
+    TaskFailed,
+    TaskNotFound,
+    TooManyRequests,
+    UnexpectedAnswer,
+)
+from support import client as plain
+from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork, Instead
+from support.http_service import Service, StartService
+from support.pictures import picture
+from support.python_clients import Connect
+from support.website import Website
+from support.worker import Worker
+
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import TaskSettings
+from serve_app.tasks.task import Status
+
+ENDPOINT = "gen-3-image-klein"
+STAR = {"prompt": "a red star"}
+PICTURE = picture(form="JPEG")
+
+
+def in_thread(step: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The worker has a loop of its own, beside that of an asyncio client."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(step, *args, **options).result()
+
+
+def ids(client: plain.Client) -> list[str]:
+    return [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
+
+
+# From a prompt to a file.
+
+
+def test_from_a_prompt_to_a_file(
+    gen: Client, worker: Worker, client: plain.Client, network: BadNetwork, tmp_path: Path
+) -> None:
+    def made(request: httpx2.Request) -> None:
+        if request.url.path == "/v1/get_result":
+            in_thread(worker.deliver, request.url.params["id"], PICTURE)
+
+    network.before = made
+    result = gen.generate(ENDPOINT, prompt="a red star", seed=7)
+    assert result.id == ids(client)[0]
+    assert (result.facts["seed"], result.cost, result.warnings) == (7, 0.9, ())
+    network.before = lambda _: None
+    assert result.content() == PICTURE
+    assert result.save(tmp_path / "star.jpeg").read_bytes() == PICTURE
+    polls = [request for request in network.sent if request.url.path == "/v1/get_result"]
+    assert [float(poll.url.params["wait"]) for poll in polls] == [20.0], "one long poll, and none more"
+
+
+def test_progress_is_told_on_the_way(gen: Client, worker: Worker) -> None:
+    seen: list[tuple[str, float | None]] = []
+
+    def watched(task: Any) -> None:
+        seen.append((task["status"], task["progress"]))
+        if task["status"] == "Pending":
+            in_thread(worker.advance, task["id"], Status.GENERATING, progress=0.5)
+        elif task["status"] == "Generating":
+            in_thread(worker.deliver, task["id"], PICTURE)
+
+    gen.generate(ENDPOINT, prompt="a red star", progress=watched)
+    assert seen == [("Pending", None), ("Generating", 0.5), ("Ready", 1.0)]
+
+
+def test_an_expired_link_is_replaced(gen: Client, worker: Worker) -> None:
+    task_id = gen.submit(ENDPOINT, STAR)["id"]
+    worker.deliver(task_id, PICTURE)
+    result = gen.wait(task_id)
+    link = httpx2.URL(result.url)
+    result.facts["sample"] = str(link.copy_set_param("sig", "old"))
+    assert result.content() == PICTURE
+
+
+@pytest.mark.parametrize("details", [None, {"error": "no memory left"}])
+def test_a_task_that_failed_says_why(gen: Client, worker: Worker, details: dict[str, Any] | None) -> None:
+    task_id = gen.submit(ENDPOINT, STAR)["id"]
+    worker.end(task_id, Status.ERROR, details=details)
+    with pytest.raises(TaskFailed) as failed:
+        gen.wait(task_id)
+    assert (failed.value.task_id, failed.value.details) == (task_id, details or {})
+    assert str(failed.value) == f"Error: {'no memory left' if details else 'no reason is given'}"
+
+
+@pytest.mark.parametrize("status", [Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
+def test_moderation_names_its_reasons(gen: Client, worker: Worker, status: Status) -> None:
+    task_id = gen.submit(ENDPOINT, STAR)["id"]
+    worker.end(task_id, status, details={"Moderation Reasons": ["violence", "hate"]})
+    with pytest.raises(Moderated) as moderated:
+        gen.wait(task_id)
+    assert moderated.value.reasons == ("violence", "hate")
+    assert moderated.value.details == {"Moderation Reasons": ["violence", "hate"]}
+    assert str(moderated.value) == f"{status.value}: violence, hate"
+
+
+def test_a_task_takes_longer_than_the_caller_has(gen: Client, worker: Worker) -> None:
+    task_id = gen.submit(ENDPOINT, STAR)["id"]
+    with pytest.raises(NotInTime) as late:
+        gen.wait(task_id, timeout_s=0.05)
+    assert isinstance(late.value, TimeoutError)
+    assert str(late.value) == f"task {task_id} has not ended within 0.05 s; it goes on"
+    worker.deliver(task_id, PICTURE)
+    assert gen.wait(task_id, timeout_s=0).id == task_id, "it can be waited for again"
+
+
+def test_a_task_that_is_not_there(gen: Client) -> None:
+    unknown = str(uuid.uuid4())
+    assert gen.poll(unknown)["status"] == "Task not found"
+    for call in (gen.wait, gen.cancel):
+        with pytest.raises(TaskNotFound) as missing:
+            call(unknown)
+        assert missing.value.task_id == unknown
+
+
+def test_a_task_is_cancelled_once(gen: Client, worker: Worker) -> None:
+    waiting, ended = (gen.submit(ENDPOINT, STAR)["id"] for _ in range(2))
+    worker.end(ended, Status.ERROR)
+    assert gen.cancel(waiting)["status"] == "Error"
+    with pytest.raises(Refused) as refused:
+        gen.cancel(ended)
+    assert (refused.value.status, refused.value.detail) == (409, "The task has ended already: Error")
+
+
+def test_lists_tasks_page_by_page(gen: Client, worker: Worker) -> None:
+    tasks = [gen.submit(ENDPOINT, STAR)["id"] for _ in range(3)]
+    worker.end(tasks[0], Status.ERROR)
+    first = gen.tasks(limit=2)
+    second = gen.tasks(limit=2, cursor=first["next"])
+    assert [task["id"] for task in first["tasks"] + second["tasks"]] == tasks[::-1]
+    assert [task["id"] for task in gen.tasks(statuses=["Error"], endpoint=ENDPOINT, since=0)["tasks"]] == tasks[:1]
+    assert {task["id"] for task in gen.tasks(active=True)["tasks"]} == set(tasks[1:])
+
+
+def test_tells_what_is_left(connect_to: Connect, service: Service, organization: str) -> None:
+    key = service.worker.new_key(service.worker.new_project(organization), organization=organization)
+    assert connect_to(service.base_url, key).credits() == 100
+
+
+def test_tuned_models_come_and_go(gen: Client, tmp_path: Path) -> None:
+    file = tmp_path / "ink.safetensors"
+    file.write_bytes(lora())
+    uploaded = gen.upload_finetune(file, ENDPOINT, "ink")
+    assert (uploaded["name"], uploaded["size"]) == ("ink", file.stat().st_size)
+    assert gen.finetunes() == [uploaded]
+    assert gen.delete_finetune(uploaded["finetune_id"])["deleted_finetune_id"] == uploaded["finetune_id"]
+    assert gen.finetunes() == []
+
+
+def lora() -> bytes:
+    """Of one layer of the bundled base."""
+    layer = "transformer.single_transformer_blocks.0.attn.to_q"
+    return safetensors.torch.save(
+        {f"{layer}.lora_A.weight": torch.ones(4, 128), f"{layer}.lora_B.weight": torch.ones(128, 4)}
+    )
+
+
+def test_an_upload_that_may_have_arrived_is_not_repeated(gen: Client, network: BadNetwork, tmp_path: Path) -> None:
+    file = tmp_path / "ink.safetensors"
+    file.write_bytes(lora())
+    network.fates = [NOBODY, ANSWER_LOST]
+    with pytest.raises(OutOfReach):
+        gen.upload_finetune(file, ENDPOINT, "ink")
+    assert len(network.sent) == 2
+    assert [finetune["name"] for finetune in gen.finetunes()] == ["ink"]
+
+
+def test_is_told_what_the_service_is(gen: Client) -> None:
+    assert gen.ready()
+    assert f"/v1/{ENDPOINT}" in gen.openapi()["paths"]
+
+
+# Refusals.
+
+
+def test_too_few_credits(connect_to: Connect, service: Service) -> None:
+    organization = service.worker.new_organization(credits=0.1)
+    key = service.worker.new_key(service.worker.new_project(organization), organization=organization)
+    with pytest.raises(InsufficientCredits) as refused:
+        connect_to(service.base_url, key).generate(ENDPOINT, prompt="a red star")
+    assert str(refused.value) == "HTTP 402: Insufficient credits"
+
+
+def test_a_wrong_key(connect_to: Connect, service: Service) -> None:
+    with pytest.raises(NotAllowed, match="Not authenticated") as refused:
+        connect_to(service.base_url, "wrong").credits()
+    assert refused.value.status == 403
+
+
+def test_a_refused_token(connect_to: Connect, service: Service, network: BadNetwork) -> None:
+    network.fates = [Instead(401, '{"detail": "Token refused: it has expired"}')]
+    with pytest.raises(NotAllowed) as refused:
+        connect_to(service.base_url, "").credits()
+    assert (refused.value.status, refused.value.detail) == (401, "Token refused: it has expired")
+
+
+def test_a_role_that_may_not(connect_to: Connect, service: Service) -> None:
+    with service.client(role=Role.VIEWER) as viewer, pytest.raises(NotAllowed, match="Not allowed"):
+        connect_to(service.base_url, viewer.secret).submit(ENDPOINT, STAR)
+
+
+def test_every_problem_of_a_request_has_its_field(gen: Client) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        gen.submit(ENDPOINT, {"steps": 17})
+    found = {problem.field: (problem.kind, problem.message) for problem in refused.value.problems}
+    assert found.keys() == {"body.prompt", "body.steps"}
+    assert found["body.prompt"] == ("missing", "Field required")
+    assert str(refused.value).startswith("HTTP 422: body.")
+    assert "body.prompt: Field required" in str(refused.value)
+
+
+def test_an_unknown_endpoint(gen: Client) -> None:
+    with pytest.raises(Refused, match="did you mean") as refused:
+        gen.submit("gen-3-image-klien", STAR)
+    assert refused.value.status == 404
+
+
+def test_too_many_requests_with_a_long_time_to_wait(connect_to: Connect, start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(requests_per_s=0.01, burst=1))
+    with service.client() as holder:
+        gen = connect_to(service.base_url, holder.secret)
+        gen.submit(ENDPOINT, STAR)
+        with pytest.raises(TooManyRequests, match="Too many requests") as refused:
+            gen.submit(ENDPOINT, STAR)
+    assert refused.value.retry_after_s is not None
+    assert 30 < refused.value.retry_after_s <= 100
+
+
+def test_what_answers_is_no_such_service(connect_to: Connect, web: Website) -> None:
+    web.put("/v1/credits", b"<html>")
+    gen = connect_to(web.url("", "127.0.0.1"), "secret")
+    with pytest.raises(UnexpectedAnswer, match="is something else"):
+        gen.credits()
+
+
+@pytest.mark.parametrize("address", ["", "localhost:8000", "ftp://host", "http://", "http://host:port"])
+def test_what_is_no_address(connect_to: Connect, address: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        connect_to(address, "")

@@ -1,0 +1,162 @@
+"""The published Python client on bad networks: one task, whatever happens, and a key that stays where it belongs."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from gen_serve_client import (
+    Client,
+    FieldProblem,
+    GenServeError,
+    InvalidRequest,
+    Moderated,
+    NotInTime,
+    OutOfReach,
+    Refused,
+    Retries,
+    TaskNotFound,
+    TooManyRequests,
+    UnexpectedAnswer,
+)
+from support import client as plain
+from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork, Fate, Instead
+from support.http_service import Service
+from support.pictures import picture
+from support.python_clients import Connect
+from support.website import Gate, Website
+from support.worker import Worker
+
+ENDPOINT = "gen-3-image-klein"
+STAR = {"prompt": "a red star"}
+PICTURE = picture(form="JPEG")
+
+
+def ids(client: plain.Client) -> list[str]:
+    return [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
+
+
+def not_now(status: int) -> Instead:
+    return Instead(status, '{"detail": "not now"}', {"retry-after": "0"})
+
+
+@pytest.mark.parametrize(
+    "fates",
+    [
+        [ANSWER_LOST],
+        [ANSWER_LOST, ANSWER_LOST, NOBODY],
+        [NOBODY],
+        [not_now(503)],
+        [ANSWER_LOST, not_now(500), not_now(429)],
+        [not_now(409), ANSWER_LOST],
+    ],
+    ids=["lost", "lost-twice", "nobody", "unavailable", "all-sorts", "in-work"],
+)
+def test_a_submission_makes_one_task(gen: Client, client: plain.Client, network: BadNetwork, fates: list[Fate]) -> None:
+    network.fates = list(fates)
+    submitted = gen.submit(ENDPOINT, STAR)
+    assert ids(client) == [submitted["id"]]
+    assert len(network.sent) == len(fates) + 1
+    assert len({request.headers["idempotency-key"] for request in network.sent}) == 1
+
+
+def test_two_submissions_make_two_tasks_unless_the_caller_says_they_are_one(gen: Client, client: plain.Client) -> None:
+    assert gen.submit(ENDPOINT, STAR)["id"] != gen.submit(ENDPOINT, STAR)["id"]
+    once = str(uuid.uuid4())
+    assert gen.submit(ENDPOINT, STAR, once) == gen.submit(ENDPOINT, STAR, idempotency_key=once)
+    assert len(ids(client)) == 3
+
+
+def test_a_submission_in_work_is_asked_for_again(
+    gen: Client, client: plain.Client, network: BadNetwork, web: Website
+) -> None:
+    gate, once = Gate(), str(uuid.uuid4())
+    body = {**STAR, "images": [web.put(f"/{once}", picture(), gate=gate)]}
+
+    def opened(response: httpx2.Response) -> None:
+        if response.status_code == 409:
+            gate.opened.set()
+
+    network.after = opened
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.post, f"/v1/{ENDPOINT}", json=body, headers={"Idempotency-Key": once})
+        try:
+            assert gate.reached.wait(20)
+            again = gen.submit(ENDPOINT, body, once)
+        finally:
+            gate.opened.set()
+        assert again == first.result().json()
+    assert ids(client) == [again["id"]]
+
+
+def test_429_is_retried_as_often_as_the_caller_says(
+    connect_to: Connect, service: Service, client: plain.Client, network: BadNetwork
+) -> None:
+    gen = connect_to(service.base_url, client.secret, Retries(first_wait_s=0.001, too_many_tries=2))
+    network.fates = [not_now(429), not_now(429)]
+    with pytest.raises(TooManyRequests) as refused:
+        gen.submit(ENDPOINT, STAR)
+    assert (refused.value.retry_after_s, len(network.sent)) == (0.0, 2)
+    network.fates = [not_now(429)]
+    assert gen.submit(ENDPOINT, STAR)["id"] in ids(client)
+
+
+def test_waits_over_a_bad_network(gen: Client, worker: Worker, network: BadNetwork) -> None:
+    task_id = gen.submit(ENDPOINT, STAR)["id"]
+    worker.deliver(task_id, PICTURE)
+    network.fates = [NOBODY, ANSWER_LOST, not_now(503), Instead(502, "<html>")]
+    result = gen.wait(task_id)
+    network.fates = [ANSWER_LOST]
+    assert result.content() == PICTURE
+
+
+def test_gives_up_in_the_end(connect_to: Connect, service: Service, network: BadNetwork) -> None:
+    gen = connect_to(service.base_url, "", Retries(tries=3, first_wait_s=0.001))
+    network.fates = [NOBODY] * 3
+    with pytest.raises(OutOfReach) as lost:
+        gen.credits()
+    assert str(lost.value) == f"{service.base_url} can't be reached: nobody is there"
+    assert (lost.value.connected, lost.value.status, len(network.sent)) == (False, None, 3)
+    network.fates = [Instead(502, "Bad Gateway")] * 3
+    with pytest.raises(OutOfReach) as lost:
+        gen.credits()
+    assert (lost.value.status, lost.value.reason) == (502, "Bad Gateway")
+
+
+# The key.
+
+
+def test_the_key_stays_with_the_service(gen: Client, client: plain.Client, web: Website, network: BadNetwork) -> None:
+    elsewhere = web.put("/picture.jpeg", PICTURE).replace(web.host, "127.0.0.1")
+    assert gen.fetch(elsewhere) == PICTURE
+    assert gen.credits() > 0
+    assert [request.headers.get("x-key") for request in network.sent] == [None, client.secret]
+
+
+def test_nobody_is_led_to_another_place(gen: Client, web: Website, network: BadNetwork) -> None:
+    network.fates = [Instead(307, headers={"location": web.url("/", "127.0.0.1")})]
+    with pytest.raises(Refused) as refused:
+        gen.credits()
+    assert (refused.value.status, len(network.sent)) == (307, 1)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        OutOfReach("http://host", "gone", 503, connected=True),
+        UnexpectedAnswer("http://host", "/v1/credits"),
+        TooManyRequests(429, "later", 5.0),
+        InvalidRequest([FieldProblem("body.steps", "too many", "less_than_equal")]),
+        Moderated({"id": "x", "status": "Request Moderated", "details": {"Moderation Reasons": ["violence"]}}),
+        TaskNotFound("x"),
+        NotInTime("x", 5.0),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_errors_survive_being_sent_elsewhere(problem: GenServeError) -> None:
+    again = pickle.loads(pickle.dumps(problem))
+    assert type(again) is type(problem)
+    assert (str(again), vars(again)) == (str(problem), vars(problem))

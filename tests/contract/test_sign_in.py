@@ -1,0 +1,283 @@
+"""Signing in from a browser: sessions, where they count, and invitations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service, StartService
+
+from serve_app.accounts.people import MOST_OF_A_NAME
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import AccountSettings, ServiceSettings
+
+HERE = {"sec-fetch-site": "same-origin"}
+"""What browsers send along from this service's own pages."""
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def browser(service: Service) -> Iterator[httpx2.Client]:
+    with window(service) as client:
+        yield client
+
+
+def window(service: Service) -> httpx2.Client:
+    return httpx2.Client(base_url=service.base_url, headers=HERE, timeout=60, trust_env=False)
+
+
+def invited(administrator: Client, browser: httpx2.Client, name: str, role: Role = Role.DEVELOPER) -> httpx2.Response:
+    """Accepts an invitation in that browser."""
+    link = administrator.post("/v1/invitations", json={"role": role.value}).raise_for_status().json()["link"]
+    secret = link.partition("#")[2]
+    shown = browser.get(f"/v1/invitations/{secret}").json()
+    assert (shown["organization"], shown["role"]) == (administrator.organization, role.value)
+    return browser.post(f"/v1/invitations/{secret}", json={"name": name, "password": PASSWORD})
+
+
+def test_nobody_is_signed_in_to_begin_with(browser: httpx2.Client) -> None:
+    seen = browser.get("/v1/session").json()
+    assert (seen["signed_in"], seen["local"], seen["permissions"]) == (False, False, [])
+    assert refusal(browser.get("/v1/credits"), 403) == "Not authenticated"
+
+
+def test_a_key_begins_a_session_that_may_what_it_may(client: Client, browser: httpx2.Client) -> None:
+    answer = browser.post("/v1/session", json={"key": client.secret})
+    assert answer.json()["project"] == client.project
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.secret not in cookie
+    task_id = browser.post(ENDPOINT, json={"prompt": "a red star"}).json()["id"]
+    assert task_id in [task["id"] for task in client.get("/v1/tasks").json()["tasks"]]
+    assert browser.delete(f"/v1/tasks/{task_id}").status_code == 200
+
+    assert browser.delete("/v1/session").status_code == 204
+    assert browser.get("/v1/session").json()["signed_in"] is False
+    assert refusal(browser.get("/v1/credits"), 403) == "Not authenticated"
+
+
+@pytest.mark.parametrize("body", [{"key": "gen_wrong"}, {"name": "nobody", "password": "wrong"}, {"local": True}])
+def test_whoever_is_not_known_is_not_signed_in(browser: httpx2.Client, body: dict[str, str]) -> None:
+    answer = browser.post("/v1/session", json=body)
+    assert refusal(answer, 403)
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},  # another port of this machine
+        {"sec-fetch-site": "none"},
+        {"origin": "https://elsewhere.test"},
+        {"origin": "null"},
+        {},
+    ],
+)
+def test_a_session_changes_nothing_for_pages_of_others(
+    service: Service, client: Client, headers: dict[str, str]
+) -> None:
+    with window(service) as browser:
+        browser.post("/v1/session", json={"key": client.secret})
+        del browser.headers["sec-fetch-site"]
+        answer = browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=headers)
+        assert "own pages" in refusal(answer, 403)
+        assert refusal(browser.post("/v1/session", json={"key": client.secret}, headers=headers), 403)
+        assert client.get("/v1/tasks").json()["tasks"] == []
+        # Older browsers say where from; whoever sends a key may send it from anywhere.
+        own = {"origin": service.base_url}
+        assert browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=own).status_code == 200
+        with_key = {"x-key": client.secret, **headers}
+        assert browser.post(ENDPOINT, json={"prompt": "a red star"}, headers=with_key).status_code == 200
+
+
+def test_an_invitation_makes_a_member_once(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"ada-{administrator.project}@example.com"
+    answer = invited(administrator, browser, name)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["name"], answer.json()["role"]) == (name, "developer")
+    assert {"person": name, "role": "developer"} in administrator.get("/v1/admin/members").json()["members"]
+    assert browser.post(ENDPOINT, json={"prompt": "a red star"}).status_code == 200
+    # What a role may not do is refused here, too.
+    assert refusal(browser.post("/v1/invitations", json={"role": "viewer"}), 403)
+
+    with window(service) as other:
+        assert other.post("/v1/session", json={"name": name, "password": "wrong"}).status_code == 403
+        assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).json()["name"] == name
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    with window(service) as other:
+        answer = other.post("/v1/session", json={"name": name, "password": PASSWORD})
+        assert "no member" in refusal(answer, 403)
+
+
+def test_nobody_takes_the_name_of_a_member_who_has_a_token(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    """Of another organization, too: whoever has the name may what its member may."""
+    name = f"boss-{administrator.project}@example.com"
+    organization = service.worker.new_organization(credits=1)
+    service.worker.new_project(organization)
+    service.worker.run(service.worker.organizations.put_member(organization, name, Role.ADMINISTRATOR, "test"))
+    assert refusal(invited(administrator, browser, name), 409) == "There is someone of that name"
+    assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
+
+
+def test_a_password_is_changed_and_other_windows_are_signed_out(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    name = f"eva-{administrator.project}@example.com"
+    invited(administrator, browser, name).raise_for_status()
+    with window(service) as other:
+        other.post("/v1/session", json={"name": name, "password": PASSWORD}).raise_for_status()
+        wrong = browser.put("/v1/session/password", json={"password": "wrong", "new": "another horse"})
+        assert refusal(wrong, 403)
+        changed = browser.put("/v1/session/password", json={"password": PASSWORD, "new": "another horse"})
+        assert changed.json()["name"] == name
+        assert browser.get("/v1/session").json()["signed_in"] is True
+        service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+        assert other.get("/v1/session").json()["signed_in"] is False
+        assert other.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 403
+        assert other.post("/v1/session", json={"name": name, "password": "another horse"}).status_code == 200
+
+
+def test_whoever_forgot_a_password_is_invited_anew(
+    service: Service, administrator: Client, browser: httpx2.Client
+) -> None:
+    name = f"max-{administrator.project}@example.com"
+    invited(administrator, browser, name).raise_for_status()
+    with service.client(role=Role.OPERATOR) as operator:
+        assert operator.delete(f"/v1/admin/people/{name}").status_code == 204
+        assert operator.delete(f"/v1/admin/people/{name}").status_code == 404
+    service.app.state.services.signed_in._cache.clear()  # as ten seconds do
+    assert browser.get("/v1/session").json()["signed_in"] is False
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    assert invited(administrator, browser, name).status_code == 200
+
+
+def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client, service: Service) -> None:
+    link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
+    names = [f"{number}-{administrator.project}@example.com" for number in range(4)]
+
+    def accept(name: str) -> int:
+        with window(service) as browser:
+            body = {"name": name, "password": PASSWORD}
+            return browser.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(accept, names)) == [200, 404, 404, 404]
+    members = [member["person"] for member in administrator.get("/v1/admin/members").json()["members"]]
+    (member,) = set(members) & set(names)
+    known = [name for name in names if service.worker.has(f"person:{name}")]
+    assert known == [member], "of the others nothing is left"
+
+
+def test_a_name_that_someone_has_needs_their_password(administrator: Client, service: Service) -> None:
+    name = f"grace-{administrator.project}@example.com"
+    with window(service) as browser:
+        invited(administrator, browser, name).raise_for_status()
+    link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
+    with window(service) as stranger:
+        body = {"name": name, "password": "another one of mine"}
+        answer = stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body)
+        assert "another password" in refusal(answer, 409)
+        assert stranger.get("/v1/session").json()["signed_in"] is False
+        body["password"] = PASSWORD
+        assert stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).json()["role"] == "developer"
+
+
+def test_an_administrator_goes_from_project_to_project(administrator: Client, browser: httpx2.Client) -> None:
+    other = f"{administrator.project}-other"
+    administrator.post("/v1/admin/projects", json={"id": other}).raise_for_status()
+    seen = browser.post("/v1/session", json={"key": administrator.secret}).json()
+    assert other in seen["projects"]
+    assert browser.put("/v1/session", json={"project": other}).json()["project"] == other
+    task_id = browser.post(ENDPOINT, json={"prompt": "a red star"}).json()["id"]
+    assert administrator.get("/v1/tasks").json()["tasks"] == []
+    assert [task["id"] for task in browser.get("/v1/tasks").json()["tasks"]] == [task_id]
+
+
+def test_nobody_goes_where_they_may_not_be(client: Client, other_client: Client, browser: httpx2.Client) -> None:
+    browser.post("/v1/session", json={"key": client.secret})
+    for project in (other_client.project, "no-such-project"):
+        assert refusal(browser.put("/v1/session", json={"project": project}), 404) == "There is no such project"
+    assert browser.get("/v1/session").json()["project"] == client.project
+
+
+def test_guessing_passwords_comes_to_an_end(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"eve-{administrator.project}@example.com"
+    with window(service) as own:
+        invited(administrator, own, name).raise_for_status()
+    body = {"name": name, "password": "a guess"}
+    answers = [browser.post("/v1/session", json=body) for _ in range(MOST_OF_A_NAME + 1)]
+    assert [answer.status_code for answer in answers] == [403] * MOST_OF_A_NAME + [429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    # The right one neither: else the last answer would tell it.
+    assert browser.post("/v1/session", json={"name": name, "password": PASSWORD}).status_code == 429
+
+
+def test_whoever_sits_at_the_machine_signs_in_without_anything(start_service: StartService) -> None:
+    service = start_service(accounts=AccountSettings(local_role=Role.OPERATOR))
+    with window(service) as browser:
+        assert browser.get("/v1/session").json()["local"] is True
+        seen = browser.post("/v1/session", json={"local": True}).json()
+        assert (seen["name"], seen["role"], seen["project"]) == ("local", "operator", "default")
+        assert browser.get("/v1/admin/organizations").status_code == 200
+
+
+def test_other_addresses_are_not_locked_out(start_service: StartService) -> None:
+    """HAProxy and trusted proxies say who was before them; what clients say of themselves does not count."""
+    service = start_service()
+    body = {"name": "nobody@example.com", "password": "a guess"}
+
+    def answer(named: str) -> int:
+        with window(service) as browser:
+            return browser.post("/v1/session", json=body, headers={"x-forwarded-for": named}).status_code
+
+    made_up = [answer(f"10.0.0.{number}, 192.0.2.1") for number in range(MOST_OF_A_NAME + 1)]
+    assert made_up == [403] * MOST_OF_A_NAME + [429]
+    assert answer("192.0.2.2") == 403
+
+
+def test_whoever_is_removed_does_not_come_back_by_an_invitation(
+    administrator: Client, service: Service, browser: httpx2.Client
+) -> None:
+    name = f"boss-{administrator.project}@example.com"
+    invited(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
+    link = browser.post("/v1/invitations", json={"role": "administrator"}).raise_for_status().json()["link"]
+    administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
+    with window(service) as other:
+        body = {"name": f"other-{name}", "password": PASSWORD}
+        assert other.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code == 404
+
+
+def test_nobody_is_less_by_an_invitation(administrator: Client, service: Service, browser: httpx2.Client) -> None:
+    name = f"boss-{administrator.project}@example.com"
+    invited(administrator, browser, name, Role.ADMINISTRATOR).raise_for_status()
+    assert invited(administrator, browser, name, Role.VIEWER).json()["role"] == "administrator"
+
+
+@pytest.mark.parametrize("name", ["operator", "local", "a (Sketchpad)@b", "a\u202e@b.test", "a b@c", "@", "a@"])
+def test_names_mean_nobody_else(administrator: Client, browser: httpx2.Client, name: str) -> None:
+    assert invited(administrator, browser, name).status_code == 422
+
+
+@pytest.mark.parametrize("body", [{"key": "\\ud800"}, {"name": "ada", "password": "\\ud800"}])
+def test_half_a_character_is_no_text(browser: httpx2.Client, body: dict[str, str]) -> None:
+    raw = json.dumps(body).replace("\\\\u", "\\u")
+    assert browser.post("/v1/session", content=raw, headers={"content-type": "application/json"}).status_code == 422
+
+
+def test_over_https_a_neighbours_cookie_is_none(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(public_url="https://media.example.com"))
+    with service.client() as client, window(service) as browser:
+        browser.post("/v1/session", json={"key": client.secret}).raise_for_status()
+        (secret,) = [cookie.value for cookie in browser.cookies.jar if cookie.name == "__Host-gen_session"]
+        browser.cookies.clear()
+        for name, known in (("gen_session", False), ("__Host-gen_session", True)):
+            seen = browser.get("/v1/session", headers={"cookie": f"{name}={secret}"}).json()
+            assert seen["signed_in"] is known

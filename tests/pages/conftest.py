@@ -1,0 +1,63 @@
+"""A real browser, Debian's Chromium, over a service whose work is done by the test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from support.browser import WIDE, Behind
+from support.http_service import Service, running
+
+from serve_app.accounts.roles import Role
+from serve_app.config.models import ModelSettings
+from serve_app.config.settings import AccountSettings, TaskSettings
+
+_CHROMIUM = shutil.which("chromium")
+expect.set_options(timeout=30_000)  # ms: a machine that does something else is no fault of the page
+
+
+@pytest.fixture(scope="session")
+def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One that knows whoever sits at this machine; no lease runs out, as no dispatcher would take the task again."""
+    # All tests are in one project, and what they ask for is not always done.
+    tasks, accounts = TaskSettings(lease_s=3600, max_active=5000), AccountSettings(local_role=Role.OPERATOR)
+    folder = tmp_path_factory.mktemp("pages")
+    # Uploads of tuned models are checked against their base, and only the bundled ones are here.
+    models = {"flux3-klein": ModelSettings(checkpoint="bundled/flux3")}
+    with running(folder, redis_url, repository, tasks=tasks, accounts=accounts, models=models) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def browser(service: Service) -> Iterator[Browser]:
+    """Gone before the service is: Playwright keeps the thread's event loop to itself."""
+    if _CHROMIUM is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def behind(service: Service) -> Iterator[Behind]:
+    """Does something of the worker's, in a thread where no event loop runs."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda do: pool.submit(do, service.worker).result()
+
+
+@pytest.fixture
+def page(browser: Browser, service: Service) -> Iterator[Page]:
+    """A window that nobody used before. What its console says in anger fails the test."""
+    context = browser.new_context(base_url=service.base_url, viewport=WIDE, reduced_motion="reduce")
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda problem: wrong.append(str(problem)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    yield page
+    context.close()
+    assert wrong == []

@@ -1,0 +1,62 @@
+"""A program asks for access in a browser, and is shut out on the account page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import httpx2
+from playwright.sync_api import Page, expect
+from support.http_service import Service
+
+BACK = "http://127.0.0.1:7779/back"
+VERIFIER = "a verifier that is long enough for everybody's taste"
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
+
+
+def registered(service: Service) -> str:
+    """The program's id."""
+    told = {"redirect_uris": [BACK], "client_name": "Sketchpad", "token_endpoint_auth_method": "none"}
+    with httpx2.Client(base_url=service.base_url, trust_env=False) as http:
+        return http.post("/oauth/register", json=told).raise_for_status().json()["client_id"]
+
+
+def asks(program: str) -> str:
+    """The path that the program opens in the browser."""
+    query = {"response_type": "code", "client_id": program, "code_challenge": CHALLENGE, "state": "mine"}
+    return f"/oauth/authorize?{httpx2.QueryParams(query)}"
+
+
+def test_it_is_let_in_and_shut_out(page: Page, service: Service) -> None:
+    page.goto("/")  # signed in, as whoever sits here
+    expect(page.get_by_role("button", name="Make it")).to_be_visible()
+    page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
+    program = registered(service)
+    page.goto(asks(program))
+    expect(page.get_by_text("Sketchpad asks for access to the project default")).to_be_visible()
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{BACK}*")
+    query = httpx2.URL(page.url).params
+    assert query["state"] == "mine"
+    assert query["iss"] == service.base_url
+    given = {"grant_type": "authorization_code", "code": query["code"], "code_verifier": VERIFIER}
+    with httpx2.Client(base_url=service.base_url, trust_env=False) as http:
+        tokens = http.post("/oauth/token", data={**given, "client_id": program}).raise_for_status().json()
+        headers = {"authorization": f"Bearer {tokens['access_token']}"}
+        assert http.get("/v1/credits", headers=headers).status_code == 200
+
+    page.goto("/account")
+    programs = page.get_by_role("region", name="Programs")
+    page.once("dialog", lambda dialog: dialog.accept())
+    programs.get_by_role("row", name="Sketchpad").get_by_role("button", name="Shut out").click()
+    expect(programs.get_by_role("row", name="Sketchpad")).to_have_count(0)
+
+
+def test_a_refusal_goes_back_to_it(page: Page, service: Service) -> None:
+    page.goto("/")
+    expect(page.get_by_role("button", name="Make it")).to_be_visible()
+    page.route(f"{BACK}*", lambda route: route.fulfill(body="back in the program"))
+    page.goto(asks(registered(service)))
+    page.get_by_role("button", name="Refuse").click()
+    page.wait_for_url(f"{BACK}*")
+    assert httpx2.URL(page.url).params["error"] == "access_denied"

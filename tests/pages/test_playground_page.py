@@ -1,0 +1,76 @@
+"""A picture by one click, and what is beside it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+from support.browser import EXAMPLE, Behind
+from support.pictures import picture
+from support.sent_requests import sent_by
+
+from serve_app.tasks.task import Status
+
+
+def newest(page: Page) -> str:
+    """The id of the task that the page asked for last."""
+    expect(page.get_by_role("article").first).to_be_visible()
+    answer = page.request.get("/v1/tasks?limit=1")
+    return answer.json()["tasks"][0]["id"]
+
+
+def test_the_first_visit_makes_a_picture_by_one_click(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.get_by_role("button", name=EXAMPLE).click()
+    card = page.get_by_role("article").first
+    task_id = newest(page)
+    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.5))
+    expect(card.get_by_role("progressbar")).to_have_js_property("value", 0.5)
+    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    expect(card.get_by_role("link", name="Download")).to_be_visible()
+    expect(card.get_by_role("img")).to_have_js_property("complete", True)
+    expect(card.get_by_text("done")).to_be_visible()
+
+
+def test_a_task_that_is_cancelled_says_so(page: Page) -> None:
+    page.goto("/")
+    page.get_by_label("Prompt", exact=False).first.fill("a red star")
+    page.get_by_role("button", name="Make it").click()
+    card = page.get_by_role("article").first
+    card.get_by_role("button", name="Cancel").click()
+    expect(card.get_by_text("failed")).to_be_visible()
+
+
+def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("button", name="Make it").click()
+    prompt = page.locator("textarea")
+    expect(prompt).to_have_attribute("aria-invalid", "true")
+    expect(prompt).to_be_focused()
+
+
+def test_the_price_is_there_before_anything_is_sent(page: Page) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a red star")
+    expect(page.locator("#form").get_by_text("credits")).to_have_text("0.9 credits")
+    page.get_by_label("Resolution").select_option("4k")
+    expect(page.locator("#form").get_by_text("credits")).not_to_have_text("0.9 credits")
+
+
+def test_every_endpoint_has_a_form(page: Page) -> None:
+    page.goto("/")
+    choose = page.get_by_label("Endpoint")
+    expect(choose.locator("option").nth(15)).to_be_attached()
+    for name in choose.locator("option").all_inner_texts():
+        choose.select_option(name)
+        expect(page.locator(".fields .field").first).to_be_visible()
+
+
+def test_a_video_on_its_way_is_cancelled(page: Page, behind: Behind) -> None:
+    page.goto("/?endpoint=gen-3-video")
+    page.locator("textarea").fill("a red circle moves to the right")
+    task_id = sent_by(page, "gen-3-video").id
+    behind(lambda worker: worker.advance(task_id, Status.GENERATING, progress=0.3))
+    card = page.get_by_role("article").first
+    expect(card.get_by_text("is made")).to_be_visible()
+    card.get_by_role("button", name="Cancel").click()
+    expect(card.get_by_text("failed")).to_be_visible()
+    assert page.request.get(f"/v1/get_result?id={task_id}").json()["status"] == "Error"

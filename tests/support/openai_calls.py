@@ -1,0 +1,50 @@
+"""Calls of the routes in OpenAI's form, which wait, and their errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+
+from support.client import Client
+
+OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
+"""What paths of this form begin with."""
+GENERATIONS = "/v1/images/generations"
+EDITS = "/v1/images/edits"
+PATIENCE_S = 30
+
+
+@contextmanager
+def waiting(
+    client: Client, call: Callable[[], httpx2.Response], count: int = 1
+) -> Iterator[tuple[Future[httpx2.Response], list[str]]]:
+    """The answer to come, and the ids of its tasks in the order they were accepted; `client` has no others."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(call)
+        give_up = time.monotonic() + PATIENCE_S
+        while len(ids := active(client)) < count:
+            assert not answer.done(), answer.result().text
+            assert time.monotonic() < give_up, "no task was accepted"
+        yield answer, ids
+
+
+def active(client: Client) -> list[str]:
+    """The ids of the project's tasks that have not ended, oldest first."""
+    tasks = client.get("/v1/tasks", params={"active": True}).json()["tasks"]
+    return [task["id"] for task in sorted(tasks, key=lambda task: task["created"])]
+
+
+def error(response: httpx2.Response, status: int) -> dict[str, Any]:
+    """The error in OpenAI's envelope, whose form is checked on the way."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"error"}
+    told = response.json()["error"]
+    assert set(told) == {"message", "type", "param", "code"}
+    assert told["message"]
+    return told

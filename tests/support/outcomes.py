@@ -1,0 +1,22 @@
+"""What becomes of tasks, as polling answers it: tests look at the answers of failures and of successes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gen_serve_client import Client, TaskUnsuccessful
+
+
+def outcome(client: Client, task_id: str, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """The task once it has ended, however that may be. `progress` sees every answer on the way."""
+    watch = None if progress is None else lambda task: progress(dict(task))
+    try:
+        return dict(client.wait(task_id, progress=watch).task)
+    except TaskUnsuccessful as ended:
+        return dict(ended.task)
+
+
+def polled(client: Client, task_id: str, wait: float = 0) -> dict[str, Any]:
+    """The task after `wait` seconds, or sooner if it has ended."""
+    return dict(client.poll(task_id, wait))
