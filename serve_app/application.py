@@ -75,8 +75,9 @@ async def replicas() -> dict[str, dict[str, int]]:
     """Of each deployment, how many replicas there are by their state: RUNNING, STARTING, …"""
     application = (await asyncio.to_thread(serve.status)).applications.get(APP_NAME)
     deployments = application.deployments if application else {}
+    # By its types states are members of an enumeration; Ray 2.60 gives their names.
     return {
-        name: {state.value: count for state, count in found.replica_states.items()}
+        name: {str(getattr(state, "value", state)): count for state, count in found.replica_states.items()}
         for name, found in deployments.items()
     }
 

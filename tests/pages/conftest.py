@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from support.browser import WIDE, Behind
+from support.browser import CHROMIUM, WIDE, Behind
 from support.http_service import Service, running
 
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import AccountSettings, TaskSettings
 
-_CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=30_000)  # ms: a machine that does something else is no fault of the page
 
 
@@ -35,10 +33,10 @@ def service(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def browser(service: Service) -> Iterator[Browser]:
     """Gone before the service is: Playwright keeps the thread's event loop to itself."""
-    if _CHROMIUM is None:
+    if CHROMIUM is None:
         pytest.skip("no chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 

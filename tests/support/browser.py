@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
@@ -11,6 +12,7 @@ from support.worker import Worker
 
 Behind: TypeAlias = Callable[[Callable[[Worker], object]], object]
 """Does something of the worker's while a page is open."""
+CHROMIUM: Final = shutil.which("chromium")
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
 EXAMPLE: Final = "a large yellow star on a black background"
 """One of those that the playground offers."""

@@ -1,0 +1,48 @@
+"""What operators see of a fleet that is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from support.browser import CHROMIUM, EXAMPLE
+from support.local_service import LocalService
+
+from serve_app.cli.client import Client
+
+LANE = "flux3-klein"
+
+
+def lane(service: LocalService) -> dict[str, Any]:
+    operator = (service.folder / "data" / "operator-key").read_text().strip()
+    address = f"{service.base_url}/v1/admin/fleet"
+    answer = httpx2.get(address, headers={"x-key": operator}, trust_env=False, timeout=30)
+    (found,) = [lane for lane in answer.raise_for_status().json()["lanes"] if lane["lane"] == LANE]
+    return found
+
+
+def test_a_lane_that_works_tells_its_replicas_and_its_pace(service: LocalService, client: Client) -> None:
+    client.generate("gen-3-image-klein", prompt="a red star", steps=16)
+    told = lane(service)
+    assert told["replicas"]["RUNNING"] >= 1
+    assert told["batch"] >= 1
+    assert told["step_s"] > 0
+
+
+def test_the_first_visit_makes_a_picture_by_one_click(service: LocalService) -> None:
+    """Through the proxy, as whoever sits at the machine."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(base_url=service.base_url)
+        page.goto("/")
+        page.get_by_role("button", name=EXAMPLE).click()
+        card = page.get_by_role("article").first
+        expect(card.get_by_role("link", name="Download")).to_be_visible(timeout=120_000)
+        expect(card.get_by_role("img")).not_to_have_js_property("naturalWidth", 0)
+        page.goto("/fleet")
+        expect(page.get_by_role("article", name=LANE)).to_contain_text("running", timeout=60_000)
+        browser.close()
