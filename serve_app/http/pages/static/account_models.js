@@ -2,26 +2,42 @@ import { get, post } from "./api.js";
 import { day, section, sure, table } from "./account_parts.js";
 import { el } from "./dom.js";
 import { endpoints } from "./schema.js";
+import { samples } from "./samples.js";
 import { may } from "./shell.js";
 
 const TUNED = "-finetuned";
+const GIVEN = new Set(["prompt", "finetune_id"]); // by samples
 
 // Tuned models of the project: uploaded with progress, checked by the service.
 export async function finetunes(session) {
   if (!may(session, "read tasks")) return null;
+  const mayGenerate = may(session, "generate");
+  const tuned = (await endpoints()).filter(({ name }) => name.endsWith(TUNED));
   const list = el("div");
   const refresh = async () => {
     const { finetunes: found } = await get("/v1/my_finetunes");
-    list.replaceChildren(found.length ? table(["Name", "For", "Id", "Since", "", ""], found.map((model) => [model.name, model.base, el("code", {}, model.finetune_id), day(model.created), tryIt(model), may(session, "generate") ? sure("Delete", `Delete ${model.name}?`, () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh)) : ""])) : el("p", { class: "faint" }, "None yet."));
+    list.replaceChildren(...(found.length ? listed(found) : [el("p", { class: "faint" }, "None yet.")]));
   };
+
+  function listed(found) {
+    const drawn = el("div");
+    const rows = found.map((model) => {
+      const endpoint = tuned.find(({ name }) => name === model.base + TUNED);
+      const forget = () => post("/v1/delete_finetune", { finetune_id: model.finetune_id }).then(refresh);
+      return [model.name, model.base, el("code", {}, model.finetune_id), day(model.created),
+        mayGenerate && endpoint ? el("a", { href: `/?endpoint=${encodeURIComponent(endpoint.name)}&finetune_id=${encodeURIComponent(model.finetune_id)}` }, "Try it") : "",
+        mayGenerate && endpoint && needsPromptAlone(endpoint) ? samples(endpoint.name, model.finetune_id, drawn) : "",
+        mayGenerate ? sure("Delete", `Delete ${model.name}?`, forget) : ""];
+    });
+    return [table(["Name", "For", "Id", "Since", "", "", ""], rows), drawn];
+  }
+
   await refresh();
-  return section("Tuned models", {}, may(session, "generate") ? upload(refresh, await bases()) : null, list);
+  const bases = tuned.map(({ name }) => name.slice(0, -TUNED.length));
+  return section("Tuned models", { wide: true }, mayGenerate ? upload(refresh, bases) : null, list);
 }
 
-const tryIt = ({ base, finetune_id }) => el("a", { href: `/?endpoint=${encodeURIComponent(base + TUNED)}&finetune_id=${encodeURIComponent(finetune_id)}` }, "Try it");
-
-// Endpoints that have a tuned variant.
-const bases = async () => (await endpoints()).filter(({ name }) => name.endsWith(TUNED)).map(({ name }) => name.slice(0, -TUNED.length));
+const needsPromptAlone = ({ forms: [{ fields }] }) => fields.every(({ name, required }) => !required || GIVEN.has(name));
 
 function upload(refresh, bases) {
   const file = el("input", { type: "file", accept: ".safetensors", required: true, "aria-label": "Weights (.safetensors)" });
@@ -29,7 +45,7 @@ function upload(refresh, bases) {
   const base = el("select", { "aria-label": "For which endpoint" }, bases.map((each) => el("option", {}, each)));
   const bar = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
   const told = el("p", { role: "status" });
-  const form = el("form", {}, el("div", { class: "row" }, file, name, base, el("button", { class: "main" }, "Upload")), bar, told);
+  const form = el("form", {}, el("div", { class: "row" }, [file, name, base].map((each) => el("div", { class: "grow" }, each)), el("button", { class: "main" }, "Upload")), bar, told);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     // fetch tells nothing of how far an upload is.

@@ -1,0 +1,34 @@
+// A few pictures by a tuned model, to see what it does. They cost what they cost: so only when asked for.
+import { post } from "./api.js";
+import { el } from "./dom.js";
+import { follow } from "./follow.js";
+
+const PROMPTS = ["a large yellow star on a black background", "a red circle on a white background", "a large pink heart on a light blue background"];
+
+// A button; its pictures appear in `place`.
+export function samples(endpoint, finetune_id, place) {
+  const shown = el("div", { class: "samples", role: "group", "aria-label": "Samples" });
+  const button = el("button", { type: "button" }, "Samples");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    shown.replaceChildren();
+    place.replaceChildren(shown);
+    await Promise.all(PROMPTS.map((prompt) => draw(endpoint, { prompt, finetune_id }, shown)));
+    button.disabled = false;
+  });
+  return button;
+}
+
+async function draw(endpoint, body, shown) {
+  const place = el("figure", {}, el("progress", { "aria-label": body.prompt }));
+  shown.append(place);
+  try {
+    const { id } = await post(`/v1/${endpoint}`, body);
+    follow(id, (task) => {
+      if (task.status === "Ready") place.replaceChildren(el("img", { src: task.result.sample, alt: body.prompt }));
+      else if (task.details?.error) place.replaceChildren(el("p", { class: "bad" }, task.details.error));
+    }, () => {});
+  } catch (problem) {
+    place.replaceChildren(el("p", { class: "bad" }, problem.message));
+  }
+}
