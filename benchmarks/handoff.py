@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks import machine
-from benchmarks.quantiles import Spread
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from serve_app.load.spread import Spread
 
 BODY = {"prompt": "a small red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
 PAUSE_S = 0.05

@@ -37,10 +37,10 @@ from rich.table import Table
 from benchmarks import closed_loop, machine
 from benchmarks.bare_server import BareServer
 from benchmarks.processes import Role, spent
-from benchmarks.quantiles import quantile
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from serve_app.cli.client import Client
+from serve_app.load.spread import quantile
 
 CONCURRENCY = 16
 POLLED = 64

@@ -27,11 +27,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks import load_plot, machine, open_loop, outcomes
-from benchmarks.arrivals import Arrivals, schedule
 from benchmarks.open_loop import Load
 from benchmarks.outcomes import Outcome
 from benchmarks.report import RESULTS, Report, Target
 from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from serve_app.load.arrivals import Arrivals, schedule
 
 BODY = {"prompt": "a small red star on a dark blue background", "width": 256, "height": 256, "steps": 4}
 

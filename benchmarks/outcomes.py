@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.quantiles import Spread
+from serve_app.load.spread import Spread
 
 TERMINAL = {"Ready", "Error", "Request Moderated", "Content Moderated"}
 

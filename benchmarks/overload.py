@@ -17,11 +17,11 @@ import typer
 from rich.console import Console
 
 from benchmarks import machine, open_loop
-from benchmarks.arrivals import schedule
 from benchmarks.open_loop import Load
 from benchmarks.outcomes import Outcome, figures
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, Service
+from serve_app.load.arrivals import schedule
 
 _STEP_MS, _STEPS, _BATCH = 200, 4, 8
 CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.quantiles import Spread, quantile
+from serve_app.load.spread import Spread, quantile
 
 
 def test_a_quantile_is_interpolated_between_neighbours() -> None:

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from benchmarks.arrivals import Arrivals, schedule
+from serve_app.load.arrivals import Arrivals, schedule
 
 
 def test_poisson_arrivals_have_the_mean_rate_and_exponential_gaps() -> None:
