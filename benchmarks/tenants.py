@@ -38,6 +38,8 @@ SETTINGS: Final = UNLIMITED | {
     }.items()
 }
 _AT_ONCE: Final = 16
+_WAITED: Final = 5
+"""Service times that the small project's tasks may wait, on average, without outliving the flood."""
 _GIVES_UP_S: Final = 600.0
 
 
@@ -72,7 +74,7 @@ async def _measured(base_url: str, keys: dict[str, str], plan: Plan, console: Co
     alone = [await small.wait_of(plan.short) for _ in range(plan.waits)]
     console.print("the small one beside the flood")
     service_s = plan.long * STEP_S
-    flooding = [await flood.submit(plan.long) for _ in range(_enough(plan.waits * 3 * service_s, plan.long))]
+    flooding = [await flood.submit(plan.long) for _ in range(_enough(plan.waits * _WAITED * service_s, plan.long))]
     beside = [await small.wait_of(plan.short) for _ in range(plan.waits)]
     still_waiting = await flood.unfinished(flooding)
     for project in clients.values():
@@ -119,7 +121,7 @@ async def _shares(small: _Project, flood: _Project, plan: Plan) -> float:
 
 def _enough(seconds: float, steps: int) -> int:
     """Tasks of so many steps that the model can't do in that time, even alone."""
-    return round(1.5 * BATCH * seconds / (steps * STEP_S)) + 2 * BATCH
+    return round(1.5 * BATCH * seconds / (steps * STEP_S)) + 10 * BATCH
 
 
 def jain(shares: Sequence[float]) -> float:

@@ -48,7 +48,7 @@ def measure(plan: Plan, console: Console) -> Report:
                 return Report(figures={}, faults=["a waiting poll was answered without a result"])
             finished = redis.hget(f"gen:task:{task_id}", "finished")
             if number >= plan.warm_up:
-                from_store.append(1000 * (answered - float(cast(bytes, finished))))
+                from_store.append(1000 * (answered - int(cast(bytes, finished)) / 1000))
                 from_model.append(1000 * (answered - result["end_time"]))
     store, model = Spread.of(from_store), Spread.of(from_model)
     assert store is not None
