@@ -1,6 +1,6 @@
 """All benchmarks, in six to seven minutes: `python -m benchmarks`, which is `make bench`.
 
-One service serves four of them, one after the other; the ingress benchmark starts its own setups. The batching one
+One service serves three of them, one after the other; the ingress benchmark starts its own setups. The batching one
 needs none and comes last, as it loads models into this process; it is the quick one of `benchmarks.batching`.
 """
 
@@ -10,10 +10,9 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import batching, handoff, ingress, load, machine, overhead, rest
-from benchmarks.open_loop import Load
+from benchmarks import batching, handoff, ingress, machine, overhead, rest
 from benchmarks.report import RESULTS
-from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from benchmarks.service import UNLIMITED, Service
 
 
 def main() -> int:
@@ -22,8 +21,6 @@ def main() -> int:
     console.print("starting a service")
     with Service(UNLIMITED) as service:
         reports = [rest.measure(service, facts, console), handoff.measure(service, 200, console)]
-        offered = Load(service.base_url, service.key, ENDPOINT, load.BODY, limit=120, poll_every=0.1)
-        reports.append(load.measure(offered, "poisson", 2.0, 30.0, 0, 5.0, console))
         reports.append(overhead.measure(service, overhead.ROUNDS, overhead.PICTURES, console))
     report, table = ingress.measure(3, 2.0, console)
     console.print(table)

@@ -74,12 +74,21 @@ def _course(run: Measured) -> str:
     served = [one for one in run.outcomes if one.served][::every]
     for css, label, good in (("good", "in time", True), ("late", "late", False)):
         chosen = [(one.intended, one.time_to_result or 0.0) for one in served if one.good is good]
-        plot.dots(chosen, css, label)
+        plot.dots(chosen, css, label, radius=_radius(len(served)))
     others = [one for one in run.outcomes if not one.served]
-    plot.dots([(one.intended, y.high) for one in others[:_DOTS]], "bad", "refused, failed, lost: at the top")
+    plot.dots(
+        [(one.intended, y.high) for one in others[:_DOTS]],
+        "bad",
+        "refused, failed, lost: at the top",
+        radius=_radius(len(others)),
+    )
     if run.settings["warm_up"]:
         plot.upright(run.settings["warm_up"], "warm-up")
     return plot.svg()
+
+
+def _radius(dots: int) -> float:
+    return 3.2 if dots < 300 else 1.8
 
 
 def _pace(run: Measured) -> str:
@@ -87,8 +96,10 @@ def _pace(run: Measured) -> str:
     arrivals = [one.intended for one in run.outcomes]
     results = [one.final for one in run.outcomes if one.served and one.final is not None]
     last = max([*arrivals, *results], default=1.0)
-    width = last / _SLICES or 1.0
-    curves = {"requests": _per_second(arrivals, width), "results": _per_second(results, width)}
+    # A curve of few requests is one of chance.
+    slices = min(_SLICES, max(4, len(arrivals) // 10))
+    width = last / slices or 1.0
+    curves = {"requests": _per_second(arrivals, width, slices), "results": _per_second(results, width, slices)}
     x = Axis("seconds after the start", 0.0, last or 1.0)
     y = Axis.over("per second", [value for curve in curves.values() for _, value in curve], least=0.0)
     plot = Plot("What was asked, and what came", x, y)
@@ -97,8 +108,10 @@ def _pace(run: Measured) -> str:
     return plot.svg()
 
 
-def _per_second(moments: Sequence[float], width: float) -> list[Point]:
-    counts = [0] * (_SLICES + 1)
+def _per_second(moments: Sequence[float], width: float, slices: int) -> list[Point]:
+    """Steps; the last one ends with the last slice."""
+    counts = [0] * slices
     for moment in moments:
-        counts[min(_SLICES, int(moment / width))] += 1
-    return [(number * width, count / width) for number, count in enumerate(counts)]
+        counts[min(slices - 1, int(max(0.0, moment) / width))] += 1
+    curve = [(number * width, count / width) for number, count in enumerate(counts)]
+    return [*curve, (slices * width, curve[-1][1])]

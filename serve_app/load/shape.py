@@ -54,7 +54,7 @@ class Shape:
         parts = (
             str(self.size) if self.size else "",
             f"{self.steps} steps" if self.steps is not None else "",
-            f"{self.references} pictures sent" if self.references else "",
+            f"{self.references} picture{'s' if self.references > 1 else ''} sent" if self.references else "",
             f"{self.seconds} s" if self.seconds is not None else "",
             "tuned" if self.tuned else "",
         )
