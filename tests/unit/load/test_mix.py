@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,16 +23,8 @@ def test_the_example_is_a_mix_and_what_it_comments_out_is_one_too(repository: Pa
         "gen-3-image-klein",
         "gen-kontext-pro",
     }
-    lines: list[str] = []
-    opened = False
-    for line in text.splitlines():
-        bare = line.lstrip()
-        opened = bare.startswith("#") and (
-            opened or bare.rstrip().endswith(":") and bare.startswith(("# -", "# t", "# h"))
-        )
-        opened = opened or bare.startswith("# - endpoint")
-        lines.append(line.replace("# ", "", 1) if opened else line)
-    whole = mix.load(written(tmp_path, "\n".join(lines)))
+    opened = re.sub(r"^( *)# (?=tenants:|http:|- |  )", r"\1", text, flags=re.MULTILINE)
+    whole = mix.load(written(tmp_path, opened))
     assert whole.http is not None
     assert whole.http.poll is not None
     assert [tenant.name for tenant in whole.tenants] == ["free", "paid"]
