@@ -65,7 +65,7 @@ def run(
     plan = load.at(rate, seed)
     wire = bench_runs.Wire(base_url, key, adapter, limit, poll_every, wait)
     runs = bench_runs.Runs(wire.target(chosen, list(weights_of(chosen))), processes, objective)
-    bench_runs.check_reachable(runs.target)
+    runs.check(chosen.one_of_each())
     runs.measure_solo(chosen.one_of_each())
     raise typer.Exit(bench_runs.finish_run(runs.measure(plan), folder, as_json=as_json))
 
@@ -139,7 +139,7 @@ def sweep(
     runs = bench_runs.Runs(wire.target(chosen, list(weights_of(chosen))), processes, objective)
     load = Load(chosen, source, adapter, _pattern(arrivals), duration or 60.0, warm_up, peak, period)
     load.at(start_rate or 1.0, seed)
-    bench_runs.check_reachable(runs.target)
+    runs.check(chosen.one_of_each())
     runs.measure_solo(chosen.one_of_each())
     least = LENGTHS_OF_OBJECTIVE * objective.longest(runs.solo) if objective else 0.0
     if duration is None:
@@ -196,7 +196,7 @@ def replay(
     runs = bench_runs.Runs(
         wire.target(chosen, list(plan.weights)), processes, objective, tuple(traces.notes(arrivals, chosen, finetune))
     )
-    bench_runs.check_reachable(runs.target)
+    runs.check(plan.requests)
     runs.measure_solo(plan.requests)
     raise typer.Exit(bench_runs.finish_run(runs.measure(plan), folder, as_json=as_json))
 

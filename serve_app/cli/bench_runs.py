@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import httpx2
 from rich.console import Console
@@ -20,7 +20,7 @@ from serve_app.cli.client import ServiceError
 from serve_app.cli.service import address_and_key, find
 from serve_app.cli.table import Cell, show, show_json
 from serve_app.load import page
-from serve_app.load.generator import generate
+from serve_app.load.generator import generate, prepared
 from serve_app.load.measured import Measured
 from serve_app.load.mix import Endpoint, Mix
 from serve_app.load.mix import load as load_mix
@@ -33,7 +33,8 @@ from serve_app.load.shape import Size
 from serve_app.load.sweep import Sweep
 from serve_app.load.target import ADAPTERS, AdapterName, Target
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
+_CONNECT_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,16 @@ class Runs:
     objective: Objective | None = None
     notes: tuple[str, ...] = ()
     solo: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, requests: Sequence[Request]) -> None:
+        """Before much is sent. Raises ValueError for what can't be sent this way, ServiceError where nobody listens."""
+        prepared(self.target, requests)
+        url = httpx2.URL(self.target.base_url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            socket.create_connection((url.host, port), timeout=_CONNECT_S).close()
+        except OSError as problem:
+            raise ServiceError(f"{self.target.base_url} can't be reached: {problem.strerror or problem}") from None
 
     def measure_solo(self, kinds: Sequence[Request]) -> None:
         """What requests take alone, where the objective is a multiple of that. Raises ServiceError."""
@@ -240,12 +251,3 @@ def _code(lost: int, interrupted: bool) -> int:
     if lost:
         raise ServiceError(f"{lost} accepted tasks never ended")
     return INTERRUPTED if interrupted else 0
-
-
-def check_reachable(target: Target) -> None:
-    """Before many requests are sent to where nobody listens. Raises ServiceError."""
-    url = httpx2.URL(target.base_url)
-    try:
-        socket.create_connection((url.host, url.port or (443 if url.scheme == "https" else 80)), timeout=10).close()
-    except OSError as problem:
-        raise ServiceError(f"{target.base_url} can't be reached: {problem.strerror or problem}") from None
