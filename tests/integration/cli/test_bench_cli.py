@@ -156,7 +156,7 @@ def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_of: GenServe,
                 "data_dir": str(settings.data_dir),
                 "catalog": str(settings.catalog),
                 "redis": {"url": settings.redis_url, "prefix": settings.redis.prefix},
-                "sealing": settings.sealing.model_dump(mode="json"),
+                "sealing": {"keys": [key.get_secret_value() for key in settings.sealing.keys]},
             }
         )
     )
