@@ -138,7 +138,8 @@ def sweep(
     wire = bench_runs.Wire(base_url, key, adapter, limit, poll_every, wait)
     runs = bench_runs.Runs(wire.target(chosen, list(weights_of(chosen))), processes, objective)
     load = Load(chosen, source, adapter, _pattern(arrivals), duration or 60.0, warm_up, peak, period)
-    load.at(start_rate or 1.0, seed)
+    for rate in listed or [start_rate or 1.0]:
+        load.at(rate, seed)
     runs.check(chosen.one_of_each())
     runs.measure_solo(chosen.one_of_each())
     least = LENGTHS_OF_OBJECTIVE * objective.longest(runs.solo) if objective else 0.0

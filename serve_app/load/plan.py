@@ -16,6 +16,10 @@ from serve_app.load.request import Request
 from serve_app.load.trace import Arrival
 
 
+class NothingSent(ValueError):
+    """At this rate no request would fall into the time that counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """As they stand in a summary. Times in seconds, rates per second."""
@@ -76,7 +80,7 @@ class Load:
         """Raises ValueError for a rate, peak or period that can't be, or at which nothing would be sent."""
         moments = schedule(self.arrivals, rate, self.warm_up + self.duration, seed, peak=self.peak, period=self.period)
         if not any(moment >= self.warm_up for moment in moments):
-            raise ValueError(f"{rate:g} requests per second for {self.duration:g} s are no request at all")
+            raise NothingSent(f"{rate:g} requests per second for {self.duration:g} s are no request at all")
         swings = self.arrivals in ("bursts", "diurnal")
         settings = Settings(
             adapter=self.adapter,

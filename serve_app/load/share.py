@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import resource
 import sys
 import threading
@@ -64,8 +65,12 @@ def _told(outcome: Outcome) -> None:
 
 
 def _say(what: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who started this is gone, and stdin ends in a moment. What follows goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _allow_connections() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from serve_app.load import knee
 from serve_app.load.knee import Knee, NoKnee, Trial
 from serve_app.load.measured import SUMMARY, Measured
+from serve_app.load.plan import NothingSent
 
 Measure: TypeAlias = Callable[[float, int], Measured]
 """Of a rate and a seed."""
@@ -85,7 +86,7 @@ def to_the_knee(measure: Measure, share: float, start: float, seed: int) -> Swee
         sweep.knee = knee.search(trial, share, start)
     except Interrupted:
         sweep.notes.append("interrupted before the knee was found")
-    except NoKnee as problem:
+    except (NoKnee, NothingSent) as problem:
         sweep.notes.append(f"no knee: {problem}")
     if limited := {run.settings["rate"] for run in sweep.runs if run.generator["limits"]}:
         told = ", ".join(f"{rate:.4g}" for rate in sorted(limited))

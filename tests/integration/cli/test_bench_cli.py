@@ -132,6 +132,16 @@ def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here:
     assert "these runs don't compare: rate: 10.0 against 20.0" in compared
 
 
+def test_a_server_that_refuses_everything_has_no_knee_and_a_report(gen_serve: GenServe, here: Path, known) -> None:
+    with known("refuse") as (_, where):
+        words = ("--endpoint", "gen-any", "--arrivals", "constant", "--slo", "60", "--duration", "0.5")
+        ran = gen_serve("bench", "sweep", *words, "--start-rate", "16", *where, "-o", "out")
+    assert ran.code == 0
+    assert [row[:2] for row in ran.table[:4]] == [["2", "1"], ["4", "2"], ["8", "4"], ["16", "8"]]
+    assert "no knee: 1 requests per second for 0.5 s are no request at all" in ran.out
+    assert "no knee" in (here / "out" / "report.html").read_text()
+
+
 def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path, known) -> None:
     recorded = [
         trace.Arrival(offset=offset, endpoint=endpoint, tenant=tenant, width=512, height=256, steps=4)
