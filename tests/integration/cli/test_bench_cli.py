@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,24 +19,19 @@ from serve_app.load.outcome import Outcome
 EVERY_50_MS = ("--arrivals", "constant", "--rate", "20", "--endpoint", "gen-any", "--size", "512x512", "--steps", "4")
 
 
-@pytest.fixture
-def known() -> Callable[..., Iterator[tuple[KnownServer, tuple[str, ...]]]]:
-    """Starts a server, and gives it with the words that name it."""
-
-    @contextmanager
-    def start(*acts: Act) -> Iterator[tuple[KnownServer, tuple[str, ...]]]:
-        server = KnownServer(*acts)
-        with serving(server.app) as base_url:
-            yield server, ("--base-url", base_url, "--key", "secret", "--poll-every", "0.02")
-
-    return start
+@contextmanager
+def known(*acts: Act) -> Iterator[tuple[KnownServer, tuple[str, ...]]]:
+    """A server, and the words that name it."""
+    server = KnownServer(*acts)
+    with serving(server.app) as base_url:
+        yield server, ("--base-url", base_url, "--key", "secret", "--poll-every", "0.02")
 
 
 def rows(folder: Path) -> list[Outcome]:
     return [Outcome.of_json(json.loads(line)) for line in (folder / "rows.jsonl").read_text().splitlines()]
 
 
-def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path, known) -> None:
+def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path) -> None:
     with known("serve", "refuse", "serve", "moderate", "no result") as (server, where):
         ran = gen_serve(
             "bench", "run", *EVERY_50_MS, "--duration", "2", "--warm-up", "1", *where, "-o", "out", "--json"
@@ -61,7 +56,7 @@ def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path, known)
         assert "secret" not in written
 
 
-def test_people_get_tables_and_the_name_of_the_report(gen_serve: GenServe, here: Path, known) -> None:
+def test_people_get_tables_and_the_name_of_the_report(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (_, where):
         ran = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "1", "--slo", "60", *where, "-o", "out")
     assert (ran.code, ran.err) == (0, "")
@@ -69,14 +64,14 @@ def test_people_get_tables_and_the_name_of_the_report(gen_serve: GenServe, here:
     assert ran.out.endswith("report: out/report.html\n")
 
 
-def test_a_lost_task_fails_the_command_which_still_reports(gen_serve: GenServe, here: Path, known) -> None:
+def test_a_lost_task_fails_the_command_which_still_reports(gen_serve: GenServe, here: Path) -> None:
     with known("serve", "forget") as (_, where):
         ran = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "0.2", "--limit", "1", *where, "-o", "out")
     assert (ran.code, ran.err) == (1, "error: 2 accepted tasks never ended\n")
     assert "2 accepted tasks never ended" in (here / "out" / "report.html").read_text()
 
 
-def test_an_objective_can_be_a_multiple_of_what_is_measured_first(gen_serve: GenServe, here: Path, known) -> None:
+def test_an_objective_can_be_a_multiple_of_what_is_measured_first(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (server, where):
         words = ("--duration", "1", "--slo", "1000x", *where, "-o", "out", "--json")
         told = gen_serve("bench", "run", *EVERY_50_MS, *words).json
@@ -88,7 +83,7 @@ def test_an_objective_can_be_a_multiple_of_what_is_measured_first(gen_serve: Gen
 
 
 def test_a_mix_is_sent_with_the_keys_of_its_tenants(
-    gen_serve: GenServe, here: Path, known, monkeypatch: pytest.MonkeyPatch
+    gen_serve: GenServe, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOUD", "key of loud")
     (here / "quiet.key").write_text("key of quiet\n")
@@ -107,7 +102,7 @@ def test_a_mix_is_sent_with_the_keys_of_its_tenants(
     assert len(told["generator"]["cpu"]) == 2
 
 
-def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here: Path, known) -> None:
+def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (server, where):
         words = (
             "--endpoint",
@@ -132,7 +127,7 @@ def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here:
     assert "these runs don't compare: rate: 10.0 against 20.0" in compared
 
 
-def test_a_server_that_refuses_everything_has_no_knee_and_a_report(gen_serve: GenServe, here: Path, known) -> None:
+def test_a_server_that_refuses_everything_has_no_knee_and_a_report(gen_serve: GenServe, here: Path) -> None:
     with known("refuse") as (_, where):
         words = ("--endpoint", "gen-any", "--arrivals", "constant", "--slo", "60", "--duration", "0.5")
         ran = gen_serve("bench", "sweep", *words, "--start-rate", "16", *where, "-o", "out")
@@ -142,7 +137,7 @@ def test_a_server_that_refuses_everything_has_no_knee_and_a_report(gen_serve: Ge
     assert "no knee" in (here / "out" / "report.html").read_text()
 
 
-def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path, known) -> None:
+def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path) -> None:
     recorded = [
         trace.Arrival(offset=offset, endpoint=endpoint, tenant=tenant, width=512, height=256, steps=4)
         for offset, endpoint, tenant in ((0, "gen-pro", 0), (0.5, "gen-2-max", 1), (1.0, "gen-pro", 0))

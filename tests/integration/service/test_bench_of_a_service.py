@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -37,8 +38,9 @@ tenants:
 def folder(service: LocalService, tmp_path: Path) -> Path:
     """With the mix and the second key, which is of a project of its own."""
     (tmp_path / "mix.yaml").write_text(MIX)
-    gen_serve(service, tmp_path, "projects", "create", "bench")
-    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", "bench")
+    project = f"bench-{uuid.uuid4().hex}"
+    gen_serve(service, tmp_path, "projects", "create", project)
+    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project)
     (tmp_path / "second.key").write_text(next(word for word in made.split() if word.startswith("gen_")))
     return tmp_path
 
@@ -107,7 +109,7 @@ def _local(epoch: float) -> str:
     return f"{datetime.fromtimestamp(int(epoch)):%Y-%m-%dT%H:%M:%S}"
 
 
-def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, folder: Path) -> None:
+def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, tmp_path: Path) -> None:
     words = ("--endpoint", "gen-3-image-klein", "--size", "64x64", "--steps", "2", "--adapter", "openai")
-    run = told(service, folder, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai")
+    run = told(service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai")
     assert set(run["figures"]["ends"]) == {"served"}
