@@ -5,7 +5,7 @@ the moment the client has the submission's answer (its own clock) to the moment 
 admitted the task (`start_time` of the result). Both are the clock of one machine, so the difference is meaningful; it
 is rounded to a millisecond, and it is below zero when work began before the answer had reached the client. On its way
 lie the wake-up by Redis, the lease, the call of the model, its encoding of the prompt where that comes before
-admission, and its first event. It says nothing about waits under load: `benchmarks.load` does.
+admission, and its first event. It says nothing about waits under load: `gen-serve bench` does.
 """
 
 from __future__ import annotations

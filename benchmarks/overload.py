@@ -14,13 +14,17 @@ from typing import Any, Final
 import httpx2
 from rich.console import Console
 
-from benchmarks import open_loop
 from benchmarks.benchmark import Benchmark
-from benchmarks.open_loop import Load
-from benchmarks.outcomes import Outcome, figures
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, Service
-from serve_app.load.arrivals import schedule
+from serve_app.load.figures import figures
+from serve_app.load.generator import generate
+from serve_app.load.mix import Endpoint as Kind
+from serve_app.load.mix import Mix
+from serve_app.load.outcome import Outcome
+from serve_app.load.plan import Load
+from serve_app.load.shape import Size
+from serve_app.load.target import Target as Server
 
 _STEP_MS, _STEPS, _BATCH = 200, 4, 8
 CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
@@ -28,6 +32,7 @@ CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
 WAITING: Final = 40
 """Tasks that may wait; at that, one waits for some four seconds."""
 BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": _STEPS, "seed": 1}
+MIX: Final = Mix(endpoints=[Kind(endpoint=ENDPOINT, sizes=[Size(64, 64)], steps=[_STEPS])], prompts=["a red star"])
 SETTINGS: Final = {
     "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": f"simulated/{_STEP_MS}ms",
     "GEN_MODELS__FLUX3-KLEIN__MAX_BATCH": str(_BATCH),
@@ -45,23 +50,25 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
+    load = Load(MIX, ENDPOINT, "gen", "poisson", plan.seconds, warm_up=0)
     rounds: dict[str, dict[str, Any]] = {}
     memory: list[float] = []
     lost = 0
     console.print("starting a service")
     with Service(SETTINGS) as service:
-        load = Load(service.base_url, service.key, ENDPOINT, BODY, limit=60, poll_every=0.2, wait=10)
+        server = Server(base_url=service.base_url, keys={"all": service.key}, limit=60, poll_every=0.2, wait=10)
         for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
             console.print(f"{name}: {rate:g} tasks per second for {plan.seconds:g} s")
-            moments = schedule("poisson", rate, plan.seconds, seed=1)
-            outcomes = asyncio.run(open_loop.run(load, moments, lambda _: None))
+            planned = load.at(rate, seed=1)
+            outcomes, _ = asyncio.run(generate(server, planned.requests))
             made = {"ready_per_s": _throughput(outcomes, plan.seconds)}
-            rounds[name] = figures(outcomes, plan.seconds, slo=60) | made
-            lost += sum(outcome.lost for outcome in outcomes)
+            rounds[name] = figures(outcomes, planned.window, planned.weights) | made
+            lost += rounds[name]["lost"]
             memory.append(sum(service.memory().values()))
         told = _says_when_to_come_again(service)
+    answers = rounds["overload"]["refusals"] | rounds["overload"]["failures"]
+    strange = [f"an answer was {what}" for what in answers if what != "HTTP 429"]
     ratio = rounds["overload"]["ready_per_s"] / rounds["peak"]["ready_per_s"]
-    strange = [f"an answer was {what}" for what in rounds["overload"]["refused"] if what != "HTTP 429"]
     return Report(
         figures=rounds
         | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory], "retry_after": told},
@@ -75,9 +82,7 @@ def measure(plan: Plan, console: Console) -> Report:
 
 def _throughput(outcomes: list[Outcome], seconds: float) -> float:
     """While requests came: what was still waiting at their end is not counted."""
-    first = outcomes[0].scheduled
-    done = [one for one in outcomes if one.status == "Ready" and one.ended and one.ended <= first + seconds]
-    return len(done) / seconds
+    return sum(one.served and one.ended is not None and one.ended <= seconds for one in outcomes) / seconds
 
 
 def _says_when_to_come_again(service: Service) -> bool:

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.cli import (
     backup,
+    bench,
     conformance,
     credits,
     finetunes,
@@ -47,6 +48,7 @@ app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("conformance")(conformance.conformance)
 app.command("openapi")(openapi.openapi)
+app.add_typer(bench.app, name="bench")
 app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")
 app.add_typer(keys.app, name="keys")

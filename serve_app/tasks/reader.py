@@ -112,6 +112,11 @@ class TaskReader:
             if created is not None and status is not None and endpoint is not None
         ]
 
+    async def projects(self) -> list[str]:
+        """Those that have tasks which are still kept, in no order."""
+        start = self._key("tasks:")
+        return [key.removeprefix(start) async for key in self.redis.scan_iter(f"{start}*", count=1000)]
+
     async def counts(self, lane: str) -> dict[str, int]:
         """How many tasks are `queued`, `suspects` and `leased`, and every counter of `stats`."""
         pipe = self.redis.pipeline(transaction=False)

@@ -17,6 +17,8 @@ class LocalDialect:
     def __init__(self, refuse_every: int = 0, forgotten: frozenset[int] = frozenset()) -> None:
         self.base_url = ""
         self.submitted: list[float] = []
+        self.begun = 0
+        """Requests that have come, answered or not."""
         self.answer_after = 0.0
         self._polls: dict[str, int] = {}
         self._refuse_every = refuse_every
@@ -39,6 +41,7 @@ class LocalDialect:
                 if "content-length: " in head:
                     await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
                 method, target = head.split()[:2]
+                self.begun += 1
                 await asyncio.sleep(self.answer_after)
                 status, answer = self._submit() if method == "post" else self._poll(target)
                 data = json.dumps(answer).encode()

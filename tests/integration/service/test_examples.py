@@ -51,6 +51,7 @@ DOCUMENTS = (
     "docs/video.md",
     "docs/accounts.md",
     "docs/webhooks.md",
+    "docs/load.md",
 )
 OTHERS = {
     "sh starts-a-service",

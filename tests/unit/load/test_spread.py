@@ -27,4 +27,12 @@ def test_no_values_have_no_quantile_and_no_spread() -> None:
 def test_a_spread_is_plain_json() -> None:
     spread = Spread.of([float(n) for n in range(101)])
     assert spread is not None
-    assert json.loads(json.dumps(spread.as_json())) == {"n": 101, "p50": 50, "p90": 90, "p99": 99, "max": 100}
+    assert json.loads(json.dumps(spread.as_json())) == {
+        "n": 101,
+        "p50": 50,
+        "p90": 90,
+        "p95": 95,
+        "p99": 99,
+        "p999": 99.9,
+        "max": 100,
+    }

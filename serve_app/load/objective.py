@@ -1,0 +1,79 @@
+"""The service-level objective of a load: how soon results are to come."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from serve_app.load.outcome import Outcome
+from serve_app.load.request import Request
+
+_FORM: Final = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<times>x?)")
+_SOLO: Final = 3
+"""Requests of each kind that are sent one after the other, after a first that may have to wake the server."""
+_MOST_KINDS: Final = 50
+
+
+class NoSolo(Exception):
+    """The latency of a request that is alone could not be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Either seconds, or a multiple of what a request of the same kind takes when it is alone."""
+
+    seconds: float | None = None
+    times_solo: float | None = None
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Of `5` or `3x`. Raises ValueError."""
+        found = _FORM.fullmatch(text.strip().lower())
+        if not found or float(found["number"]) <= 0:
+            raise ValueError(f"--slo should be seconds, like 5, or a multiple of solo latency, like 3x, not {text!r}")
+        number = float(found["number"])
+        return cls(times_solo=number) if found["times"] else cls(seconds=number)
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s" if self.seconds is not None else f"{self.times_solo:g}x solo latency"
+
+    def longest(self, solo: Mapping[str, float]) -> float:
+        """Seconds, of the kind that has most."""
+        return max(self.of_kinds(solo, solo).values(), default=self.seconds or 0.0)
+
+    def of_kinds(self, kinds: Iterable[str], solo: Mapping[str, float]) -> dict[str, float]:
+        """Seconds, by kind of request."""
+        if self.seconds is not None:
+            return dict.fromkeys(kinds, self.seconds)
+        assert self.times_solo is not None
+        return {kind: self.times_solo * solo[kind] for kind in kinds}
+
+
+def solo_requests(requests: Sequence[Request]) -> list[Request]:
+    """Some of each kind. Raises ValueError where there are too many kinds to measure each."""
+    firsts: dict[str, Request] = {}
+    for request in requests:
+        firsts.setdefault(request.kind, request)
+    if len(firsts) > _MOST_KINDS:
+        raise ValueError(f"--slo in seconds is needed: {len(firsts)} kinds of requests are too many to measure alone")
+    return [
+        replace(first, number=number, moment=0.0, seed=first.seed + number)
+        for first in firsts.values()
+        for number in range(_SOLO + 1)
+    ]
+
+
+def solo_latencies(requests: Sequence[Request], send: Callable[[Request], Outcome]) -> dict[str, float]:
+    """Seconds by kind: the median of requests that were sent when the one before had ended. Raises NoSolo."""
+    took: dict[str, list[float]] = {}
+    for request in requests:
+        outcome = send(request)
+        seconds = outcome.time_to_result
+        if seconds is None:
+            raise NoSolo(f"{request.kind}: a request alone was {outcome.end} ({outcome.reason})")
+        if request.number:
+            took.setdefault(request.kind, []).append(seconds)
+    return {kind: statistics.median(seconds) for kind, seconds in took.items()}

@@ -1,0 +1,101 @@
+"""A server of which it is known what it does with every request: for tools that are to tell it rightly."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from support.pictures import picture
+
+Act: TypeAlias = Literal["serve", "refuse", "break", "fail", "moderate", "no id", "no json", "no result", "forget"]
+
+
+class KnownServer:
+    """Does to submissions what `acts` says, in turn. Tasks end with their second poll. Speaks the dialect, OpenAI's
+    images and, at `/jobs`, a form of its own."""
+
+    def __init__(self, *acts: Act) -> None:
+        self.acts: Sequence[Act] = acts or ("serve",)
+        self.bodies: list[dict[str, Any]] = []
+        """Of all submissions, in order."""
+        self.headers: list[dict[str, str]] = []
+        self.poll_headers: list[dict[str, str]] = []
+        self._polls: dict[str, int] = {}
+        self.app = Starlette(
+            routes=[
+                Route("/v1/images/generations", self._image, methods=["POST"]),
+                Route("/v1/get_result", self._result),
+                Route("/v1/{endpoint:path}", self._submit, methods=["POST"]),
+                Route("/jobs", self._job, methods=["POST"]),
+                Route("/jobs/{number}", self._job_status),
+            ]
+        )
+
+    async def _taken(self, request: Request) -> tuple[int, Act]:
+        self.bodies.append(await request.json())
+        self.headers.append(dict(request.headers))
+        number = len(self.bodies) - 1
+        return number, self.acts[number % len(self.acts)]
+
+    async def _submit(self, request: Request) -> Response:
+        number, act = await self._taken(request)
+        if (bad := _bad(act)) is not None:
+            return bad
+        told = {"id": str(number), "polling_url": str(request.url_for("_result").include_query_params(id=number))}
+        return JSONResponse({"detail": "lost it"} if act == "no id" else told)
+
+    async def _result(self, request: Request) -> Response:
+        self.poll_headers.append(dict(request.headers))
+        number = request.query_params["id"]
+        act = self.acts[int(number) % len(self.acts)]
+        self._polls[number] = self._polls.get(number, 0) + 1
+        if self._polls[number] < 2 or act == "forget":
+            return JSONResponse({"id": number, "status": "Pending", "result": None})
+        status = {"fail": "Error", "moderate": "Content Moderated"}.get(act, "Ready")
+        now = time.time()
+        result = {"sample": "https://example.com/a.png", "start_time": now - 0.02, "end_time": now}
+        ready = status == "Ready" and act != "no result"
+        return JSONResponse({"id": number, "status": status, "result": result if ready else None})
+
+    async def _image(self, request: Request) -> Response:
+        _, act = await self._taken(request)
+        if (bad := _bad(act)) is not None:
+            return bad
+        file = b"no picture" if act == "no result" else picture()
+        data = [] if act == "no id" else [{"b64_json": base64.b64encode(file).decode()}]
+        return JSONResponse({"created": int(time.time()), "data": data})
+
+    async def _job(self, request: Request) -> Response:
+        number, act = await self._taken(request)
+        if (bad := _bad(act)) is not None:
+            return bad
+        return JSONResponse({} if act == "no id" else {"urls": {"get": f"/jobs/{number}"}}, status_code=202)
+
+    async def _job_status(self, request: Request) -> Response:
+        self.poll_headers.append(dict(request.headers))
+        number = request.path_params["number"]
+        act = self.acts[int(number) % len(self.acts)]
+        self._polls[number] = self._polls.get(number, 0) + 1
+        if self._polls[number] < 2:
+            return JSONResponse({"status": "starting"})
+        output = {} if act == "no result" else {"url": "https://example.com/a.png"}
+        return JSONResponse({"status": "failed" if act == "fail" else "succeeded", "output": [output]})
+
+
+def _bad(act: Act) -> Response | None:
+    match act:
+        case "refuse":
+            return JSONResponse({"detail": "too many"}, status_code=429, headers={"retry-after": "1"})
+        case "break":
+            return JSONResponse({"detail": "broken"}, status_code=500)
+        case "no json":
+            return PlainTextResponse("<html>all is well</html>")
+        case _:
+            return None
