@@ -22,6 +22,7 @@ from rich.console import Console
 from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
+from serve_app.load.fairness import jain
 from serve_app.load.interval import Interval
 from serve_app.load.spread import Spread
 
@@ -116,18 +117,12 @@ async def _shares(small: _Project, flood: _Project, plan: Plan) -> float:
         project: each * sum(began <= moment <= until for moment in await project.ends(submitted[project]))
         for project, each in steps.items()
     }
-    return jain(list(done.values()))
+    return jain(list(done.values())) or 0.0
 
 
 def _enough(seconds: float, steps: int) -> int:
     """Tasks of so many steps that the model can't do in that time, even alone."""
     return round(1.5 * BATCH * seconds / (steps * STEP_S)) + 10 * BATCH
-
-
-def jain(shares: Sequence[float]) -> float:
-    """Jain's fairness index (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n where one has all; 0 of nothing."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
 
 
 class _Project:
