@@ -57,7 +57,7 @@ class Notebook:
         """`now`: by the clock of the server that will get the calls, epoch seconds."""
         self.calls: list[Call] = []
         self._now = now
-        self._names = {source(name): name for name in _ANSWERS}
+        self._names: dict[str, Script] = {source(name): name for name in _ANSWERS}
 
     def register_script(self, text: str) -> Callable[..., Awaitable[Any]]:
         name = self._names[text]
@@ -111,7 +111,13 @@ class Filling:
 
 def check(call: Call, answer: Any) -> None:
     """Raises Misfilled where the step was not done, or not for all the tasks that it was for."""
-    done = len(answer) == _leased_by(call) if call.script == "lease" else answer == 1 or answer[0] == 1
+    match call.script:
+        case "submit":
+            done = answer[0] == 1
+        case "lease":
+            done = len(answer) == _leased_by(call)
+        case "advance" | "complete":
+            done = answer == 1
     if not done:
         raise Misfilled(f"{call.script} answered {answer!r:.200}")
 

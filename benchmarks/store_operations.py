@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from benchmarks.server_cost import Reading
 from benchmarks.store_filling import LIMITS, RESULT
-from benchmarks.store_side import PREFIX, Side
+from benchmarks.store_side import LISTED, PAGE, PREFIX, Side
 from serve_app.tasks.task import Lease, Status
 
 _AT_ONCE: Final = 8
 """Tasks that a dispatcher leases, or holds, together."""
-_PAGE: Final = 20
 _PAST: Final = 1
 """Epoch ms: what is due since then is due."""
 
@@ -105,10 +104,10 @@ class Turn:
         found = await self._measure("poll", [lambda task_id=task_id: store.get(task_id) for task_id in submitted])
         _demand(all(found), "a task was not found")
         pages = await self._measure(
-            f"page of {_PAGE}",
-            [lambda project=project: store.list_tasks(project, limit=_PAGE) for project in self._projects],
+            f"page of {PAGE}",
+            [lambda project=project: store.list_tasks(project, limit=PAGE) for project in LISTED],
         )
-        _demand(all(tasks for tasks, _ in pages), "a list was empty")
+        _demand(all(len(tasks) == PAGE for tasks, _ in pages), "a list was too short")
         await self._measure("counts of a lane", [lambda: store.counts(self._lane)] * len(self._projects))
 
     async def _cancel(self) -> None:
@@ -134,9 +133,7 @@ class Turn:
     async def _end_overdue(self) -> None:
         submitted, n = await self._submit(), len(self._projects)
         await self._make_due("deadlines", submitted)
-        (ended,) = await self._measure(
-            "end_overdue", [lambda: self._store.end_overdue(self._lane, limit=n)], per=n
-        )
+        (ended,) = await self._measure("end_overdue", [lambda: self._store.end_overdue(self._lane, limit=n)], per=n)
         _demand(ended == n, f"{ended} of {n} were ended")
 
     async def _sweep(self) -> None:
@@ -157,7 +154,9 @@ class Turn:
         """In place of waiting."""
         await self._side.redis.zadd(f"{PREFIX}{index}:{self._lane}", dict.fromkeys(ids, _PAST))
 
-    async def _measure(self, name: str | None, calls: Sequence[Callable[[], Awaitable[Any]]], per: int = 1) -> list[Any]:
+    async def _measure(
+        self, name: str | None, calls: Sequence[Callable[[], Awaitable[Any]]], per: int = 1
+    ) -> list[Any]:
         """What the calls return, made one after the other; each is for `per` tasks."""
         side, answers, waited = self._side, list[Any](), list[float]()
         before = await Reading.of(side.redis, side.pid)

@@ -29,11 +29,15 @@ _PRICE: Final = 900
 _PER_ORGANIZATION: Final = 100
 """Projects."""
 _ENOUGH: Final = 10**14
+PAGE: Final = 20
+LISTED: Final = tuple(f"listed-{n}" for n in range(8))
+"""Projects with that many tasks in a lane where nothing else happens."""
+_LISTED_LANE: Final = "listed"
 _CHUNK: Final = 2048
 """Tasks between two reports of progress."""
 _LOOK_S: Final = 0.2
 _JOB: Final = Job(
-    prompt="a quiet harbour at dawn, boats of many colours, long shadows, mist over the water, in the style of a woodcut",
+    prompt="a quiet harbour at dawn, boats of many colours, long shadows, mist over the water, as a woodcut",
     seed=1234567,
     steps=4,
     output_format="png",
@@ -78,14 +82,17 @@ class Side:
     async def found(self) -> None:
         """Makes the projects, and gives their organizations more than enough."""
         credits, projects = Credits(self.redis, PREFIX), ProjectStore(self.redis, PREFIX)
-        for organization in dict.fromkeys(map(organization_of, self.projects)):
+        for organization in dict.fromkeys(map(organization_of, self._all_projects)):
             await credits.grant(organization, "first", _ENOUGH, by="benchmark")
-        for start in range(0, len(self.projects), 64):
-            made = self.projects[start : start + 64]
+        for start in range(0, len(self._all_projects), 64):
+            made = self._all_projects[start : start + 64]
             await asyncio.gather(*(projects.create(each, organization_of(each), "benchmark") for each in made))
 
     async def fill(self, finished: int, waiting: int, told: Callable[[int], None]) -> Memory:
-        """Fills every lane with its part of them; `told` hears how many are there more. Returns what they take."""
+        """Fills every lane with its part of them; `told` hears how many are there more. Returns what they take.
+
+        Then come the tasks of the projects that lists are read of, in a lane of their own: the same ones on all sides.
+        """
         await self.redis.config_set("appendonly", "no")
         filling = Filling(self.redis, PREFIX)
         await filling.load()
@@ -94,12 +101,20 @@ class Side:
             await asyncio.gather(*(self._fill_lane(i, n, make, told) for i in range(len(self.lanes))))
             await self._forget_calls()
             used.append(await self._used())
+        await filling.waiting([self.new_task(_LISTED_LANE, project) for project in LISTED for _ in range(PAGE)])
         await self.redis.config_set("appendonly", "yes")
-        return Memory(*(max(0.0, now - before) / n for before, now, n in zip(used, used[1:], (finished, waiting))))
+        _, after_finished, after_waiting = used
+        return Memory(_each(after_finished - used[0], finished), _each(after_waiting - after_finished, waiting))
+
+    @property
+    def _all_projects(self) -> Sequence[str]:
+        return (*LISTED, *self.projects)
 
     async def settle(self) -> None:
         """Returns when nothing goes on in the server but what it is asked for."""
-        while not is_quiet(await self.redis.info("persistence"), await self.redis.info("memory")):
+        while True:
+            if is_quiet(await self.redis.info("persistence"), await self.redis.info("memory")):
+                return
             await asyncio.sleep(_LOOK_S)
 
     async def _fill_lane(self, lane: int, n: int, make: Callable[..., Any], told: Callable[[int], None]) -> None:
@@ -135,7 +150,13 @@ class Memory:
 def is_quiet(persistence: dict[str, Any], memory: dict[str, Any]) -> bool:
     """Whether no child writes the data set and no table is on its way to a larger one, by what `INFO` tells."""
     going_on = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress", "loading")
-    return not any(int(persistence[name]) for name in going_on) and not int(memory["mem_overhead_db_hashtable_rehashing"])
+    return not any(int(persistence[name]) for name in going_on) and not int(
+        memory["mem_overhead_db_hashtable_rehashing"]
+    )
+
+
+def _each(total: int, n: int) -> float:
+    return max(0, total) / max(1, n)
 
 
 def organization_of(project: str) -> str:
