@@ -34,7 +34,9 @@ RESULT: Final = {
 TOGETHER: Final = 32
 """Tasks whose steps go side by side: all are submitted, then leased by one call, and so on."""
 _GROUPS: Final = 8
-"""Of them in a pipeline: it must be through while its submissions are valid, which is seconds."""
+"""Of them in a pipeline."""
+_PATIENCE_S: Final = 600.0
+"""How much longer than usual submissions are valid: in a pipeline the last one waits for all others."""
 _ANSWERS: Final[dict[Script, Any]] = {"submit": [1, "", 0], "lease": [], "advance": 1, "complete": 1}
 """What the scripts say when all goes well; but for `lease`, whose tasks nobody works on here."""
 
@@ -98,7 +100,7 @@ class Filling:
     ) -> None:
         for start in range(0, len(tasks), TOGETHER * _GROUPS):
             seconds, micros = await cast(Awaitable[tuple[int, int]], self._redis.time())
-            notebook = Notebook(seconds + micros / 1e6)
+            notebook = Notebook(seconds + micros / 1e6 + _PATIENCE_S)
             store = TaskStore(cast(Redis, notebook), self._prefix, LIMITS)
             for group in range(start, min(start + TOGETHER * _GROUPS, len(tasks)), TOGETHER):
                 await steps(store, tasks[group : min(group + TOGETHER, start + TOGETHER * _GROUPS)])

@@ -7,7 +7,7 @@ import hashlib
 import json
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +147,7 @@ class Memory:
     waiting: float
 
 
-def is_quiet(persistence: dict[str, Any], memory: dict[str, Any]) -> bool:
+def is_quiet(persistence: Mapping[str, Any], memory: Mapping[str, Any]) -> bool:
     """Whether no child writes the data set and no table is on its way to a larger one, by what `INFO` tells."""
     going_on = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress", "loading")
     return not any(int(persistence[name]) for name in going_on) and not int(
