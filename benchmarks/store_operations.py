@@ -120,7 +120,7 @@ class Turn:
 
     async def _idle(self) -> None:
         """What runs every moment and finds nothing to do."""
-        store, lanes, times = self._store, self._side.lanes, len(self._projects) // _AT_ONCE
+        store, lanes, times = self._store, self._side.lanes, len(self._projects)
         await self._measure("with_work, all lanes", [lambda: store.with_work(*lanes)] * times)
         passes: dict[str, Callable[[], Awaitable[Any]]] = {
             "reap": lambda: store.reap(*lanes),

@@ -4,7 +4,9 @@ import pytest
 
 from benchmarks.store_side import is_quiet, organization_of
 
-QUIET = dict.fromkeys(("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress", "loading"), 0)
+QUIET: dict[str, int] = dict.fromkeys(
+    ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress", "loading"), 0
+)
 
 
 def test_a_server_without_children_and_growing_tables_is_quiet() -> None:
