@@ -29,8 +29,13 @@ local function score(x) return string.format('%.17g', x) end
 -- Whether more than this share of the memory that the server may use is used. Some microseconds.
 local function is_fuller_than(share)
   local told = redis.call('INFO', 'memory')
-  local most = tonumber(told:match('maxmemory:(%d+)'))
-  return most > 0 and tonumber(told:match('used_memory:(%d+)')) > share * most
+  -- A pattern that may begin anywhere takes as long as all of INFO; plain text is found at once.
+  local function number(name)
+    local _, last = told:find('\n' .. name .. ':', 1, true)
+    return tonumber(told:match('^%d+', last + 1))
+  end
+  local most = number('maxmemory')
+  return most > 0 and number('used_memory') > share * most
 end
 
 -- A client library repeats a call whose answer was lost. What hands something out keeps its reply under the id of the
