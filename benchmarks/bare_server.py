@@ -15,6 +15,7 @@ from benchmarks.service import CONFIG, PROJECT, Service, free_port
 from serve_app.cli.client import Client
 from serve_app.config import catalog, settings
 from serve_app.http.ingress import create_app
+from serve_app.local import sealing_key
 
 _START_S = 60.0
 
@@ -63,5 +64,5 @@ class BareServer:
 def app() -> FastAPI:
     """What uvicorn calls, in a process that has the service's environment."""
     assert "GEN_REDIS__URL" in os.environ
-    chosen = settings.load(CONFIG)
+    chosen = sealing_key.with_key(settings.load(CONFIG))
     return create_app(chosen, catalog.load(chosen))

@@ -12,6 +12,7 @@ MODULES: Final = {
     "handoff": "handoff",
     "ingress": "ingress",
     "tasks": "tasks",
+    "store": "store",
     "waiting": "waiting",
     "webhooks": "webhooks",
     "tenants": "tenants",
