@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -32,7 +33,11 @@ class Ratio:
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """An interval without an upper end has None there."""
+        told = asdict(self)
+        if self.ratio and math.isinf(self.ratio.high):
+            told["ratio"]["high"] = None
+        return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,14 @@ from serve_app.load.target import Target
 
 _LOOK_S: Final = 0.05
 """How often the loop is asked how late it is."""
+_SHORTEST_S: Final = 1.0
+"""Of looking, where requests come all at once."""
 _IDLE_CONNECTIONS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Strain:
-    """What it took one process to send its share."""
+    """What it took one process to send its share: until the last request, as waiting for the last results is idle."""
 
     cpu: float
     """Of one core, as a share of the time."""
@@ -66,9 +68,8 @@ async def generate(
     clock = clock or Clock(time.time())
     carry = _Carrying(target, adapter or prepared(target, requests), clock, on_outcome)
     stop = stop or asyncio.Event()
-    lag = _LoopLag()
-    async with _client(target) as http, lag:
-        cpu, began = time.process_time(), time.monotonic()
+    watch = _Watch(clock, max((request.moment for request in requests), default=0.0))
+    async with _client(target) as http, watch:
         tasks = [asyncio.create_task(carry(http, request)) for request in requests]
         everything = asyncio.gather(*tasks, return_exceptions=True)
         stopped = asyncio.create_task(stop.wait())
@@ -77,12 +78,11 @@ async def generate(
         for task in tasks:
             task.cancel()
         ended = await everything
-        spent = (time.process_time() - cpu) / max(time.monotonic() - began, 1e-9)
     for each in ended:
         if isinstance(each, Exception):
             raise each
     outcomes = [each for each in ended if isinstance(each, Outcome) and each.sent is not None]
-    return outcomes, Strain(spent, lag.seconds)
+    return outcomes, watch.strain()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,14 @@ def _client(target: Target) -> httpx2.AsyncClient:
     )
 
 
-class _LoopLag:
-    """Looks again and again how much later than asked for the event loop wakes it."""
+class _Watch:
+    """Looks again and again how much later than asked for the event loop wakes it, and what the process has used."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
+    def __init__(self, clock: Clock, until: float) -> None:
+        self._clock = clock
+        self._until = max(until, _SHORTEST_S)
+        self._lags: list[float] = []
+        self._cpu = 0.0
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
@@ -138,8 +141,15 @@ class _LoopLag:
         if self._looking is not None:
             self._looking.cancel()
 
+    def strain(self) -> Strain:
+        return Strain(self._cpu, self._lags)
+
     async def _look(self) -> None:
-        while True:
+        await asyncio.sleep(max(0.0, -self._clock.now()))
+        cpu, began = time.process_time(), time.monotonic()
+        while self._clock.now() < self._until:
             before = time.monotonic()
             await asyncio.sleep(_LOOK_S)
-            self.seconds.append(max(0.0, time.monotonic() - before - _LOOK_S))
+            now = time.monotonic()
+            self._lags.append(max(0.0, now - before - _LOOK_S))
+            self._cpu = (time.process_time() - cpu) / (now - began)

@@ -38,7 +38,7 @@ def object_of(answer: httpx2.Response) -> dict[str, Any]:
     """Raises NotServed unless the answer is a JSON object."""
     try:
         told = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise unusable("no JSON") from None
     if not isinstance(told, dict):
         raise unusable("no JSON object")

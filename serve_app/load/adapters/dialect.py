@@ -71,7 +71,7 @@ class Dialect:
         try:
             task = answer.json()
             status = task["status"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise PollFailed from None
         if status in _WAITING:
             if answer.status_code == 404:

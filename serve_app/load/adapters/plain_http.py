@@ -85,7 +85,7 @@ class PlainHttp:
             answer = await http.get(url, headers=dict(headers), timeout=self._target.limit)
             try:
                 told = answer.json()
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise PollFailed from None
             status = _at(told, poll.status)
             if not answer.is_success or status is None:

@@ -27,7 +27,7 @@ async def test_every_task_is_followed_to_its_end() -> None:
     assert [one.number for one in outcomes] == [0, 1, 2]
     assert [one.polls for one in outcomes] == [2, 2, 2]
     assert {id(one) for one in ended} == {id(one) for one in outcomes}
-    assert strain.cpu > 0
+    assert all(lag >= 0 for lag in strain.loop_lag)
 
 
 async def test_requests_never_wait_for_answers() -> None:
