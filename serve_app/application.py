@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig
@@ -17,13 +18,15 @@ from deployments.media_model import MediaModel
 from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
 from serve_app.config import catalog as catalogs
-from serve_app.config.catalog import Model, RewriterModel
+from serve_app.config.catalog import Catalog, Model, RewriterModel
 from serve_app.config.models import ModelSettings, RewriterSettings
 from serve_app.config.settings import Settings
 from serve_app.dispatch.deployment import Dispatcher
-from serve_app.http.ingress import app_builder
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
 from serve_app.webhooks.deployment import WebhookSender
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 APP_NAME = "gen"
 
@@ -49,7 +52,7 @@ def build(settings: Settings) -> Application:
         None if moderation is None else Thresholds(moderation.thresholds),
     )
     ingress = _deployment(
-        serve.ingress(app_builder(settings, catalog, replicas))(),
+        serve.ingress(_ingress_app(settings, catalog))(),
         name="Ingress",
         num_replicas=settings.service.ingress_replicas,
         max_ongoing_requests=settings.service.max_ongoing_requests,
@@ -80,6 +83,16 @@ async def replicas() -> dict[str, dict[str, int]]:
         name: {str(getattr(state, "value", state)): count for state, count in found.replica_states.items()}
         for name, found in deployments.items()
     }
+
+
+def _ingress_app(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+    def build() -> FastAPI:
+        # Where it runs: whoever only binds it would wait a second for this import, and keep it.
+        from serve_app.http.ingress import replica_app
+
+        return replica_app(settings, catalog, replicas)
+
+    return build
 
 
 def _deployment(target: type, **options: Any) -> serve.Deployment:
