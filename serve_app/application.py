@@ -112,6 +112,13 @@ def _autoscaling(chosen: RewriterSettings | ModerationSettings, target_ongoing_r
     )
 
 
+def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
+    """The options that say how many; where there is nothing to decide, nobody need report the load every second."""
+    if scaling.min_replicas == scaling.max_replicas:
+        return {"num_replicas": scaling.max_replicas}
+    return {"autoscaling_config": scaling}
+
+
 def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Application | None:
     if model is None or not chosen.enabled:
         return None
@@ -130,7 +137,7 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
         PromptRewriter,
         name="PromptRewriter",
         max_ongoing_requests=16,
-        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=4),
+        **_replicas(_autoscaling(chosen, target_ongoing_requests=4)),
         ray_actor_options=chosen.actor,
         health_check_period_s=2,
         health_check_timeout_s=3,
@@ -151,7 +158,7 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
         Moderator,
         name="Moderator",
         max_ongoing_requests=8 * chosen.max_batch,
-        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=chosen.max_batch),
+        **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
         ray_actor_options=chosen.actor,
         health_check_period_s=1,
         health_check_timeout_s=3,
@@ -192,7 +199,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,
-        autoscaling_config=AutoscalingConfig(**scaling.model_dump()),
+        **_replicas(AutoscalingConfig(**scaling.model_dump())),
         ray_actor_options=chosen.actor,
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,

@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from ray.serve.config import AutoscalingConfig
+
+from serve_app import application
+
 BUILT = """
 import sys
 from pathlib import Path
@@ -28,3 +33,10 @@ def test_whoever_binds_it_imports_neither_models_nor_pages(repository: Path) -> 
         check=True,
     )
     assert built.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("least", "most", "decided"), [(1, 1, False), (3, 3, False), (0, 1, True), (1, 2, True)])
+def test_load_is_reported_where_it_decides_something(least: int, most: int, decided: bool) -> None:
+    options = application._replicas(AutoscalingConfig(min_replicas=least, max_replicas=most))
+    assert ("autoscaling_config" in options) is decided
+    assert options.get("num_replicas") == (None if decided else most)
