@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig
@@ -17,13 +18,15 @@ from deployments.media_model import MediaModel
 from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
 from serve_app.config import catalog as catalogs
-from serve_app.config.catalog import Model, RewriterModel
+from serve_app.config.catalog import Catalog, Model, RewriterModel
 from serve_app.config.models import ModelSettings, RewriterSettings
 from serve_app.config.settings import Settings
 from serve_app.dispatch.deployment import Dispatcher
-from serve_app.http.ingress import app_builder
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
 from serve_app.webhooks.deployment import WebhookSender
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 APP_NAME = "gen"
 
@@ -49,7 +52,7 @@ def build(settings: Settings) -> Application:
         None if moderation is None else Thresholds(moderation.thresholds),
     )
     ingress = _deployment(
-        serve.ingress(app_builder(settings, catalog, replicas))(),
+        serve.ingress(_ingress_app(settings, catalog))(),
         name="Ingress",
         num_replicas=settings.service.ingress_replicas,
         max_ongoing_requests=settings.service.max_ongoing_requests,
@@ -82,6 +85,16 @@ async def replicas() -> dict[str, dict[str, int]]:
     }
 
 
+def _ingress_app(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
+    def build() -> FastAPI:
+        # Where it runs: whoever only binds it would wait a second for this import, and keep it.
+        from serve_app.http.ingress import replica_app
+
+        return replica_app(settings, catalog, replicas)
+
+    return build
+
+
 def _deployment(target: type, **options: Any) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(**options)(target))
 
@@ -97,6 +110,13 @@ def _autoscaling(chosen: RewriterSettings | ModerationSettings, target_ongoing_r
         look_back_period_s=5,
         metrics_interval_s=1,
     )
+
+
+def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
+    """The options that say how many; where there is nothing to decide, nobody need report the load every second."""
+    if scaling.min_replicas == scaling.max_replicas:
+        return {"num_replicas": scaling.max_replicas}
+    return {"autoscaling_config": scaling}
 
 
 def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Application | None:
@@ -117,7 +137,7 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
         PromptRewriter,
         name="PromptRewriter",
         max_ongoing_requests=16,
-        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=4),
+        **_replicas(_autoscaling(chosen, target_ongoing_requests=4)),
         ray_actor_options=chosen.actor,
         health_check_period_s=2,
         health_check_timeout_s=3,
@@ -138,7 +158,7 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
         Moderator,
         name="Moderator",
         max_ongoing_requests=8 * chosen.max_batch,
-        autoscaling_config=_autoscaling(chosen, target_ongoing_requests=chosen.max_batch),
+        **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
         ray_actor_options=chosen.actor,
         health_check_period_s=1,
         health_check_timeout_s=3,
@@ -179,7 +199,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,
-        autoscaling_config=AutoscalingConfig(**scaling.model_dump()),
+        **_replicas(AutoscalingConfig(**scaling.model_dump())),
         ray_actor_options=chosen.actor,
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,

@@ -6,7 +6,7 @@ answers any request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -126,16 +126,12 @@ def create_app(
     return app
 
 
-def app_builder(settings: Settings, catalog: Catalog, replicas: services.AskReplicas) -> Callable[[], FastAPI]:
-    """What a Ray Serve replica calls to make its own app."""
-
-    def build() -> FastAPI:
-        give_back_large_blocks()
-        app = create_app(settings, catalog, replicas)
-        app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
-        return app
-
-    return build
+def replica_app(settings: Settings, catalog: Catalog, replicas: services.AskReplicas) -> FastAPI:
+    """The app of a process that serves nothing else."""
+    give_back_large_blocks()
+    app = create_app(settings, catalog, replicas)
+    app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
+    return app
 
 
 def _add_docs(app: FastAPI) -> None:

@@ -128,16 +128,19 @@ class Launcher:
         from ray.exceptions import AuthenticationError
         from ray.serve.config import HTTPOptions
 
+        from serve_app.local.own_node import begun_as_own
+
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         try:
-            ray.init(
-                address=settings.ray.address or "local",
-                num_cpus=settings.ray.num_cpus if own else None,
-                object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
-                include_dashboard=False if own else None,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with begun_as_own():
+                ray.init(
+                    address=settings.ray.address or "local",
+                    num_cpus=settings.ray.num_cpus if own else None,
+                    object_store_memory=settings.ray.object_store_mb * 2**20 if own else None,
+                    include_dashboard=False if own else None,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
         except AuthenticationError:
             raise ValueError(
                 "the Ray cluster at ray.address has another token than this process, or there is none here: set "
