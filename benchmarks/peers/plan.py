@@ -78,6 +78,6 @@ SMOKE = Plan(
     kill_load=0.5,
     kill_s=1.0,
     limit_s=20.0,
-    threads=2,
+    threads=1,
     max_batch=4,
 )
