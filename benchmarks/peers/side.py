@@ -103,7 +103,7 @@ class Side(ABC):
             process = subprocess.Popen(
                 command,
                 cwd=PROJECT,
-                env=without_settings(os.environ) | {"PYTHONPATH": str(PROJECT)} | environment,
+                env={**without_settings(os.environ), "PYTHONPATH": str(PROJECT), **environment},
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if talks else log,
                 stderr=log,
@@ -204,15 +204,16 @@ class Asking:
 
     async def ask_until_drawn(self, request: Callable[[], Asked]) -> Asked:
         """The first picture of a side that is still starting. Raises RuntimeError."""
-        give_up = time.monotonic() + self._limit
+        give_up, seen = time.monotonic() + self._limit, ""
         while time.monotonic() < give_up and self.side.runs:
             asked = request()
             await self.ask(asked)
             await self.collect([asked])
             if asked.drawn:
                 return asked
+            seen = asked.problem
             await asyncio.sleep(_RETRY_S)
-        raise RuntimeError(f"{self.side.name} drew nothing:\n{self.side.log()}")
+        raise RuntimeError(f"{self.side.name} drew nothing ({seen}):\n{self.side.log()}")
 
     async def collect(self, asked: Sequence[Asked]) -> None:
         """Fetches the pictures that were not answers themselves."""
