@@ -1,7 +1,7 @@
 """Ray Serve with `@serve.batch`: requests wait for their picture, and are drawn as many at a time as there are.
 
-After Ray Serve's guide to dynamic request batching, with FastAPI as the ingress and the picture as the answer, as in
-its tutorial for Stable Diffusion. The method draws in a thread, so that the next batch gathers meanwhile.
+After Ray Serve's guide to dynamic request batching, with the picture as the answer, as in its tutorial for Stable
+Diffusion. The method draws in a thread, so that the next batch gathers meanwhile.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import signal
 from typing import Any
 
 import ray
-from fastapi import FastAPI
-from fastapi.responses import Response
 from ray import serve
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 
 from benchmarks.peers.answer import headers, request_of
 from benchmarks.peers.request import Request
@@ -21,11 +21,9 @@ from benchmarks.peers.settings import PeerSettings
 from benchmarks.peers.stock import Picture, StockPipeline
 
 settings = PeerSettings.of_environment()
-web = FastAPI()
 
 
 @serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 1})
-@serve.ingress(web)
 class Pictures:
     def __init__(self) -> None:
         self._pipeline = StockPipeline(settings.checkpoint, settings.threads)
@@ -34,9 +32,8 @@ class Pictures:
     async def draw(self, requests: list[Request]) -> list[Picture]:
         return await asyncio.to_thread(self._pipeline.draw_batch, requests)
 
-    @web.post("/pictures")
-    async def picture(self, body: dict[str, Any]) -> Response:
-        drawn: Any = await self.draw(request_of(body))  # pyright: ignore[reportArgumentType]: the decorator takes lists apart
+    async def __call__(self, request: HttpRequest) -> Response:
+        drawn: Any = await self.draw(request_of(await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
         return Response(drawn.jpeg, media_type="image/jpeg", headers=headers(drawn))
 
 

@@ -80,7 +80,7 @@ class Side(ABC):
         return all(root.poll() is None for root in self._roots)
 
     def processes(self) -> list[psutil.Process]:
-        return [process for root in self._roots if root.poll() is None for process in tree(root.pid)]
+        return self._family()
 
     def memory_mib(self) -> float:
         """Proportional set size of all its processes."""
@@ -111,9 +111,12 @@ class Side(ABC):
         self._roots.append(process)
         return process
 
+    def _family(self) -> list[psutil.Process]:
+        return [process for root in self._roots if root.poll() is None for process in tree(root.pid)]
+
     def _stop(self) -> None:
         """In order; what is left of the processes after that is ended by force."""
-        family = self.processes()
+        family = self._family()
         for root in self._roots:
             if root.poll() is None:
                 root.send_signal(signal.SIGTERM)

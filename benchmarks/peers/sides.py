@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 import sys
 import threading
 import time
@@ -106,7 +107,8 @@ class RayBatch(Synchronous):
     name = "ray serve"
 
     def _start(self) -> None:
-        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], self._settings().as_environment())
+        token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray makes one, and leaves it in the home folder
+        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], self._settings().as_environment() | token)
 
 
 class LitServe(Synchronous):
