@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises conformance check proof chaos attack bench lock audit openapi clean
+.PHONY: help run test test-fast promises conformance check proof chaos attack bench bench-smoke lock audit openapi clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -52,8 +52,11 @@ chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check 
 attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and see what it costs a bystander
 	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK)
 
-bench: $(VENV)/.dev  ## Run all benchmarks; figures and plots go to benchmarks/results
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
+	$(BIN)/python -m benchmarks run
+
+bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; part of make test
+	$(BIN)/python -m pytest tests/integration/benchmarks
 
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \

@@ -1,6 +1,5 @@
-"""Measurements of the running service. `python -m benchmarks` runs them all; each module runs alone, too.
+"""Measurements of the running service: `python -m benchmarks`, explained in docs/benchmarks.md.
 
-Every benchmark prints its figures beside their targets and writes `results/<name>.json`, with the machine it ran on.
-A missed target is printed, not failed: machines differ. Only what may never happen, such as a lost task, ends in exit
-code 1.
+A benchmark is a module with a `BENCHMARK`, listed in `suite.py`. A missed goal is printed, not failed: machines differ.
+Only what may never happen, such as a lost task, ends in exit code 1.
 """

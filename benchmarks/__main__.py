@@ -1,38 +1,85 @@
-"""All benchmarks, in six to seven minutes: `python -m benchmarks`, which is `make bench`.
-
-One service serves four of them, one after the other; the ingress benchmark starts its own setups. The batching one
-needs none and comes last, as it loads models into this process; it is the quick one of `benchmarks.batching`.
-"""
+"""`python -m benchmarks`: run some or all, try all in seconds, publish a run."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
-from benchmarks import batching, handoff, ingress, load, machine, overhead, rest
-from benchmarks.open_loop import Load
-from benchmarks.report import RESULTS
-from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from benchmarks import documents, machine, results, suite
+from benchmarks.benchmark import Benchmark
+from benchmarks.results import PUBLISHED, Result
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+Names = Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.", show_default=False)]
 
 
-def main() -> int:
-    console = Console()
-    facts = machine.facts()
-    console.print("starting a service")
-    with Service(UNLIMITED) as service:
-        reports = [rest.measure(service, facts, console), handoff.measure(service, 200, console)]
-        offered = Load(service.base_url, service.key, ENDPOINT, load.BODY, limit=120, poll_every=0.1)
-        reports.append(load.measure(offered, "poisson", 2.0, 30.0, 0, 5.0, console))
-        reports.append(overhead.measure(service, overhead.ROUNDS, overhead.PICTURES, console))
-    report, table = ingress.measure(3, 2.0, console)
-    console.print(table)
-    reports.append(report)
-    reports.append(batching.measure(batching.QUICK, console))
-    codes = [report.finish(console) for report in reports]
-    console.print(f"figures and plots: {RESULTS.relative_to(RESULTS.parents[1])}")
-    return max(codes)
+@app.command("list")
+def listed() -> None:
+    """All benchmarks, and what each measures."""
+    for name in suite.MODULES:
+        print(f"{name:10} {suite.benchmark(name).what}")
+
+
+@app.command()
+def run(names: Names = None) -> None:
+    """Measure, into a folder by date and machine. Exit code 1 when what must never happen did."""
+    chosen, console = _chosen(names), Console()
+    folder = results.new_folder()
+    wrong = [each.name for each in chosen if not _measured(each, folder, console, smoke=False)]
+    console.print(f"figures and plots: {folder}")
+    _end(wrong)
+
+
+@app.command()
+def smoke(names: Names = None) -> None:
+    """Every part of every benchmark with tiny counts; the figures mean nothing and are thrown away."""
+    chosen, console = _chosen(names), Console()
+    with tempfile.TemporaryDirectory() as folder:
+        _end([each.name for each in chosen if not _measured(each, Path(folder), console, smoke=True)])
+
+
+@app.command()
+def publish(folder: Annotated[Path, typer.Argument(help="Of a run.", exists=True, file_okay=False)]) -> None:
+    """Copy a run's figures and plots to benchmarks/results, and write the tables in the docs anew."""
+    try:
+        names = results.publish(folder, PUBLISHED)
+    except ValueError as problem:
+        sys.exit(f"error: {problem}")
+    print(f"published {', '.join(names)}; written: {', '.join(documents.write(PUBLISHED)) or 'no document changed'}")
+
+
+def _chosen(names: list[str] | None) -> list[Benchmark[Any]]:
+    try:
+        return [suite.benchmark(name) for name in names or suite.MODULES]
+    except ValueError as problem:
+        sys.exit(f"error: {problem}")
+
+
+def _measured(benchmark: Benchmark[Any], folder: Path, console: Console, *, smoke: bool) -> bool:
+    """Whether nothing happened that must not."""
+    console.rule(benchmark.name)
+    facts, watch, began = machine.facts(), machine.Watch(), time.perf_counter()
+    plan, report = benchmark.run(console, smoke)
+    result = Result.of(benchmark, plan, report, facts, watch.end(), time.perf_counter() - began)
+    result.write(folder)
+    if report.draw:
+        report.draw(folder / f"{benchmark.name}.png")
+    report.show(console, benchmark.name)
+    if result.others["busy"]:
+        console.print("[yellow]others used the machine meanwhile; don't trust the figures")
+    return not report.faults
+
+
+def _end(wrong: list[str]) -> None:
+    if wrong:
+        sys.exit(f"error: what must never happen did, in {', '.join(wrong)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app(prog_name="python -m benchmarks")

@@ -1,66 +1,20 @@
-"""The stock diffusers pipeline in a process of its own, one picture after the other: the yardstick for the service.
-
-The process holds the pipeline between rounds, so that rounds can alternate with the service's. Its loop is what a
-script would do: call the pipeline, encode the JPEG, write the file.
-"""
+"""The stock diffusers pipeline, one picture after the other: what a script would do. Encodes and writes each file."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from benchmarks.service import PROJECT, without_settings
-
-
-class BarePipeline:
-    """A context manager; inside it the pipeline is loaded."""
-
-    def __init__(self, checkpoint: str, threads: int | None) -> None:
-        self._arguments = [checkpoint, str(threads or os.cpu_count() or 1)]
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *self._arguments],
-            cwd=PROJECT,
-            env=without_settings(os.environ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answer()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-
-    def seconds_for(self, requests: list[dict[str, Any]]) -> float:
-        """How long these pictures take, files written."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        print(json.dumps(requests), file=self._process.stdin, flush=True)
-        return float(self._answer())
-
-    def _answer(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the bare pipeline died")
-        return line
+from benchmarks.bare_process import BareProcess, Making, Request, serve
+from benchmarks.work import Work
 
 
-def serve(checkpoint: str, threads: int) -> None:
-    """Lines of requests in, seconds out, until the end of input."""
+def bare_pipeline(checkpoint: str, threads: int) -> BareProcess:
+    return BareProcess(__name__, checkpoint, threads)
+
+
+def load(checkpoint: str, threads: int, _: Path) -> Making:
     import numpy as np
     import torch
 
@@ -68,29 +22,45 @@ def serve(checkpoint: str, threads: int) -> None:
     from deployments.outputs import encode_picture
 
     torch.set_num_threads(threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    pipeline = _load(*pipeline_folder(checkpoint), device)
-    print("loaded", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for line in sys.stdin:
-            requests = json.loads(line)
-            began = time.perf_counter()
-            for number, request in enumerate(requests):
-                generator = torch.Generator("cpu").manual_seed(request["seed"])
-                pictures = pipeline(
-                    prompt=request["prompt"],
-                    width=request["width"],
-                    height=request["height"],
-                    num_inference_steps=request["steps"],
-                    generator=generator,
-                    output="images",
-                )
-                data, _, extension = encode_picture(np.asarray(pictures[0]), "jpeg")
-                (Path(folder) / f"{number}.{extension}").write_bytes(data)
-            print(time.perf_counter() - began, flush=True)
+    pipeline = stock_pipeline(*pipeline_folder(checkpoint), "cuda" if torch.cuda.is_available() else "cpu")
+    dtype = str(pipeline.transformer.dtype).removeprefix("torch.")
+    sizes: list[tuple[int, int]] = []
+    decode = pipeline.vae.decode
+
+    def seen(latents: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """What the decoder is given tells what was rendered."""
+        decoded = decode(latents, *args, **kwargs)
+        picture = decoded[0] if isinstance(decoded, tuple) else decoded.sample
+        sizes.append((picture.shape[-1], picture.shape[-2]))
+        return decoded
+
+    pipeline.vae.decode = seen
+
+    def make(requests: Sequence[Request], folder: Path) -> tuple[list[Path], list[Work]]:
+        sizes.clear()
+        files = []
+        for number, request in enumerate(requests):
+            pictures = pipeline(
+                prompt=request["prompt"],
+                width=request["width"],
+                height=request["height"],
+                num_inference_steps=request["steps"],
+                generator=torch.Generator("cpu").manual_seed(request["seed"]),
+                output="images",
+            )
+            data, _, extension = encode_picture(np.asarray(pictures[0]), request["output_format"])
+            files.append(folder / f"{number}.{extension}")
+            files[-1].write_bytes(data)
+        work = [
+            Work(size, request["steps"], dtype, torch.get_num_threads())
+            for size, request in zip(sizes, requests, strict=True)
+        ]
+        return files, work
+
+    return make
 
 
-def _load(folder: Path, local_only: bool, device: str) -> Any:
+def stock_pipeline(folder: Path, local_only: bool, device: str) -> Any:
     """As its makers load it, but for the prompt rewriter, which the service runs elsewhere."""
     import torch
     from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
@@ -116,4 +86,4 @@ def _silence(block: Any) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))
+    serve(load)

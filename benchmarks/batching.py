@@ -1,4 +1,4 @@
-"""What batching gains, and whether the engine finds out: `python -m benchmarks.batching`.
+"""What batching gains, and whether the engine finds out.
 
 The bundled checkpoint of every family draws square pictures in batches of 1, 2, 4 and 8, on the CPU in float32 with as
 many threads as the service takes, in this process: the calls of the engine's backend in the engine's order, without
@@ -26,17 +26,15 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, multimode
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -44,10 +42,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import machine
-from benchmarks.report import RESULTS, Report
+from benchmarks.benchmark import Benchmark
+from benchmarks.report import Report, Target
 from deployments.contract.job import GenerationJob
 from deployments.engine.step_times import StepTimes
+from serve_app.load.interval import Interval
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from deployments.families.family import Family
@@ -60,19 +59,13 @@ STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    name: str
-    """Of the files it leaves."""
-    families: tuple[str, ...]
-    sizes: tuple[int, ...]
+    families: tuple[str, ...] = ("flux3", "flux2klein", "flux", "kontext", "fill", "canny")
+    sizes: tuple[int, ...] = (64, 128, 256, 512)
     """Pixels, width and height."""
-    rounds: int
+    rounds: int = 9
     """At most."""
-    seconds: float
+    seconds: float = 210
     """The rounds end after this long, in their midst too; what none has reached by then is left out."""
-
-
-FULL = Plan("batching", ("flux3", "flux2klein", "flux", "kontext", "fill", "canny"), (64, 128, 256, 512), 9, 210)
-QUICK = Plan("batching-quick", ("flux3", "flux"), (64, 256), 5, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,28 +135,27 @@ def _family(name: str) -> Family:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    """Loads the checkpoints, measures, draws the plot and prints the tables."""
+    """Loads the checkpoints, measures and prints the tables."""
     import torch
 
-    facts = machine.facts()
-    threads = os.cpu_count() or 1
-    torch.set_num_threads(threads)
+    torch.set_num_threads(os.cpu_count() or 1)
     families = {name: _family(name) for name in plan.families}
-    cells = _rounds(plan, families, console)
-    figures = [cell.figures() for cell in cells]
-    draw(figures, RESULTS / f"{plan.name}.png")
+    figures = [cell.figures() for cell in _rounds(plan, families, console)]
     for name in dict.fromkeys(one["family"] for one in figures):
         console.print(table([one for one in figures if one["family"] == name]))
-    return report(plan, facts, threads, figures)
+    return report(figures)
 
 
-def report(plan: Plan, facts: dict[str, Any], threads: int, figures: Sequence[dict[str, Any]]) -> Report:
+def report(figures: Sequence[dict[str, Any]]) -> Report:
     kept = [one["kept_at_learned_cap"] for one in figures]
-    settings = {"families": list(plan.families), "sizes": list(plan.sizes), "batches": list(BATCHES), "steps": STEPS}
-    settings |= {"threads": threads, "precision": "float32", "format": "jpeg"}
-    settings |= {"rounds_at_most": plan.rounds, "seconds_at_most": plan.seconds}
-    summary = {"kept_at_learned_cap_median": round(median(kept), 3), "kept_at_learned_cap_least": min(kept)}
-    return Report(plan.name, facts, settings, {**summary, "cells": list(figures)})
+    return Report(
+        figures={"batches": list(BATCHES), "steps": STEPS, "cells": list(figures)},
+        targets=[
+            Target("kept of the best batch's rate by the learned one", Interval.of_median(kept), 0.95, "x", True),
+            Target("the same, worst cell", min(kept), 0.95, "x", True),
+        ],
+        draw=lambda path: draw(figures, path),
+    )
 
 
 def _rounds(plan: Plan, families: Mapping[str, Family], console: Console) -> list[Cell]:
@@ -292,13 +284,10 @@ def draw(figures: Sequence[dict[str, Any]], path: Path) -> Figure:
     return figure
 
 
-def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Two families, two sizes, under half a minute.")] = False,
-) -> None:
-    """Pictures per second over the batch, and the batch the engine settles on. Takes about four minutes."""
-    console = Console()
-    sys.exit(measure(QUICK if quick else FULL, console).finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "batching",
+    "pictures per second over the batch, and the batch the engine settles on",
+    Plan(),
+    Plan(("flux3",), (64,), rounds=1, seconds=1),
+    measure,
+)

@@ -1,26 +1,24 @@
-"""How long videos take and how much memory they need, on the bundled model: `python -m benchmarks.clips`.
+"""How long videos take and how much memory they need, on the bundled model.
 
 Each kind is made in a process of its own, through the engine and a local object store, set up as `configs/local.yaml`
-has it. A continuation goes on from the longest clip that is taken. Figures go to results/clips.json.
+has it. A continuation goes on from the longest clip that is taken.
 """
 
 from __future__ import annotations
 
 import resource
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from deployments import checkpoints
 from deployments.backends.active_clip import ActiveClip
@@ -49,15 +47,6 @@ class Kind:
     draft: bool = False
 
 
-KINDS: Final = (
-    Kind("draft, 5 s, hd", (HD[0] // 2, HD[1] // 2), 5, draft=True),
-    Kind("5 s, hd", HD, 5),
-    Kind("5 s, fhd", FHD, 5),
-    Kind("20 s, fhd", FHD, 20),
-    Kind("15 s after 20 s, fhd", FHD, 15, start_s=20),
-)
-
-
 @dataclass(frozen=True)
 class Figures:
     seconds: float
@@ -65,28 +54,38 @@ class Figures:
     megabytes: float
 
 
-def main(
-    config: Annotated[Path, typer.Option(help="The profile whose settings count.")] = Path("configs/local.yaml"),
-) -> None:
-    """How long videos take, and how much memory they need."""
-    console, facts = Console(), machine.facts()
+@dataclass(frozen=True, slots=True)
+class Plan:
+    kinds: tuple[Kind, ...] = (
+        Kind("draft, 5 s, hd", (HD[0] // 2, HD[1] // 2), 5, draft=True),
+        Kind("5 s, hd", HD, 5),
+        Kind("5 s, fhd", FHD, 5),
+        Kind("20 s, fhd", FHD, 20),
+        Kind("15 s after 20 s, fhd", FHD, 15, start_s=20),
+    )
+    config: str = "configs/local.yaml"
+    """The profile whose settings count."""
+
+
+def measure(plan: Plan, console: Console) -> Report:
     table = Table("video", "made in, s", "peak memory, GiB", "file, MB", title="Videos")
-    figures: dict[str, Figures] = {}
-    for kind in KINDS:
+    found: dict[str, Figures] = {}
+    for kind in plan.kinds:
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-            figures[kind.name] = made = alone.submit(measure, kind, config).result()
-        table.add_row(kind.name, f"{made.seconds:.0f}", f"{made.peak_gib:.2f}", f"{made.megabytes:.1f}")
+            found[kind.name] = made = alone.submit(figures, kind, Path(plan.config)).result()
+        table.add_row(kind.name, f"{made.seconds:.1f}", f"{made.peak_gib:.2f}", f"{made.megabytes:.1f}")
     console.print(table)
-    targets = [
-        Target("5 s hd, seconds", figures["5 s, hd"].seconds, 30, "s"),
-        Target("20 s fhd, peak memory", figures["20 s, fhd"].peak_gib, 4, "GiB"),
-    ]
-    settings = {"config": config.name, "steps": KINDS[0].steps}
-    report = Report("clips", facts, settings, {name: vars(each) for name, each in figures.items()}, targets)
-    sys.exit(report.finish(console))
+    quickest, largest = found[plan.kinds[1].name], max(each.peak_gib for each in found.values())
+    return Report(
+        figures={name: vars(each) for name, each in found.items()},
+        targets=[
+            Target(f"a video of {plan.kinds[1].name}, engine alone", quickest.seconds, 30, "s"),
+            Target("peak memory of the longest", largest, 4, "GiB"),
+        ],
+    )
 
 
-def measure(kind: Kind, config: Path) -> Figures:
+def figures(kind: Kind, config: Path) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(Path(folder).as_uri())
         engine = Engine(_backend(config, store), max_running=1, max_batch=1)
@@ -135,5 +134,10 @@ def _made(engine: Engine[ActiveClip], kind: Kind, start: str | None) -> Output:
     return done.output
 
 
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "clips",
+    "how long videos take and how much memory they need, engine alone",
+    Plan(),
+    Plan((Kind("draft, 1 s", (128, 128), 1, steps=2, draft=True), Kind("1 s", (128, 128), 1, steps=2))),
+    measure,
+)

@@ -1,32 +1,29 @@
-"""How much `deployments.restorers.deconvolution` gives back of blurred pictures: `python -m benchmarks.deblur`.
+"""How much `deployments.restorers.deconvolution` gives back of blurred pictures.
 
 Sharp pictures of four kinds (scenes of the little world, dead leaves, clouds of a photograph's 1/f spectrum, text) are
 blurred, get noise of one level in 255 and are written as JPEG of quality 95: what a client would upload. PSNR and SSIM
-(Wang et al., 2004) say how far each is from its original before and after. Figures go to results/deblur.json, a picture
-of before and after to docs/pictures/deblur.jpeg.
+(Wang et al., 2004) say how far each is from its original before and after. Its plot shows before,
+after and original.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from deployments.contract.model import ModelSpec
 from deployments.pictures.pixels import Pixels
@@ -36,7 +33,6 @@ from training.worlds.pictures.scene import random_scene
 
 Floats = npt.NDArray[np.float32]
 
-PICTURE: Final = Path(__file__).parents[1] / "docs" / "pictures" / "deblur.jpeg"
 _SPEC: Final = ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution")
 _EDGE: Final = 16
 """Pixels along the rim that do not count: what was blurred into them lay outside the picture."""
@@ -173,26 +169,31 @@ def outcomes(restorer: Deconvolution, seeds: int, blurs: tuple[Blur | None, ...]
                 )
 
 
-def measure(seeds: int, console: Console) -> Report:
-    facts = machine.facts()
+@dataclass(frozen=True, slots=True)
+class Plan:
+    pictures: int = 6
+    """Of each kind."""
+    side: int = 2048
+    """Of the one whose seconds are measured."""
+
+
+def measure(plan: Plan, console: Console) -> Report:
     torch.set_num_threads(1)
     restorer = Deconvolution(_SPEC)
-    found = list(outcomes(restorer, seeds, (None, *BLURS)))
+    found = list(outcomes(restorer, plan.pictures, (None, *BLURS)))
     figures = {blur: _figures([one for one in found if one.blur == blur]) for blur in ("none", *map(str, BLURS))}
     worst = min(one.psnr[1] - one.psnr[0] for one in found)
-    seconds = _seconds(restorer)
+    seconds = _seconds(restorer, plan.side)
     console.print(_table(figures))
     blurred = [rows["all"] for blur, rows in figures.items() if blur != "none"]
     return Report(
-        name="deblur",
-        machine=facts,
-        settings={"pictures_per_kind": seeds, "side": 256, "noise_levels": 1, "jpeg_quality": 95, "threads": 1},
         figures=figures,
         targets=[
             Target("PSNR, mean gain for the worst kind of blur", min(map(_gain, blurred)), 1.0, "dB", at_least=True),
             Target("PSNR, gain of the worst picture", worst, -0.5, "dB", at_least=True),
-            Target("4 megapixels", seconds, 5.0, "s"),
+            Target(f"{plan.side} x {plan.side} pixels, CPU", seconds, 5.0, "s"),
         ],
+        draw=lambda path: cv2.imwrite(str(path), before_and_after()[..., ::-1]),
     )
 
 
@@ -225,9 +226,9 @@ def _table(figures: dict[str, dict[str, dict[str, float]]]) -> Table:
     return table
 
 
-def _seconds(restorer: Deconvolution) -> float:
-    """For a picture of 2048 x 2048, on one thread: the processor's time, as others work beside it."""
-    large = uploaded(Blur("gaussian", 1.5).of(leaves(0, 2048)))
+def _seconds(restorer: Deconvolution, side: int) -> float:
+    """On one thread: the processor's time, as others work beside it."""
+    large = uploaded(Blur("gaussian", 1.5).of(leaves(0, side)))
     began = time.process_time()
     restorer.restore(large, None)
     return time.process_time() - began
@@ -244,16 +245,10 @@ def before_and_after() -> Pixels:
     return np.vstack(rows)
 
 
-def main(
-    seeds: Annotated[int, typer.Option(min=1, help="Pictures of each kind.")] = 6,
-) -> None:
-    """What deconvolution gives back of blurred pictures."""
-    console = Console()
-    report = measure(seeds, console)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(PICTURE), before_and_after()[..., ::-1])
-    sys.exit(report.finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "deblur",
+    "what deconvolution gives back of blurred pictures",
+    Plan(),
+    Plan(pictures=1, side=1024),
+    measure,
+)

@@ -1,4 +1,4 @@
-"""What a request costs at the HTTP face: `python -m benchmarks.ingress`.
+"""What a request costs at the HTTP face.
 
 Three setups of the same app, all up at the same time, measured in turns, so that a busy minute of the machine hits
 them alike:
@@ -19,30 +19,31 @@ and the dispatchers' part of a task comes later and is not in here.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from typing import Annotated, Any, Protocol
+from typing import Any, Final, Protocol
 
-import typer
 import uvloop
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import closed_loop, machine
+from benchmarks import closed_loop
 from benchmarks.bare_server import BareServer
+from benchmarks.benchmark import Benchmark
 from benchmarks.processes import Role, spent
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from serve_app.cli.client import Client
+from serve_app.load.interval import Interval
 from serve_app.load.spread import quantile
 
-CONCURRENCY = 16
+OPERATIONS: Final = ("poll", "submit")
+CONCURRENCY: Final = 16
 POLLED = 64
 """Waiting tasks that the polls go round."""
 BODY = {"prompt": "a small red star", "width": 256, "height": 256, "steps": 4}
@@ -57,6 +58,14 @@ DEFAULT_PROXY = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    rounds: int = 7
+    """That count; one more warms up."""
+    seconds: float = 2.0
+    """Of a round, a setup and an operation."""
 
 
 class Setup(Protocol):
@@ -108,8 +117,7 @@ class Cost:
         }
 
 
-def measure(rounds: int, seconds: float, console: Console) -> tuple[Report, Table]:
-    facts = machine.facts()
+def measure(plan: Plan, console: Console) -> Report:
     with ExitStack() as stack:
         console.print("starting three setups")
         service = stack.enter_context(Service(PARKED))
@@ -119,21 +127,16 @@ def measure(rounds: int, seconds: float, console: Console) -> tuple[Report, Tabl
             "default": stack.enter_context(Service(PARKED | DEFAULT_PROXY)),
         }
         requests = {name: _requests(setup) for name, setup in setups.items()}
-        idle = {name: _idle_share(setup) for name, setup in setups.items()}
-        measured, failed = _in_turns(setups, requests, rounds, seconds, console)
+        idle = {name: _idle_share(setup, plan.seconds) for name, setup in setups.items()}
+        measured, failed = _in_turns(setups, requests, plan, console)
     costs = {cell: Cost.middle(taken) for cell, taken in measured.items()}
-    figures = {
-        operation: {name: costs[name, operation].as_json() for name in setups} for operation in ("poll", "submit")
-    }
-    report = Report(
-        name="ingress",
-        machine=facts,
-        settings={"rounds": rounds, "seconds_per_round": seconds, "concurrency": CONCURRENCY, "body": BODY},
-        figures=figures | {"idle_cpu_share_of_a_core": idle},
-        targets=_targets(costs),
+    console.print(_table(costs))
+    return Report(
+        figures={operation: {name: costs[name, operation].as_json() for name in setups} for operation in OPERATIONS}
+        | {"idle_cpu_share_of_a_core": idle},
+        targets=_targets(measured),
         faults=[f"{failed} requests were not answered with 200"] if failed else [],
     )
-    return report, _table(costs)
 
 
 def _requests(setup: Setup) -> dict[str, list[bytes]]:
@@ -147,8 +150,7 @@ def _requests(setup: Setup) -> dict[str, list[bytes]]:
 def _in_turns(
     setups: Mapping[str, Setup],
     requests: Mapping[str, Mapping[str, list[bytes]]],
-    rounds: int,
-    seconds: float,
+    plan: Plan,
     console: Console,
 ) -> tuple[dict[tuple[str, str], list[Cost]], int]:
     """Costs by setup and operation, one per round, and how many requests failed. The first round warms up only."""
@@ -156,12 +158,12 @@ def _in_turns(
     failed = 0
     names = list(setups)
     with Progress(console=console) as progress:
-        bar = progress.add_task("measuring", total=(rounds + 1) * 2 * len(setups))
-        for number in range(rounds + 1):
-            for operation in ("poll", "submit"):
+        bar = progress.add_task("measuring", total=(plan.rounds + 1) * len(OPERATIONS) * len(setups))
+        for number in range(plan.rounds + 1):
+            for operation in OPERATIONS:
                 # Who comes first changes, so that no setup always follows the same other.
                 for name in names[number % len(names) :] + names[: number % len(names)]:
-                    length = seconds if number else min(seconds, 0.5)
+                    length = plan.seconds if number else min(plan.seconds, 0.5)
                     cost, lost = _round(setups[name], requests[name][operation], length)
                     failed += lost
                     if number:
@@ -186,7 +188,7 @@ def _round(setup: Setup, requests: list[bytes], seconds: float) -> tuple[Cost, i
     return cost, driven.failed
 
 
-def _idle_share(setup: Setup, seconds: float = 3.0) -> float:
+def _idle_share(setup: Setup, seconds: float) -> float:
     """CPU seconds per second without requests, Redis apart."""
     before = setup.cpu()
     time.sleep(seconds)
@@ -195,13 +197,21 @@ def _idle_share(setup: Setup, seconds: float = 3.0) -> float:
     return round(sum(used.values()) / seconds, 4)
 
 
-def _targets(costs: Mapping[tuple[str, str], Cost]) -> list[Target]:
+def _targets(measured: Mapping[tuple[str, str], Sequence[Cost]]) -> list[Target]:
     targets = []
-    for operation in ("poll", "submit"):
-        service, bare, default = (costs[name, operation].cpu_ms for name in ("service", "bare", "default"))
+    for operation in OPERATIONS:
+        service, bare, default = (
+            [one.cpu_ms for one in measured[name, operation]] for name in ("service", "bare", "default")
+        )
         targets += [
-            Target(f"{operation}: CPU, service / bare", service / bare, 3, "x"),
-            Target(f"{operation}: CPU, default / service", default / service, 5, "x", at_least=True),
+            Target(f"{operation}: CPU, service / bare uvicorn", Interval.of_ratio(service, bare), 2, "x"),
+            Target(
+                f"{operation}: CPU, Ray Serve's default proxy / service",
+                Interval.of_ratio(default, service),
+                3,
+                "x",
+                at_least=True,
+            ),
         ]
     return targets
 
@@ -210,7 +220,7 @@ def _table(costs: Mapping[tuple[str, str], Cost]) -> Table:
     table = Table("", "setup", title="ingress", title_justify="left")
     for heading in ("per s", "p50 ms", "p99 ms", "CPU ms", "x bare", "Redis ms"):
         table.add_column(heading, justify="right")
-    for operation in ("poll", "submit"):
+    for operation in OPERATIONS:
         for name in ("bare", "service", "default"):
             cost = costs[name, operation]
             ratio = cost.cpu_ms / costs["bare", operation].cpu_ms
@@ -220,16 +230,10 @@ def _table(costs: Mapping[tuple[str, str], Cost]) -> Table:
     return table
 
 
-def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count; one more warms up.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.2, help="Length of a round per setup and request.")] = 2.0,
-) -> None:
-    """CPU time and latency of polls and submissions: the service, bare uvicorn, Ray Serve's default proxy."""
-    console = Console()
-    report, table = measure(rounds, seconds, console)
-    console.print(table)
-    sys.exit(report.finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "ingress",
+    "CPU and latency of a poll and a submission: the service, bare uvicorn, Ray Serve's default proxy",
+    Plan(),
+    Plan(rounds=1, seconds=0.3),
+    measure,
+)

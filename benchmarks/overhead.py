@@ -1,108 +1,142 @@
-"""What the service adds to the pipeline it runs: `python -m benchmarks.overhead`.
+"""What the service adds to the engine and the pipeline it runs.
 
-Pictures per second, end to end, 512 x 512 in 16 steps as JPEG:
+Pictures per second, from the first request to the last file, the same pictures on three sides in turns, while the
+other two are idle:
 
-* through the service: clients submit over HTTP, eight at a time, and wait for the result; the picture lies in the
-  object store then
-* bare: the stock pipeline of the same checkpoint in one process, picture after picture, JPEGs written to a folder
+* `service`: clients submit over HTTP, so many at a time as the engine takes, and wait for the result
+* `engine`: the service's step engine in a process of its own, which is given all of a round's requests at once
+* `pipeline`: the stock diffusers pipeline of the same checkpoint, picture after picture
 
-Both with as many threads and the same precision, in alternating rounds, while the other one is idle. A round ends with
-its last picture, so the service pays for filling and emptying its batch. The ratio is the median service round over
-the median bare round. The service steps several pictures together and finishes one while it steps others, which a
-plain loop does not; where that gains something the ratio shows it, too, and may lie above one. It says what a user
-gets, not what the layers between cost in themselves.
+All render at the size that is asked for, with as many threads and in the same precision: each says what it did, and the
+pictures of one seed are compared. Services are filled and emptied in every round, and that counts.
 """
 
 from __future__ import annotations
 
-import sys
+import os
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
-from statistics import median
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import machine
-from benchmarks.bare_pipeline import BarePipeline
+from benchmarks.bare_engine import bare_engine
+from benchmarks.bare_pipeline import bare_pipeline
+from benchmarks.bare_process import Done, Request
+from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import CONFIG, ENDPOINT, MODEL, UNLIMITED, Service
+from benchmarks.work import Work, differences, unlike
 from serve_app.config import settings
-
-ROUNDS = 3
-PICTURES = 24
-CONCURRENCY = 8
-SIZE, STEPS = 512, 16
+from serve_app.load.interval import Interval
 
 
-def measure(service: Service, rounds: int, pictures: int, console: Console) -> Report:
-    facts = machine.facts()
+@dataclass(frozen=True, slots=True)
+class Plan:
+    rounds: int = 7
+    """That count; one more warms up."""
+    pictures: int = 48
+    """Of a round and a side."""
+    side: int = 256
+    """Pixels, rendered and asked for."""
+    steps: int = 8
+    clients: int = 16
+
+
+def measure(plan: Plan, console: Console) -> Report:
     model = settings.load(CONFIG).models[MODEL]
-    seeds = count(1)
-
-    def requests(n: int, steps: int = STEPS) -> list[dict[str, Any]]:
-        body = {"prompt": "a small red star on a dark blue background", "width": SIZE, "height": SIZE}
-        return [body | {"steps": steps, "output_format": "jpeg", "seed": next(seeds)} for _ in range(n)]
-
-    served: list[float] = []
-    bare: list[float] = []
-    checkpoint = model.checkpoint or "bundled/flux3"
-    with BarePipeline(checkpoint, model.threads) as pipeline, Progress(console=console) as bars:
-        bar = bars.add_task("measuring", total=2 * rounds)
-        pipeline.seconds_for(requests(2, steps=2))
-        _seconds_through(service, requests(2 * CONCURRENCY, steps=2))
-        for _ in range(rounds):
-            served.append(pictures / _seconds_through(service, requests(pictures)))
-            bars.advance(bar)
-            bare.append(pictures / pipeline.seconds_for(requests(pictures)))
-            bars.advance(bar)
+    checkpoint, threads = model.checkpoint or "bundled/flux3", os.cpu_count() or 1
+    alike = {"RENDER_SIDE": plan.side, "THREADS": threads, "DTYPE": "float32", "DEVICE": "cpu"}
+    overrides = {f"GEN_MODELS__{MODEL}__{name}".upper(): str(value) for name, value in alike.items()}
+    with ExitStack() as stack:
+        console.print("starting a service, an engine and a pipeline")
+        service = stack.enter_context(Service(UNLIMITED | overrides))
+        engine = stack.enter_context(bare_engine(checkpoint, threads))
+        pipeline = stack.enter_context(bare_pipeline(checkpoint, threads))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
+        said = Work((plan.side, plan.side), plan.steps, "float32", threads)
+        sides = {
+            "service": lambda requests: _served(service, requests, plan.clients, said),
+            "engine": engine.make,
+            "pipeline": pipeline.make,
+        }
+        faults = _faults(service, {name: sides[name] for name in ("engine", "pipeline")}, plan, said, folder)
+        rates: dict[str, list[float]] = {name: [] for name in sides}
+        seeds = count(1000)
+        with Progress(console=console) as bars:
+            bar = bars.add_task("measuring", total=len(sides) * (plan.rounds + 1))
+            for number in range(plan.rounds + 1):
+                requests = [
+                    _request(plan, next(seeds), "jpeg") for _ in range(plan.pictures if number else plan.clients)
+                ]
+                names = list(sides)
+                for name in names[number % len(names) :] + names[: number % len(names)]:
+                    done = sides[name](requests)
+                    if number:
+                        rates[name].append(len(requests) / done.seconds)
+                        faults += differences(name, done.work, "what was asked for", [said] * len(requests))
+                    bars.advance(bar)
+    against_engine = Interval.of_ratio(rates["service"], rates["engine"])
+    against_pipeline = Interval.of_ratio(rates["service"], rates["pipeline"])
     return Report(
-        name="overhead",
-        machine=facts,
-        settings={
-            "rounds": rounds,
-            "pictures_per_round": pictures,
-            "concurrency": CONCURRENCY,
-            "size": SIZE,
-            "steps": STEPS,
-            "format": "jpeg",
-        },
         figures={
-            "service_pictures_per_s": [round(rate, 4) for rate in served],
-            "bare_pictures_per_s": [round(rate, 4) for rate in bare],
+            "pictures_per_s": {name: Interval.of_median(values).as_json() for name, values in rates.items()},
+            "rounds": {name: [round(value, 3) for value in values] for name, values in rates.items()},
         },
         targets=[
-            Target("pictures per second, service / bare loop", median(served) / median(bare), 0.9, "x", at_least=True)
+            Target("pictures per second, service / bare engine", against_engine, 0.95, "x", at_least=True),
+            Target(
+                "pictures per second, service / stock pipeline in a loop", against_pipeline, 0.95, "x", at_least=True
+            ),
         ],
+        faults=list(dict.fromkeys(faults)),
     )
 
 
-def _seconds_through(service: Service, requests: list[dict[str, Any]]) -> float:
-    def work(request: dict[str, Any]) -> None:
+def _request(plan: Plan, seed: int, output_format: str) -> Request:
+    body: dict[str, Any] = {"prompt": "a small red star on a dark blue background", "seed": seed, "steps": plan.steps}
+    return body | {"width": plan.side, "height": plan.side, "output_format": output_format}
+
+
+def _served(service: Service, requests: list[Request], clients: int, said: Work) -> Done:
+    """Raises TaskFailed for what is not Ready. The service doesn't say what it rendered; `_faults` looks."""
+
+    def work(request: Request) -> None:
         with service.client() as client:
             client.wait(client.submit(ENDPOINT, request)["id"])
 
     began = time.perf_counter()
-    with ThreadPoolExecutor(CONCURRENCY) as clients:
-        list(clients.map(work, requests))  # raises for what is not Ready
-    return time.perf_counter() - began
+    with ThreadPoolExecutor(clients) as pool:
+        list(pool.map(work, requests))
+    return Done(time.perf_counter() - began, [], [said] * len(requests))
 
 
-def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each.")] = ROUNDS,
-    pictures: Annotated[int, typer.Option(min=1, help="Pictures per round.")] = PICTURES,
-) -> None:
-    """Pictures per second: the service against the bare pipeline loop."""
-    console = Console()
-    console.print("starting a service")
-    with Service(UNLIMITED) as service:
-        report = measure(service, rounds, pictures, console)
-    console.print(report.figures)
-    sys.exit(report.finish(console))
+def _faults(service: Service, others: dict[str, Any], plan: Plan, said: Work, folder: Path) -> list[str]:
+    """Of pictures of the same seeds on all sides: had one rendered another size and enlarged it, they would differ."""
+    requests = [_request(plan, seed, "png") for seed in (1, 2)]
+    ours = []
+    with service.client() as client:
+        for number, request in enumerate(requests):
+            made = client.wait(client.submit(ENDPOINT, request)["id"])
+            ours.append(made.save(folder / f"{number}.png"))
+    faults = []
+    for name, make in others.items():
+        done = make(requests)
+        faults += differences("service", [said] * len(requests), name, done.work)
+        faults += [f"service and {name}: {what}" for what in unlike(ours, done.files)]
+    return faults
 
 
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "overhead",
+    "pictures per second: the service, its engine alone, the stock pipeline in a loop",
+    Plan(),
+    Plan(rounds=1, pictures=2, side=64, steps=2, clients=2),
+    measure,
+)

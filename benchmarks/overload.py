@@ -1,4 +1,4 @@
-"""What happens at twice the capacity: `python -m benchmarks.overload`.
+"""What happens at twice the capacity.
 
 The model is simulated, so that its capacity is known and the machine is not the limit: a batch of 8 takes 0.8 s, which
 makes 10 pictures a second. An open loop first offers a little less than that, then twice as much. A good service makes
@@ -8,15 +8,14 @@ as many pictures as before, answers what is too much with 429 and a time to come
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections import Counter
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import httpx2
-import typer
 from rich.console import Console
 
-from benchmarks import machine, open_loop
+from benchmarks import open_loop
+from benchmarks.benchmark import Benchmark
 from benchmarks.open_loop import Load
 from benchmarks.outcomes import Outcome, figures
 from benchmarks.report import Report, Target
@@ -33,36 +32,42 @@ SETTINGS: Final = {
     "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": f"simulated/{_STEP_MS}ms",
     "GEN_MODELS__FLUX3-KLEIN__MAX_BATCH": str(_BATCH),
     "GEN_MODELS__FLUX3-KLEIN__MAX_RUNNING": str(_BATCH),
-    "GEN_TASKS__MAX_READY": str(WAITING),
+    "GEN_TASKS__MAX_QUEUED": str(WAITING),
     "GEN_TASKS__MAX_ACTIVE": "1000000",
     "GEN_TASKS__REQUESTS_PER_S": "1000000",
 }
 
 
-def measure(service: Service, seconds: float, console: Console) -> Report:
-    facts = machine.facts()
-    load = Load(service.base_url, service.key, ENDPOINT, BODY, limit=60, poll_every=0.2, wait=10)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seconds: float = 40
+    """Of each of the two loads."""
+
+
+def measure(plan: Plan, console: Console) -> Report:
     rounds: dict[str, dict[str, Any]] = {}
     memory: list[float] = []
     lost = 0
-    for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
-        console.print(f"{name}: {rate:g} tasks per second for {seconds:g} s")
-        outcomes = asyncio.run(open_loop.run(load, schedule("poisson", rate, seconds, seed=1), lambda _: None))
-        rounds[name] = figures(outcomes, seconds, slo=60) | {"ready_per_s": _throughput(outcomes, seconds)}
-        lost += sum(outcome.lost for outcome in outcomes)
-        memory.append(sum(service.memory().values()))
-    refused = Counter(rounds["overload"]["refused"])
-    told = _says_when_to_come_again(service)
+    console.print("starting a service")
+    with Service(SETTINGS) as service:
+        load = Load(service.base_url, service.key, ENDPOINT, BODY, limit=60, poll_every=0.2, wait=10)
+        for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
+            console.print(f"{name}: {rate:g} tasks per second for {plan.seconds:g} s")
+            moments = schedule("poisson", rate, plan.seconds, seed=1)
+            outcomes = asyncio.run(open_loop.run(load, moments, lambda _: None))
+            made = {"ready_per_s": _throughput(outcomes, plan.seconds)}
+            rounds[name] = figures(outcomes, plan.seconds, slo=60) | made
+            lost += sum(outcome.lost for outcome in outcomes)
+            memory.append(sum(service.memory().values()))
+        told = _says_when_to_come_again(service)
     ratio = rounds["overload"]["ready_per_s"] / rounds["peak"]["ready_per_s"]
-    strange = [f"an answer was {what}" for what in refused if what != "HTTP 429"]
+    strange = [f"an answer was {what}" for what in rounds["overload"]["refused"] if what != "HTTP 429"]
     return Report(
-        name="overload",
-        machine=facts,
-        settings={"capacity_per_s": CAPACITY, "seconds": seconds, "body": BODY, "max_queued": WAITING},
-        figures=rounds | {"memory_mib": [round(value) for value in memory], "retry_after": told},
+        figures=rounds
+        | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory], "retry_after": told},
         targets=[
-            Target("pictures per second at twice the capacity, against the peak", ratio, 0.95, "x", at_least=True),
-            Target("memory after against before", memory[1] / memory[0], 1.1, "x"),
+            Target("pictures per second at twice the capacity / at the peak", ratio, 0.95, "x", at_least=True),
+            Target("memory after overload / before", memory[1] / memory[0], 1.1, "x"),
         ],
         faults=[*([f"{lost} tasks were lost"] if lost else []), *strange, *([] if told else ["no Retry-After"])],
     )
@@ -87,14 +92,10 @@ def _says_when_to_come_again(service: Service) -> bool:
     return bool(refusals) and all("retry-after" in answer.headers for answer in refusals)
 
 
-def main(seconds: Annotated[float, typer.Option(min=5, help="Of each of the two loads.")] = 40) -> None:
-    """Goodput, refusals and memory at twice the capacity."""
-    console = Console()
-    console.print("starting a service")
-    with Service(SETTINGS) as service:
-        report = measure(service, seconds, console)
-    sys.exit(report.finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "overload",
+    "pictures per second, refusals and memory at twice the capacity of a simulated model",
+    Plan(),
+    Plan(seconds=3),
+    measure,
+)

@@ -1,88 +1,102 @@
-"""What a benchmark leaves: a file of figures, a table of targets, an exit code."""
+"""What a benchmark finds: figures, goals met or missed, and what must never happen."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+from serve_app.load.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A promise about one figure: at most `limit`, or at least, in `unit`."""
+    """A goal for one figure: at most `limit`, or at least, in `unit`."""
 
     name: str
-    measured: float | None
+    measured: float | Interval | None
     limit: float
     unit: str = ""
     at_least: bool = False
 
     @property
-    def met(self) -> bool:
-        if self.measured is None:
-            return False
-        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+    def value(self) -> float | None:
+        """The figure that counts: of several rounds their median."""
+        return self.measured.middle if isinstance(self.measured, Interval) else self.measured
 
     @property
-    def promise(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.limit:g} {self.unit}".strip()
+    def met(self) -> bool:
+        if self.value is None:
+            return False
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    @property
+    def goal(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {_plain(self.limit)} {self.unit}".strip()
+
+    @property
+    def found(self) -> str:
+        """With its interval, where there is one."""
+        if self.value is None:
+            return "none"
+        spread = ""
+        if isinstance(self.measured, Interval) and self.measured.n > 1:
+            spread = f" ({_plain(self.measured.low)} to {_plain(self.measured.high)})"
+        return f"{_plain(self.value)}{spread} {self.unit}".strip()
 
     def as_json(self) -> dict[str, Any]:
-        measured = None if self.measured is None else round(self.measured, 4)
-        return {"name": self.name, "measured": measured, "target": self.promise, "met": self.met}
+        interval = self.measured.as_json() if isinstance(self.measured, Interval) else None
+        return {
+            "name": self.name,
+            "measured": None if self.value is None else float(f"{self.value:.6g}"),
+            "interval": interval,
+            "limit": self.limit,
+            "unit": self.unit,
+            "at_least": self.at_least,
+            "met": self.met,
+        }
+
+    @classmethod
+    def from_json(cls, written: dict[str, Any]) -> Target:
+        measured = written["measured"]
+        if of_rounds := written["interval"]:
+            measured = Interval(of_rounds["n"], of_rounds["low"], of_rounds["median"], of_rounds["high"])
+        return cls(written["name"], measured, written["limit"], written["unit"], written["at_least"])
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    name: str
-    machine: dict[str, Any]
-    """`machine.facts()`, taken before measuring."""
-    settings: dict[str, Any]
-    """What was asked for: sizes, counts, rates."""
     figures: dict[str, Any]
+    """As JSON has it."""
     targets: Sequence[Target] = ()
-    faults: Sequence[str] = field(default=())
-    """What must never happen and did. A missed target is none."""
-
-    @property
-    def exit_code(self) -> int:
-        return 1 if self.faults else 0
+    faults: Sequence[str] = ()
+    """What must never happen and did: a wrong answer, a lost task, two sides that did different work. A missed target
+    is none, as machines differ."""
+    draw: Callable[[Path], object] | None = None
+    """Writes the plot, a PNG."""
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "benchmark": self.name,
-            "machine": self.machine,
-            "settings": self.settings,
             "figures": self.figures,
             "targets": [target.as_json() for target in self.targets],
             "faults": list(self.faults),
         }
 
-    def write(self, folder: Path = RESULTS) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        path.write_text(json.dumps(self.as_json(), indent=2) + "\n")
-        return path
-
-    def show(self, console: Console) -> None:
+    def show(self, console: Console, title: str) -> None:
         if self.targets:
-            table = Table("", "measured", "target", "", title=self.name, title_justify="left")
+            table = Table("", "measured", "goal", "", title=title, title_justify="left")
             for target in self.targets:
-                measured = "none" if target.measured is None else f"{target.measured:.3g} {target.unit}"
-                table.add_row(target.name, measured, target.promise, "met" if target.met else "[yellow]missed")
+                table.add_row(target.name, target.found, target.goal, "met" if target.met else "[yellow]missed")
             console.print(table)
         for fault in self.faults:
             console.print(f"[red]{fault}")
 
-    def finish(self, console: Console) -> int:
-        """Writes and shows it; returns the exit code."""
-        self.write()
-        self.show(console)
-        return self.exit_code
+
+def _plain(value: float) -> str:
+    """Three digits that count: 0.0123, 12.3, 1,230."""
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if abs(value) >= 1000 else f"{float(digits):g}"

@@ -24,10 +24,16 @@ CONFIG = PROJECT / "configs" / "local.yaml"
 MODEL = "flux3-klein"
 ENDPOINT = "gen-3-image-klein"
 
+_COMMAND = str(Path(sys.executable).with_name("gen-serve"))
 _START_S = 180.0
 _STOP_S = 90.0
 
-UNLIMITED = {"GEN_TASKS__MAX_ACTIVE": "10000000", "GEN_TASKS__MAX_READY": "10000000"}
+UNLIMITED = {
+    "GEN_TASKS__MAX_ACTIVE": "10000000",
+    "GEN_TASKS__MAX_QUEUED": "10000000",
+    "GEN_TASKS__REQUESTS_PER_S": "1000000",
+    "GEN_TASKS__BURST": "1000000",
+}
 """For benchmarks that are not about being refused."""
 
 
@@ -88,6 +94,23 @@ class Service:
     def client(self) -> Client:
         return Client(self.base_url, self.key)
 
+    def command(self, *arguments: str) -> str:
+        """What `gen-serve ...` prints, as this machine's operator. Raises CalledProcessError."""
+        called = subprocess.run(
+            [_COMMAND, *arguments, "--config", str(CONFIG)],
+            cwd=PROJECT,
+            env=self.environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return called.stdout.strip()
+
+    def key_of(self, project: str) -> str:
+        """A key of a new project of the default organization."""
+        self.command("projects", "create", project)
+        return self.command("keys", "create", project, "--project", project).split()[-1]
+
     def cpu(self) -> dict[Role, float]:
         return cpu_by_role(self.pid)
 
@@ -98,7 +121,7 @@ class Service:
         began = time.monotonic()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("gen-serve")), "up", "--config", str(CONFIG)],
+                [_COMMAND, "up", "--config", str(CONFIG)],
                 cwd=PROJECT,
                 env=self.environment,
                 stdout=log,

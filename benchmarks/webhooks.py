@@ -1,4 +1,4 @@
-"""How soon a webhook arrives: `python -m benchmarks.webhooks`.
+"""How soon a webhook arrives.
 
 First on an idle service, one task after the other: from the end of the task (`end_time` of the result) to the moment
 the receiver has the body, by one machine's clock. Then the same while a receiver that accepts connections and never
@@ -10,29 +10,27 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Annotated, Final
+from typing import Final
 
 import httpx2
-import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import machine
+from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from serve_app.load.interval import Interval
 from serve_app.load.spread import Spread
 
 BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
 SETTINGS: Final = UNLIMITED | {
     "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": "simulated/1ms",
-    "GEN_TASKS__REQUESTS_PER_S": "1000000",
-    "GEN_TASKS__BURST": "1000000",
 }
 _ARRIVES_S: Final = 30.0
 _AT_ONCE: Final = 16
@@ -90,26 +88,31 @@ def hanging() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
 
 
-def measure(service: Service, n: int, dead: int, console: Console) -> Report:
-    facts = machine.facts()
+@dataclass(frozen=True, slots=True)
+class Plan:
+    webhooks: int = 300
+    """That count, in each of the two parts."""
+    dead: int = 1000
+    """Deliveries that a receiver which hangs has due."""
+
+
+def measure(plan: Plan, console: Console) -> Report:
     receiver = Receiver()
-    with receiving(receiver) as url, hanging() as abyss:
+    console.print("starting a service")
+    with Service(SETTINGS) as service, receiving(receiver) as url, hanging() as abyss:
         _delays(service, receiver, url, 5, console, "warming up")
-        idle = _delays(service, receiver, url, n, console, "idle")
-        console.print(f"{dead} tasks for a receiver that never answers")
-        asyncio.run(_submit(service, abyss, dead))
-        beside = _delays(service, receiver, url, n, console, "beside it")
+        idle = _delays(service, receiver, url, plan.webhooks, console, "idle")
+        console.print(f"{plan.dead} tasks for a receiver that never answers")
+        asyncio.run(_submit(service, abyss, plan.dead))
+        beside = _delays(service, receiver, url, plan.webhooks, console, "beside it")
     calm, busy = Spread.of(idle), Spread.of(beside)
     assert calm is not None
     assert busy is not None
     return Report(
-        name="webhooks",
-        machine=facts,
-        settings={"webhooks": n, "dead_deliveries": dead, "body": BODY},
         figures={"idle_ms": calm.as_json(), "beside_a_dead_receiver_ms": busy.as_json()},
         targets=[
-            Target("delay on an idle service, p99", calm.p99, 1000, "ms"),
-            Target(f"p50 beside {dead} dead deliveries, against idle", busy.p50 / calm.p50, 1.1, "x"),
+            Target("end of a task to its webhook, idle, p99", calm.p99, 1000, "ms"),
+            Target("the same beside a receiver that hangs, median / idle", Interval.of_ratio(beside, idle), 1.1, "x"),
         ],
     )
 
@@ -138,17 +141,10 @@ async def _submit(service: Service, url: str, n: int) -> None:
         await asyncio.gather(*(one() for _ in range(n)))
 
 
-def main(
-    n: Annotated[int, typer.Option("-n", min=1, help="Webhooks that count, in each of two rounds.")] = 200,
-    dead: Annotated[int, typer.Option(min=1, help="Deliveries that a dead receiver has due.")] = 1000,
-) -> None:
-    """Time from the end of a task to its webhook, alone and beside a receiver that hangs."""
-    console = Console()
-    console.print("starting a service")
-    with Service(SETTINGS) as service:
-        report = measure(service, n, dead, console)
-    sys.exit(report.finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "webhooks",
+    "from the end of a task to its webhook, alone and beside a receiver that hangs",
+    Plan(),
+    Plan(webhooks=3, dead=5),
+    measure,
+)

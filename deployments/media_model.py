@@ -42,7 +42,7 @@ class MediaModel:
         self._spec = spec
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
-        self._engine = await asyncio.to_thread(_engine, spec)
+        self._engine = await asyncio.to_thread(engine_of, spec)
         # Tells Serve's router which adapters were here last, as many as the engine keeps.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
         self._engine.start()
@@ -103,7 +103,7 @@ async def _held(adapter_id: str) -> str:
     return adapter_id
 
 
-def _engine(spec: ModelSpec) -> Engine[Any]:
+def engine_of(spec: ModelSpec) -> Engine[Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
     backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
     return Engine(

@@ -2,52 +2,46 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from benchmarks import machine
 from benchmarks.report import Report, Target
+from serve_app.load.interval import Interval
+
+ROUNDS = Interval.of_median([0.9, 0.95, 1.0])
+TARGETS = [
+    Target("wait", 12.5, 10, "ms"),
+    Target("ratio", ROUNDS, 0.9, "x", at_least=True),
+    Target("nothing measured", None, 1),
+]
 
 
-def report(faults: tuple[str, ...] = ()) -> Report:
-    targets = [
-        Target("wait", 12.5, 10, "ms"),
-        Target("ratio", 0.95, 0.9, "x", at_least=True),
-        Target("nothing measured", None, 1),
-    ]
-    return Report("sample", machine.facts(), {"n": 3}, {"wait_ms": 12.5}, targets, faults)
+def test_of_several_rounds_the_median_counts() -> None:
+    assert [target.met for target in TARGETS] == [False, True, False]
+    assert TARGETS[1].value == 0.95
 
 
-def test_the_file_holds_figures_targets_and_the_machine(tmp_path: Path) -> None:
-    path = report().write(tmp_path / "results")
-    assert path.name == "sample.json"
-    written = json.loads(path.read_text())
-    assert list(written) == ["benchmark", "machine", "settings", "figures", "targets", "faults"]
-    assert written["targets"] == [
-        {"name": "wait", "measured": 12.5, "target": "≤ 10 ms", "met": False},
-        {"name": "ratio", "measured": 0.95, "target": "≥ 0.9 x", "met": True},
-        {"name": "nothing measured", "measured": None, "target": "≤ 1", "met": False},
-    ]
-    assert {"cores", "cpu", "date", "python", "versions"} <= written["machine"].keys()
+def test_what_was_found_stands_with_its_interval_and_unit() -> None:
+    assert [target.found for target in TARGETS] == ["12.5 ms", "0.95 (0.9 to 1) x", "none"]
+    assert [target.goal for target in TARGETS] == ["at most 10 ms", "at least 0.9 x", "at most 1"]
 
 
-def test_the_machine_is_described_but_not_named() -> None:
-    described = json.dumps(machine.facts())
-    assert socket.gethostname() not in described
-    assert str(Path.home()) not in described.split('"')
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.012345, "0.0123"), (12.345, "12.3"), (1234.5, "1,230"), (150.0, "150"), (0.0, "0")]
+)
+def test_three_digits_are_enough(value: float, shown: str) -> None:
+    assert Target("", value, 1).found == shown
 
 
-def test_only_faults_fail() -> None:
-    assert report().exit_code == 0
-    assert report(("a task was lost",)).exit_code == 1
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_target_comes_back_from_its_file(target: Target) -> None:
+    again = Target.from_json(json.loads(json.dumps(target.as_json())))
+    assert (again.found, again.goal, again.met) == (target.found, target.goal, target.met)
 
 
-def test_a_missed_target_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_goal_and_a_fault_are_said() -> None:
     screen = io.StringIO()
-    report(("a task was lost",)).show(Console(file=screen, width=120))
+    Report({}, TARGETS, ("a task was lost",)).show(Console(file=screen, width=120), "sample")
     assert screen.getvalue().count("missed") == 2
     assert "a task was lost" in screen.getvalue()
-    assert capsys.readouterr().out == ""

@@ -1,0 +1,57 @@
+"""Figures in the docs: each stands between two marks and is written from the published results.
+
+    <!-- figures: NAME -->
+    what VIEWS[NAME] makes of the results
+    <!-- end of figures -->
+
+A test writes them again and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from benchmarks import views
+from benchmarks.results import PUBLISHED, Result, read_all
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+_BLOCK: Final = re.compile(r"(<!-- figures: (?P<view>[a-z-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+View: TypeAlias = Callable[[Mapping[str, Result]], str]
+"""Markdown of the published results."""
+
+VIEWS: Final[dict[str, View]] = {
+    "goals": views.goals,
+    "machine": views.where,
+    "batching": views.batching,
+    "clips": views.clips,
+    "deblur": views.deblur,
+    "chaos": views.chaos,
+    "chaos-promises": views.chaos_promises,
+}
+
+
+def write(published: Path = PUBLISHED, docs: Path = DOCS) -> list[str]:
+    """The names of the documents that changed."""
+    found, changed = read_all(published), []
+    for path in sorted(docs.glob("*.md")):
+        before = path.read_text()
+        after = filled(before, found)
+        if after != before:
+            path.write_text(after)
+            changed.append(path.name)
+    return changed
+
+
+def filled(text: str, found: Mapping[str, Result]) -> str:
+    """With every block written anew. Raises ValueError for one that asks for a view there is not."""
+
+    def block(match: re.Match[str]) -> str:
+        if match["view"] not in VIEWS:
+            raise ValueError(f"no figures {match['view']!r}; there are {', '.join(VIEWS)}")
+        return f"{match[1]}\n{VIEWS[match['view']](found).strip()}\n\n{match[3]}"
+
+    return _BLOCK.sub(block, text)

@@ -1,0 +1,105 @@
+"""Published figures in Markdown, as the docs have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from benchmarks.results import Result
+
+Results: TypeAlias = Mapping[str, Result]
+
+CHAOS: Final = Path(__file__).parents[1] / "docs" / "chaos.json"
+
+
+def goals(found: Results) -> str:
+    """Every goal of every benchmark: those that are missed first, each with what was measured."""
+    rows = [
+        ("missed" if not target.met else "met", target.name, target.found, target.goal, f"`{result.command}`")
+        for result in found.values()
+        for target in result.targets
+    ]
+    missed_first = sorted(rows, key=lambda row: row[0] == "met")
+    return table(("", "what", "measured (95 % interval)", "goal", "command"), missed_first)
+
+
+def where(found: Results) -> str:
+    """On what, and when."""
+    said = {
+        f"{facts['cores']} cores of {facts['cpu']}, {facts['memory_gib']:g} GiB, Python {facts['python']}, "
+        f"{', '.join(f'{name} {version}' for name, version in facts['versions'].items())}"
+        for facts in (result.machine for result in found.values())
+    }
+    commits = sorted({f"{result.machine['commit']} ({result.machine['date']})" for result in found.values()})
+    busy = sorted(result.name for result in found.values() if result.others["busy"])
+    lines = [f"Measured on {'; '.join(sorted(said))}; commit {', '.join(commits)}."]
+    if busy:
+        lines.append(f"Others used the machine, too, during {', '.join(busy)}: trust those figures less.")
+    return " ".join(lines)
+
+
+def batching(found: Results) -> str:
+    cells = found["batching"].figures["cells"]
+    batches = [str(batch) for batch in found["batching"].figures["batches"]]
+    rows = [
+        (
+            cell["family"],
+            str(cell["size"]),
+            *(f"{cell['batches'][batch]['denoising_pictures_per_s']:.3g}" for batch in batches),
+            str(cell["learned_cap"]),
+            f"{cell['kept_at_learned_cap']:.2f}",
+        )
+        for cell in cells
+    ]
+    return table(("checkpoint", "px", *(f"batch {batch}" for batch in batches), "learned", "kept"), rows)
+
+
+def clips(found: Results) -> str:
+    rows = [
+        (name, f"{of['seconds']:.1f} s", f"{of['peak_gib']:.2f} GiB", f"{of['megabytes']:.1f} MB")
+        for name, of in found["clips"].figures.items()
+    ]
+    return table(("video", "made in", "peak memory of the process", "file"), rows)
+
+
+def deblur(found: Results) -> str:
+    rows = [
+        (
+            blur,
+            f"{by['all']['psnr_before']:.1f} → {by['all']['psnr_after']:.1f}",
+            f"{by['all']['ssim_before']:.2f} → {by['all']['ssim_after']:.2f}",
+        )
+        for blur, by in found["deblur"].figures.items()
+    ]
+    return table(("blur", "PSNR dB", "SSIM"), rows)
+
+
+def chaos(_: Results) -> str:
+    """From the outcome of `make chaos`: what each fault did, the slowest recovery first."""
+    faults = json.loads(CHAOS.read_text())["faults"]
+    rows = [
+        (fault, str(of["times"]), f"{of['p50_s']:.1f} s", f"{of['max_s']:.1f} s", str(of["lost"]), str(of["doubled"]))
+        for fault, of in sorted(faults.items(), key=lambda each: -each[1]["max_s"])
+    ]
+    return table(("fault", "times", "recovery, median", "at most", "lost", "doubled"), rows)
+
+
+def chaos_promises(_: Results) -> str:
+    """What `make chaos` looks at in the end, and what it found."""
+    rows = [
+        ("with a replica and a sentinel" if run["replicated"] else "one machine", *_found(promise))
+        for run in json.loads(CHAOS.read_text())["runs"]
+        for promise in run["promises"]
+    ]
+    return table(("", "promise", "measured", ""), rows)
+
+
+def _found(promise: Mapping[str, Any]) -> tuple[str, str, str]:
+    return promise["promise"], promise["measured"], "kept" if promise["kept"] else "BROKEN"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown, without padding."""
+    return "\n".join(["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)])

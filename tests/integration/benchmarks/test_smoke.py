@@ -1,0 +1,34 @@
+"""Every benchmark still runs, gets the answers it should, and compares equal work: `make bench-smoke`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import machine, suite
+from benchmarks.machine import Others
+from benchmarks.results import Result
+
+pytestmark = pytest.mark.whole_service
+
+
+@pytest.mark.parametrize("name", suite.MODULES)
+def test_it_measures_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, ["clients/python", os.environ.get("PYTHONPATH")])))
+    screen = io.StringIO()
+    benchmark = suite.benchmark(name)
+    assert benchmark.name == name
+    plan, report = benchmark.run(Console(file=screen, width=100), smoke=True)
+    assert report.faults == [] or report.faults == ()
+    assert report.targets
+    assert [target.name for target in report.targets if target.value is None] == []
+    result = Result.of(benchmark, plan, report, machine.facts(), Others(0, 0, 0), 1)
+    assert json.loads(result.write(tmp_path).read_text())["figures"]
+    if report.draw:
+        report.draw(tmp_path / "plot.png")
+        assert (tmp_path / "plot.png").stat().st_size > 1000
