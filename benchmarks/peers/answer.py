@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.request import Request, Work
+from benchmarks.peers.request import Request
+from benchmarks.work import Work
 
 if TYPE_CHECKING:
     from benchmarks.peers.stock import Picture
@@ -17,7 +19,7 @@ FACTS = "x-facts"
 
 def facts(picture: Picture) -> dict[str, Any]:
     """To be called in the process that drew it."""
-    return {"work": picture.work.as_json(), "started": picture.started, "pid": os.getpid()}
+    return {"work": asdict(picture.work), "started": picture.started, "pid": os.getpid()}
 
 
 def headers(picture: Picture) -> dict[str, str]:
@@ -29,4 +31,4 @@ def request_of(body: Mapping[str, Any]) -> Request:
 
 
 def work_of(told: Mapping[str, Any]) -> Work:
-    return Work(**told["work"])
+    return Work.from_json(told["work"])

@@ -1,4 +1,4 @@
-"""This service beside what people would build instead: `python -m benchmarks.peers.comparison`.
+"""This service beside what people would build instead: `python -m benchmarks run peers`.
 
 Every side holds the same small bundled model and draws the same pictures: requests of the same prompts, seeds, sizes
 and steps, rendered at the size that is asked for, in float32 with the same number of torch threads. In a round each
@@ -9,17 +9,15 @@ with the rounds. `docs/peers.md` says what is measured, and what it is not.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import isfinite
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from benchmarks import machine
+from benchmarks.benchmark import Benchmark
 from benchmarks.peers import same_work
 from benchmarks.peers.measuring import Measured, Solo, solo_of
 from benchmarks.peers.measuring import measure as measure_side
@@ -28,7 +26,7 @@ from benchmarks.peers.results import Round, Row, behind_first, rows
 from benchmarks.peers.side import Side
 from benchmarks.peers.sides import CeleryStack, LitServe, Loop, RayBatch, ThisService
 from benchmarks.peers.table import draw, table
-from benchmarks.report import RESULTS, Report
+from benchmarks.report import Report
 from benchmarks.service import CONFIG, MODEL
 from serve_app.config import settings
 
@@ -47,7 +45,6 @@ def contenders(plan: Plan) -> list[Callable[[], Side]]:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    facts = machine.facts()
     chosen = settings.load(CONFIG).models[MODEL]
     if chosen.max_batch != plan.max_batch or chosen.dtype != same_work.DTYPE:
         raise ValueError(f"{CONFIG} has another max_batch or dtype than the plan: {chosen.max_batch}, {chosen.dtype}")
@@ -61,8 +58,7 @@ def measure(plan: Plan, console: Console) -> Report:
     figures = rows(rounds, plan)
     sides = list(dict.fromkeys(name for one in rounds for name in one.sides))
     console.print(table(figures, sides, OWN, plan.rounds))
-    draw(figures, sides, RESULTS / "peers.png")
-    return Report("peers", facts, asdict(plan), as_json(rounds, figures), faults=faults)
+    return Report(as_json(rounds, figures), faults=faults, draw=partial(draw, figures, sides))
 
 
 def turned(sides: Sequence[Callable[[], Side]], number: int) -> list[Callable[[], Side]]:
@@ -113,13 +109,10 @@ def _checkpoint() -> str:
     return checkpoint
 
 
-def main(
-    smoke: Annotated[bool, typer.Option("--smoke", help="Hardly anything of everything, in a minute or two.")] = False,
-) -> None:
-    """The service beside Celery, Ray Serve with batching, LitServe and a plain loop."""
-    console = Console()
-    sys.exit(measure(SMOKE if smoke else FULL, console).finish(console))
-
-
-if __name__ == "__main__":
-    typer.run(main)
+BENCHMARK = Benchmark(
+    "peers",
+    "The service beside what people would build instead: Celery, Ray Serve with batching, LitServe, a plain loop.",
+    FULL,
+    SMOKE,
+    measure,
+)

@@ -1,4 +1,4 @@
-"""What all sides are asked for, and what they say that they did."""
+"""What all sides are asked for."""
 
 from __future__ import annotations
 
@@ -24,23 +24,6 @@ class Request:
     @property
     def shape(self) -> Shape:
         return self.width, self.height, self.steps
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a side's own process says that it computed for a picture."""
-
-    width: int
-    height: int
-    """Pixels that the latents stand for, not those of the file."""
-    steps: int
-    dtype: str
-    """Of the transformer's weights."""
-    threads: int
-    """Of torch."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

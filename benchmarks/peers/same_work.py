@@ -11,14 +11,15 @@ from PIL import Image
 from benchmarks.peers.asked import Asked
 from benchmarks.peers.measuring import Measured
 from benchmarks.peers.plan import Plan
-from benchmarks.peers.request import Request, Work
+from benchmarks.peers.request import Request
 from benchmarks.peers.side import Side
+from benchmarks.work import Work
 
 DTYPE = "float32"
 
 
 def expected(request: Request, threads: int) -> Work:
-    return Work(request.width, request.height, request.steps, DTYPE, threads)
+    return Work((request.width, request.height), request.steps, DTYPE, threads)
 
 
 def faults(side: Side, made: Measured, loop: Measured, plan: Plan) -> list[str]:

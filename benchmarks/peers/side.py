@@ -21,9 +21,10 @@ import psutil
 
 from benchmarks.peers.answer import work_of
 from benchmarks.peers.asked import Asked
-from benchmarks.peers.request import Request, Work
+from benchmarks.peers.request import Request
 from benchmarks.processes import tree
 from benchmarks.service import PROJECT, without_settings
+from benchmarks.work import Work
 
 _STOP_S = 30.0
 _RETRY_S = 0.05

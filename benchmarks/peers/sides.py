@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import httpx2
 import psutil
 
-from benchmarks.outcomes import TERMINAL
 from benchmarks.peers import environment
 from benchmarks.peers.answer import FACTS
 from benchmarks.peers.asked import Asked
@@ -26,6 +25,7 @@ from benchmarks.peers.side import Polled, Queued, Side
 from benchmarks.processes import tree
 from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, free_port
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.tasks.task import TERMINAL, Status
 
 _KEPT = PROJECT / ".peers"
 _FOREVER = 'while true; do "$@"; sleep 0.1; done'
@@ -198,7 +198,7 @@ class ThisService(Queued):
         task = response.json()
         if task["status"] == "Ready":
             return Polled(task["result"]["sample"], {"started": task["result"]["start_time"]})
-        return Polled(failure=task["status"]) if task["status"] in TERMINAL else Polled()
+        return Polled(failure=task["status"]) if Status(task["status"]) in TERMINAL else Polled()
 
     async def fetch(self, client: httpx2.AsyncClient, asked: Asked) -> bytes:
         response = await client.get(asked.address)

@@ -17,7 +17,8 @@ import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.peers.request import Request, Work, groups
+from benchmarks.peers.request import Request, groups
+from benchmarks.work import Work
 from deployments.checkpoint_files import pipeline_folder
 from deployments.families.shared_components import shared_components
 from deployments.outputs import encode_picture
@@ -80,8 +81,7 @@ class StockPipeline:
     def _pictures(self, made: dict[str, Any], started: float) -> list[Picture]:
         rows, columns = made["latents"].shape[-2:]
         work = Work(
-            width=columns * _LATENT_PIXELS,
-            height=rows * _LATENT_PIXELS,
+            rendered=(columns * _LATENT_PIXELS, rows * _LATENT_PIXELS),
             steps=len(made["timesteps"]),
             dtype=str(self._whole.transformer.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import httpx2
@@ -12,12 +13,13 @@ from benchmarks.peers import same_work
 from benchmarks.peers.asked import Asked
 from benchmarks.peers.measuring import Measured
 from benchmarks.peers.plan import SMOKE
-from benchmarks.peers.request import Request, Work
+from benchmarks.peers.request import Request
 from benchmarks.peers.side import Side
+from benchmarks.work import Work
 
 SHAPE = (64, 64, 4)
 REQUEST = Request("", *SHAPE, seed=1)
-DONE = Work(64, 64, 4, "float32", SMOKE.threads)
+DONE = Work((64, 64), 4, "float32", SMOKE.threads)
 
 
 class Still(Side):
@@ -46,18 +48,18 @@ def faults(one: Measured) -> list[str]:
 
 
 def test_the_same_picture_by_the_work_that_was_asked_for_is_no_fault() -> None:
-    assert faults(made(png(7), {"work": DONE.as_json()})) == []
+    assert faults(made(png(7), {"work": asdict(DONE)})) == []
     assert faults(made(png(7), {})) == []  # the picture alone proves it
 
 
 def test_other_work_is_a_fault_even_where_the_picture_is_the_same() -> None:
-    for other in ({"width": 32}, {"steps": 3}, {"dtype": "bfloat16"}, {"threads": SMOKE.threads + 1}):
-        [fault] = faults(made(png(7), {"work": DONE.as_json() | other}))
+    for other in ({"rendered": (32, 64)}, {"steps": 3}, {"dtype": "bfloat16"}, {"threads": SMOKE.threads + 1}):
+        [fault] = faults(made(png(7), {"work": asdict(DONE) | other}))
         assert fault.startswith("still: computed Work(")
 
 
 def test_another_picture_is_a_fault_even_where_the_work_is_said_to_be_the_same() -> None:
-    [fault] = faults(made(png(9), {"work": DONE.as_json()}))
+    [fault] = faults(made(png(9), {"work": asdict(DONE)}))
     assert "is not the loop's picture (2)" in fault
 
 
