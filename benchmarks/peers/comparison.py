@@ -19,14 +19,14 @@ from rich.console import Console
 
 from benchmarks.benchmark import Benchmark
 from benchmarks.peers import same_work
-from benchmarks.peers.measuring import Measured, Solo, solo_of
+from benchmarks.peers.measuring import MIXED, Measured, Solo, solo_of
 from benchmarks.peers.measuring import measure as measure_side
 from benchmarks.peers.plan import FULL, SMOKE, Plan
 from benchmarks.peers.results import Round, Row, behind_first, rows
 from benchmarks.peers.side import Side
 from benchmarks.peers.sides import CeleryStack, LitServe, Loop, RayBatch, ThisService
 from benchmarks.peers.table import draw, table
-from benchmarks.report import Report
+from benchmarks.report import Report, Target
 from benchmarks.service import CONFIG, MODEL
 from serve_app.config import settings
 
@@ -56,9 +56,21 @@ def measure(plan: Plan, console: Console) -> Report:
         rounds.append(made)
         faults += found
     figures = rows(rounds, plan)
-    sides = list(dict.fromkeys(name for one in rounds for name in one.sides))
-    console.print(table(figures, sides, OWN, plan.rounds))
-    return Report(as_json(rounds, figures), faults=faults, draw=partial(draw, figures, sides))
+    written = as_json(rounds, figures)
+    console.print(table(figures, written["sides"], OWN, plan.rounds))
+    return Report(written, targets(figures), faults, partial(draw, figures, written["sides"]))
+
+
+def targets(figures: Sequence[Row]) -> list[Target]:
+    """What a service is for, against the best of the others; and that it keeps what it accepted."""
+    goals = []
+    for row in figures:
+        if row.name == f"pictures/s, {MIXED}" or row.name.startswith("goodput"):
+            behind = row.behind(OWN)
+            goals.append(Target(f"{row.name}, against the best other", behind and 1 / behind, 1, "x", at_least=True))
+        elif row.name.startswith("lost"):
+            goals.append(Target(row.name, row.sides.get(OWN), 0, row.unit))
+    return goals
 
 
 def turned(sides: Sequence[Callable[[], Side]], number: int) -> list[Callable[[], Side]]:
@@ -70,6 +82,7 @@ def turned(sides: Sequence[Callable[[], Side]], number: int) -> list[Callable[[]
 def as_json(rounds: Sequence[Round], figures: Sequence[Row]) -> dict[str, Any]:
     """Where the service is behind comes first."""
     return {
+        "sides": list(dict.fromkeys(name for one in rounds for name in one.sides)),
         "behind": [
             {"name": row.name, "times": round(factor, 3) if isfinite(factor) else None}
             for row, factor in behind_first(figures, OWN)

@@ -54,7 +54,7 @@ class Measured:
     """From the start of its processes to its first picture."""
     memory_mib: float = 0.0
     pictures_per_s: dict[str, float] = field(default_factory=dict)
-    """By `one shape` and `mixed`."""
+    """By `ONE_SHAPE` and `MIXED`."""
     open_loop: dict[float, list[Asked]] = field(default_factory=dict)
     """By load."""
     submit_cpu_ms: float | None = None
@@ -82,7 +82,7 @@ def solo_of(measured: Measured) -> Solo:
     return Solo({shape: median(seconds) for shape, seconds in totals.items()}, measured.pictures_per_s[MIXED])
 
 
-ONE_SHAPE, MIXED = "one shape", "mixed"
+ONE_SHAPE, MIXED = "one shape", "mixed shapes"
 
 
 async def _measured(side: Side, plan: Plan, solo: Solo | None, began: float) -> Measured:

@@ -56,8 +56,8 @@ class Row:
 def rows(rounds: Sequence[Round], plan: Plan) -> list[Row]:
     """A value per side and round for each row, and the median of them; what a side lacks in one round it lacks."""
     made = [
-        _row(rounds, "pictures/s, one shape", "", True, lambda one, _: one.pictures_per_s[ONE_SHAPE]),
-        _row(rounds, "pictures/s, mixed shapes", "", True, lambda one, _: one.pictures_per_s[MIXED]),
+        _row(rounds, f"pictures/s, {ONE_SHAPE}", "", True, lambda one, _: one.pictures_per_s[ONE_SHAPE]),
+        _row(rounds, f"pictures/s, {MIXED}", "", True, lambda one, _: one.pictures_per_s[MIXED]),
     ]
     for load in plan.loads:
         made += [

@@ -68,4 +68,4 @@ def _whiskers(intervals: Sequence[Interval]) -> list[list[float]]:
 def _times(factor: float | None) -> str:
     if factor is None or factor <= 1:
         return ""
-    return "all" if isinf(factor) else f"{factor:.2f}x"
+    return "∞" if isinf(factor) else f"{factor:.2f}x"
