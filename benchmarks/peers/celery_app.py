@@ -2,7 +2,8 @@
 
 After Celery's guide: FastAPI answers with a task's id and reads its `AsyncResult`; `worker_process_init` loads what a
 pool's process holds; long tasks are acknowledged late and reserved one at a time ("Optimizing"), and a lost process
-gives its task back (`task_reject_on_worker_lost`), since a picture may well be drawn twice. The pool is prefork, the
+gives its task back (`task_reject_on_worker_lost`), since a picture may well be drawn twice. A process may take its time
+to load the model (`worker_proc_alive_timeout`). The pool is prefork, the
 default, with one process, for there is one model. All else is as it comes, so a task that a whole dead worker had
 reserved is handed out again after the visibility timeout of the Redis transport: an hour.
 """
@@ -29,6 +30,7 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
+    worker_proc_alive_timeout=120,
     broker_connection_retry_on_startup=True,
 )
 web = FastAPI()

@@ -87,8 +87,12 @@ ONE_SHAPE, MIXED = "one shape", "mixed shapes"
 
 async def _measured(side: Side, plan: Plan, solo: Solo | None, began: float) -> Measured:
     made = Measured()
+
+    def first() -> Asked:
+        return Asked.now(in_turns(plan.shapes, 1, seed=0)[0])
+
     async with Asking(side, _START_S) as asking:
-        await asking.ask_until_drawn(lambda: Asked.now(in_turns(plan.shapes, 1, seed=0)[0]))
+        await asking.ask_until_drawn(first)
         made.start_s = time.monotonic() - began
     async with Asking(side, plan.limit_s) as asking:
         await _warm_up(asking, plan, made)
@@ -104,6 +108,7 @@ async def _measured(side: Side, plan: Plan, solo: Solo | None, began: float) -> 
             await asking.collect(made.open_loop[load])
             made.judged += made.open_loop[load]
         for name, victims in side.victims().items():
+            await asking.ask_until_drawn(first)  # whoever was killed before has a successor, and tells its process
             made.killed[name] = await _kill(asking, plan, plan.kill_load * reference.rate, victims)
     return made
 

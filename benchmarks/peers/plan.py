@@ -77,7 +77,7 @@ SMOKE = Plan(
     pause_s=0.01,
     kill_load=0.5,
     kill_s=1.0,
-    limit_s=20.0,
+    limit_s=60.0,
     threads=1,
     max_batch=4,
 )
