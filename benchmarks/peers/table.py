@@ -20,6 +20,7 @@ def table(found: Sequence[Row], sides: Sequence[str], own: str, rounds: int) -> 
     """A row per figure, a column per side; the last one says how many times better the best other one is."""
     title = f"peers, medians of {rounds} rounds; where {own} is behind comes first"
     shown = Table("", *sides, "behind", title=title, title_justify="left")
+    shown.columns[0].no_wrap = True
     for column in shown.columns[1:]:
         column.justify = "right"
     for row, factor in behind_first(found, own):
