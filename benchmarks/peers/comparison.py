@@ -67,7 +67,9 @@ def targets(figures: Sequence[Row]) -> list[Target]:
     for row in figures:
         if row.name == f"pictures/s, {MIXED}" or row.name.startswith("goodput"):
             behind = row.behind(OWN)
-            goals.append(Target(f"{row.name}, against the best other", 1 / behind if behind else None, 1, "x", at_least=True))
+            goals.append(
+                Target(f"{row.name}, against the best other", 1 / behind if behind else None, 1, "x", at_least=True)
+            )
         elif row.name.startswith("lost"):
             goals.append(Target(row.name, row.sides.get(OWN), 0, row.unit))
     return goals
