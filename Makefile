@@ -58,12 +58,14 @@ bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
 bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; part of make test
 	$(BIN)/python -m pytest tests/integration/benchmarks
 
-lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients, too
+lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
 	@for client in blackforest litellm openai openid; do \
 	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done
+	$(BIN)/uv pip compile -q benchmarks/peers/requirements.in -c constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header -o benchmarks/peers/requirements.txt
 
 audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities (asks the internet)
 	$(BIN)/uv tool run pip-audit --disable-pip --no-deps -r constraints.txt
@@ -73,4 +75,4 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the client
 	$(BIN)/python clients/python/generate_types.py
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .clients .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info
+	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info

@@ -29,6 +29,7 @@ VIEWS: Final[dict[str, View]] = {
     "batching": views.batching,
     "clips": views.clips,
     "deblur": views.deblur,
+    "peers": views.peers,
     "chaos": views.chaos,
     "chaos-promises": views.chaos_promises,
 }

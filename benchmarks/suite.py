@@ -22,6 +22,7 @@ MODULES: Final = {
     "batching": "batching",
     "clips": "clips",
     "deblur": "deblur",
+    "peers": "peers.comparison",
 }
 """In the order in which they are run: short before long."""
 

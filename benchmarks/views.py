@@ -86,6 +86,23 @@ def chaos(_: Results) -> str:
     return table(("fault", "times", "recovery, median", "at most", "lost", "doubled"), rows)
 
 
+def peers(found: Results) -> str:
+    """Where the service is behind comes first, as the result has it. Nothing before it was measured."""
+    if "peers" not in found:
+        return ""
+    measured = found["peers"].figures
+    behind = {each["name"]: each["times"] for each in measured["behind"]}
+    rows = [
+        (
+            f"{row['name']}, {row['unit']}" if row["unit"] else row["name"],
+            *(f"{row['sides'][side]['median']:.3g}" if side in row["sides"] else "" for side in measured["sides"]),
+            "" if row["name"] not in behind else f"{behind[row['name']]:.2f}x" if behind[row["name"]] else "∞",
+        )
+        for row in measured["rows"]
+    ]
+    return table(("", *measured["sides"], "behind"), rows)
+
+
 def chaos_promises(_: Results) -> str:
     """What `make chaos` looks at in the end, and what it found."""
     rows = [

@@ -1,0 +1,49 @@
+"""LitServe with batching on: requests wait for their picture, and are drawn as many at a time as there are.
+
+After LitServe's guide to batching (`max_batch_size`, `batch_timeout`, `predict` of a list), with the picture as the
+answer as in its examples of image generation. Workers that died are started again (`restart_workers`), and requests
+may wait as long as they must (`timeout=False`), as its reference says for slow models.
+"""
+
+from __future__ import annotations
+
+import litserve  # pyright: ignore[reportMissingImports]: only the peers' environment has it
+from fastapi.responses import Response
+
+from benchmarks.peers.answer import headers, request_of
+from benchmarks.peers.request import Request
+from benchmarks.peers.settings import PeerSettings
+from benchmarks.peers.stock import Picture, StockPipeline
+
+
+class Pictures(litserve.LitAPI):
+    def setup(self, device: str) -> None:
+        settings = PeerSettings.of_environment()
+        self._pipeline = StockPipeline(settings.checkpoint, settings.threads)
+
+    def decode_request(self, request) -> Request:
+        """Without a type LitServe hands over the JSON of the body; postponed ones it takes for query parameters."""
+        return request_of(request)
+
+    def batch(self, inputs: list[Request]) -> list[Request]:
+        return list(inputs)
+
+    def predict(self, x: list[Request]) -> list[Picture]:
+        return self._pipeline.draw_batch(x)
+
+    def unbatch(self, output: list[Picture]) -> list[Picture]:
+        return output
+
+    def encode_response(self, output) -> Response:
+        return Response(output.jpeg, media_type="image/jpeg", headers=headers(output))
+
+
+def main() -> None:
+    settings = PeerSettings.of_environment()
+    pictures = Pictures(max_batch_size=settings.max_batch, batch_timeout=settings.batch_wait_s, api_path="/pictures")
+    server = litserve.LitServer(pictures, accelerator="cpu", timeout=False, restart_workers=True)
+    server.run(host="127.0.0.1", port=settings.port, generate_client_file=False, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Ray Serve with `@serve.batch`: requests wait for their picture, and are drawn as many at a time as there are.
+
+After Ray Serve's guide to dynamic request batching, with the picture as the answer, as in its tutorial for Stable
+Diffusion. The method draws in a thread, so that the next batch gathers meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import ray
+from ray import serve
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from benchmarks.peers.answer import headers, request_of
+from benchmarks.peers.request import Request
+from benchmarks.peers.settings import PeerSettings
+from benchmarks.peers.stock import Picture, StockPipeline
+
+settings = PeerSettings.of_environment()
+
+
+@serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 1})
+class Pictures:
+    def __init__(self) -> None:
+        self._pipeline = StockPipeline(settings.checkpoint, settings.threads)
+
+    @serve.batch(max_batch_size=settings.max_batch, batch_wait_timeout_s=settings.batch_wait_s)
+    async def draw(self, requests: list[Request]) -> list[Picture]:
+        return await asyncio.to_thread(self._pipeline.draw_batch, requests)
+
+    async def __call__(self, request: HttpRequest) -> Response:
+        drawn: Any = await self.draw(request_of(await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
+        return Response(drawn.jpeg, media_type="image/jpeg", headers=headers(drawn))
+
+
+def main() -> None:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    serve.start(http_options={"host": "127.0.0.1", "port": settings.port})
+    serve.run(Pictures.bind(), name="pictures")  # pyright: ignore[reportAttributeAccessIssue]: made by the decorator
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    serve.shutdown()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
