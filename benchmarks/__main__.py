@@ -65,7 +65,11 @@ def _measured(benchmark: Benchmark[Any], folder: Path, console: Console, *, smok
     """Whether nothing happened that must not."""
     console.rule(benchmark.name)
     facts, watch, began = machine.facts(), machine.Watch(), time.perf_counter()
-    plan, report = benchmark.run(console, smoke)
+    try:
+        plan, report = benchmark.run(console, smoke)
+    except Exception:
+        console.print_exception()  # the others go on
+        return False
     result = Result.of(benchmark, plan, report, facts, watch.end(), time.perf_counter() - began)
     result.write(folder)
     if report.draw:

@@ -53,7 +53,7 @@ def measure(plan: Plan, console: Console) -> Report:
         ThreadPoolExecutor(1) as sampler,
     ):
         body = Path(folder) / "body.json"
-        body.write_text(json.dumps(BODY | {"input_image": base64.b64encode(_noise(plan.megabytes)).decode()}))
+        body.write_text(json.dumps(BODY | {"images": [base64.b64encode(_noise(plan.megabytes)).decode()]}))
         uploader.submit(time.time).result()  # it has started, and imported what it needs
         with service.client() as client:
             polled = client.submit(ENDPOINT, BODY)["id"]
@@ -75,14 +75,14 @@ def measure(plan: Plan, console: Console) -> Report:
 
 
 def _report(
-    idle: list[float], beside: list[float], answers: Counter[int], uploaded: tuple[list[int], float], most_mib: float
+    idle: list[float], beside: list[float], answers: Counter[int], uploaded: tuple[list[str], float], most_mib: float
 ) -> Report:
-    codes, seconds = uploaded
+    uploaded_as, seconds = uploaded
     calm, busy = Spread.of(idle), Spread.of(beside)
     assert calm is not None
     assert busy is not None
     faults = [f"{count} polls were answered with {code}" for code, count in answers.items() if code != 200]
-    faults += [f"an upload was answered with {code}" for code in sorted(set(codes)) if code != 200]
+    faults += [f"an upload was answered with {answer}" for answer in sorted(set(uploaded_as)) if answer]
     return Report(
         figures={
             "poll_idle_ms": calm.as_json(),
@@ -118,25 +118,25 @@ async def _polls(service: Service, task_id: str, rate: float, ends: Future[Any],
     return waits
 
 
-def upload_all(base_url: str, key: str, body: Path, count: int) -> tuple[list[int], float]:
-    """All at once, each again when it is told to come again: the last status of each, and seconds."""
+def upload_all(base_url: str, key: str, body: Path, count: int) -> tuple[list[str], float]:
+    """All at once, each again when it is told to come again: how each was refused in the end, and seconds."""
     data = body.read_bytes()
     headers = {"x-key": key, "content-type": "application/json"}
 
-    def one(_: int) -> int:
+    def one(_: int) -> str:
         give_up = time.monotonic() + _PATIENCE_S
         while True:
             answer = httpx2.post(
                 f"{base_url}/v1/{ENDPOINT}", content=data, headers=headers, timeout=_PATIENCE_S, trust_env=False
             )
             if answer.status_code not in (429, 503) or time.monotonic() > give_up:
-                return answer.status_code
+                return "" if answer.is_success else f"{answer.status_code}: {answer.text[:200]}"
             time.sleep(float(answer.headers["retry-after"]))
 
     began = time.monotonic()
     with ThreadPoolExecutor(count) as clients:
-        codes = list(clients.map(one, range(count)))
-    return codes, time.monotonic() - began
+        refusals = list(clients.map(one, range(count)))
+    return refusals, time.monotonic() - began
 
 
 def _most_memory(service: Service, over: Event) -> float:
