@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from benchmarks import suite
 from benchmarks.results import Result
 
 Results: TypeAlias = Mapping[str, Result]
@@ -22,7 +23,9 @@ def goals(found: Results) -> str:
         for target in result.targets
     ]
     missed_first = sorted(rows, key=lambda row: row[0] == "met")
-    return table(("", "what", "measured (95 % interval)", "goal", "command"), missed_first)
+    waiting = [f"`{name}`" for name in suite.MODULES if name not in found]
+    told = f"\n\nNot measured yet: {', '.join(waiting)}." if waiting else ""
+    return table(("", "what", "measured (95 % interval)", "goal", "command"), missed_first) + told
 
 
 def where(found: Results) -> str:
@@ -53,7 +56,8 @@ def batching(found: Results) -> str:
         )
         for cell in cells
     ]
-    return table(("checkpoint", "px", *(f"batch {batch}" for batch in batches), "learned", "kept"), rows)
+    headings = ("checkpoint", "px", *(f"batch {batch}" for batch in batches), "learned", "kept")
+    return table(headings, rows) + _plot("batching")
 
 
 def clips(found: Results) -> str:
@@ -87,9 +91,7 @@ def chaos(_: Results) -> str:
 
 
 def peers(found: Results) -> str:
-    """Where the service is behind comes first, as the result has it. Nothing before it was measured."""
-    if "peers" not in found:
-        return ""
+    """Where the service is behind comes first, as the result has it."""
     measured = found["peers"].figures
     behind = {each["name"]: each["times"] for each in measured["behind"]}
     rows = [
@@ -100,7 +102,7 @@ def peers(found: Results) -> str:
         )
         for row in measured["rows"]
     ]
-    return table(("", *measured["sides"], "behind"), rows)
+    return table(("", *measured["sides"], "behind"), rows) + _plot("peers")
 
 
 def chaos_promises(_: Results) -> str:
@@ -120,3 +122,7 @@ def _found(promise: Mapping[str, Any]) -> tuple[str, str, str]:
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown, without padding."""
     return "\n".join(["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)])
+
+
+def _plot(name: str) -> str:
+    return f"\n\n![The same, drawn](../benchmarks/results/{name}.png)"
