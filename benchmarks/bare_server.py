@@ -11,11 +11,12 @@ from typing import Self
 from fastapi import FastAPI
 
 from benchmarks.processes import Role, cpu_by_role
-from benchmarks.service import CONFIG, PROJECT, Service, free_port
+from benchmarks.service import CONFIG, PROJECT, Service
 from serve_app.cli.client import Client
 from serve_app.config import catalog, settings
 from serve_app.http.ingress import create_app
 from serve_app.local import sealing_key
+from serve_app.local.free_ports import free_port
 
 _START_S = 60.0
 

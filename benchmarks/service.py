@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import psutil
 
 from benchmarks.processes import Role, cpu_by_role, memory_by_role, tree
 from serve_app.cli.client import Client
+from serve_app.local.free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
 CONFIG = PROJECT / "configs" / "local.yaml"
@@ -153,12 +153,6 @@ class Service:
     @property
     def _log(self) -> Path:
         return self._folder / "service.log"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

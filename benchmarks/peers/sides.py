@@ -23,8 +23,9 @@ from benchmarks.peers.request import Request
 from benchmarks.peers.settings import PeerSettings
 from benchmarks.peers.side import Polled, Queued, Side
 from benchmarks.processes import tree
-from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, free_port
+from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.local.free_ports import free_port
 from serve_app.tasks.task import TERMINAL, Status
 
 _KEPT = PROJECT / ".peers"

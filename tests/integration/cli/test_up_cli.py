@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from support.command_line import GenServe
-from support.redis_process import free_port
 
 from serve_app.local import ray_flags
+from serve_app.local.free_ports import free_port
 from serve_app.local.launcher import Launcher, Stopped
 from serve_app.local.running import running
 

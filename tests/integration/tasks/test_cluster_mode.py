@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from support.books import ORGANIZATION, PROJECT, assert_books_balance
 from support.deliveries import claimed, hooked_task, outbox_of
-from support.redis_process import RedisProcess, free_port, until
+from support.redis_process import RedisProcess, until
 from support.tasks import LANE, lease_one, make_due
 
 from serve_app.accounts.audit import AuditLog
@@ -20,6 +20,7 @@ from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.finetunes.registry import FinetuneRegistry
+from serve_app.local.free_ports import free_port
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
