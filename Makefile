@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Once, instead of in each process where the environment has Python keep nothing.
+COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client
 PROMPT ?= a small red star in the top left on a dark blue background
 
 .PHONY: help run test test-fast promises conformance check proof chaos attack bench bench-smoke lock audit openapi clean
@@ -13,11 +15,13 @@ help:  ## Show this help
 $(VENV)/.run: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e clients/python
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e clients/python
+	@$(COMPILE)
 	@touch $@ $(VENV)/.run
 
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
