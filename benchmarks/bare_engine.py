@@ -20,7 +20,7 @@ def bare_engine(checkpoint: str, threads: int) -> BareProcess:
 
 
 def load(checkpoint: str, threads: int, objects: Path) -> Making:
-    """With as many in a batch as the profile allows."""
+    """With as many in a batch and as many previews as the profile says."""
     import torch
 
     from deployments.families.canvas import canvas_for
@@ -36,6 +36,7 @@ def load(checkpoint: str, threads: int, objects: Path) -> Making:
         threads=threads,
         max_running=chosen.max_running,
         max_batch=chosen.max_batch,
+        preview_every=chosen.preview_every,
     )
     engine = engine_of(spec)
     engine.start()

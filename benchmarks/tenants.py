@@ -33,7 +33,7 @@ SETTINGS: Final = UNLIMITED | {
     for name, value in {
         "checkpoint": f"simulated/{1000 * STEP_S:.0f}ms",
         "max_batch": str(BATCH),
-        "max_running": str(BATCH),
+        "max_running": str(2 * BATCH),
         "autoscaling__target_ongoing_requests": str(BATCH / 2),
         "autoscaling__max_replicas": "1",
     }.items()

@@ -88,7 +88,7 @@ class ModelSpec:
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None
-    max_running: int = 8
+    max_running: int = 16
     max_batch: int = 8
     step_limit_s: float = 120.0
     max_adapters: int = 4

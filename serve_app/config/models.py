@@ -81,7 +81,7 @@ class ModelSettings(Section):
     render_side: int | None = Field(default=None, ge=32)
     enlarge: Enlarge = "smooth"
     preview_every: float | None = Field(default=None, gt=0, le=1)
-    max_running: int = Field(default=8, ge=1)
+    max_running: int = Field(default=16, ge=1)
     max_batch: int = Field(default=8, ge=1)
     step_limit_s: float = Field(default=120.0, gt=0)
     run_s: float | None = Field(default=None, gt=0)
