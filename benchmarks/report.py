@@ -36,7 +36,7 @@ class Target:
 
     @property
     def goal(self) -> str:
-        return f"{'at least' if self.at_least else 'at most'} {_plain(self.limit)} {self.unit}".strip()
+        return f"{'at least' if self.at_least else 'at most'} {plain(self.limit)} {self.unit}".strip()
 
     @property
     def found(self) -> str:
@@ -45,8 +45,8 @@ class Target:
             return "none"
         spread = ""
         if isinstance(self.measured, Interval) and self.measured.n > 1:
-            spread = f" ({_plain(self.measured.low)} to {_plain(self.measured.high)})"
-        return f"{_plain(self.value)}{spread} {self.unit}".strip()
+            spread = f" ({plain(self.measured.low)} to {plain(self.measured.high)})"
+        return f"{plain(self.value)}{spread} {self.unit}".strip()
 
     def as_json(self) -> dict[str, Any]:
         interval = self.measured.as_json() if isinstance(self.measured, Interval) else None
@@ -96,7 +96,7 @@ class Report:
             console.print(f"[red]{fault}")
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     """Three digits that count: 0.0123, 12.3, 1,230."""
     digits = f"{value:.3g}"
     return f"{float(digits):,.0f}" if abs(value) >= 1000 else f"{float(digits):g}"

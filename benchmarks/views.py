@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from benchmarks import suite
+from benchmarks.report import plain
 from benchmarks.results import Result
 
 Results: TypeAlias = Mapping[str, Result]
@@ -97,7 +98,7 @@ def peers(found: Results) -> str:
     rows = [
         (
             f"{row['name']}, {row['unit']}" if row["unit"] else row["name"],
-            *(f"{row['sides'][side]['median']:.3g}" if side in row["sides"] else "" for side in measured["sides"]),
+            *(plain(row["sides"][side]["median"]) if side in row["sides"] else "" for side in measured["sides"]),
             "" if row["name"] not in behind else f"{behind[row['name']]:.2f}x" if behind[row["name"]] else "∞",
         )
         for row in measured["rows"]
