@@ -59,6 +59,8 @@ class BareProcess:
         assert self._folder is not None
         self._process.stdin.close()
         self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._folder.cleanup()
 
     @property
