@@ -130,6 +130,10 @@ class Side(ABC):
                 straggler.kill()
         for root in self._roots:
             root.wait()
+            for pipe in (root.stdin, root.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
 
 class Queued(Side):
