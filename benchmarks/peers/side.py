@@ -130,10 +130,9 @@ class Side(ABC):
                 straggler.kill()
         for root in self._roots:
             root.wait()
-            for pipe in (root.stdin, root.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
+            if root.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    root.stdin.close()
 
 
 class Queued(Side):

@@ -70,7 +70,8 @@ class Loop(Peer):
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = deque()
         command = [sys.executable, "-m", "benchmarks.peers.loop"]
         self._process = self._run(command, self._settings().as_environment(), talks=True)
-        threading.Thread(target=self._hear, daemon=True).start()
+        self._ears = threading.Thread(target=self._hear, daemon=True)
+        self._ears.start()
 
     async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
         assert self._process.stdin is not None
@@ -85,10 +86,11 @@ class Loop(Peer):
     def _hear(self) -> None:
         """A thread of its own. Answers come in the order of the requests."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b"{"):
-                loop, answer = self._waiting.popleft()
-                loop.call_soon_threadsafe(_answer, answer, json.loads(line))
+        with self._process.stdout as said:
+            for line in said:
+                if line.startswith(b"{"):
+                    loop, answer = self._waiting.popleft()
+                    loop.call_soon_threadsafe(_answer, answer, json.loads(line))
 
 
 class Synchronous(Peer):
