@@ -59,8 +59,9 @@ attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and s
 bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
 	$(BIN)/python -m benchmarks run
 
-bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; part of make test
+bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; but for peers part of make test
 	$(BIN)/python -m pytest tests/integration/benchmarks
+	$(BIN)/python -m benchmarks smoke peers
 
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
