@@ -7,21 +7,21 @@ other two are idle:
 * `engine`: the service's step engine in a process of its own, which is given all of a round's requests at once
 * `pipeline`: the stock diffusers pipeline of the same checkpoint, picture after picture
 
-All render at the size that is asked for, with as many threads and in the same precision: each says what it did, and the
-pictures of one seed are compared. Services are filled and emptied in every round, and that counts.
+All render at the size that is asked for, with as many threads and in the same precision: the yardsticks say what they
+did, and pictures of one seed must be pixel by pixel the same on all sides. Services are filled and emptied in every
+round, and that counts.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import Progress
@@ -49,6 +49,10 @@ class Plan:
     clients: int = 16
 
 
+Side: TypeAlias = Callable[[Sequence[Request]], Done]
+"""Makes all pictures."""
+
+
 def measure(plan: Plan, console: Console) -> Report:
     model = settings.load(CONFIG).models[MODEL]
     checkpoint, threads = model.checkpoint or "bundled/flux3", os.cpu_count() or 1
@@ -59,14 +63,13 @@ def measure(plan: Plan, console: Console) -> Report:
         service = stack.enter_context(Service(UNLIMITED | overrides))
         engine = stack.enter_context(bare_engine(checkpoint, threads))
         pipeline = stack.enter_context(bare_pipeline(checkpoint, threads))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-bench-")))
-        said = Work((plan.side, plan.side), plan.steps, "float32", threads)
-        sides = {
-            "service": lambda requests: _served(service, requests, plan.clients, said),
+        wanted = Work((plan.side, plan.side), plan.steps, "float32", threads)
+        sides: dict[str, Side] = {
+            "service": lambda requests: _served(service, requests, plan.clients),
             "engine": engine.make,
             "pipeline": pipeline.make,
         }
-        faults = _faults(service, {name: sides[name] for name in ("engine", "pipeline")}, plan, said, folder)
+        faults = _faults(service, engine.make, pipeline.make, plan, wanted)
         rates: dict[str, list[float]] = {name: [] for name in sides}
         seeds = count(1000)
         with Progress(console=console) as bars:
@@ -76,9 +79,9 @@ def measure(plan: Plan, console: Console) -> Report:
                 names = list(sides)
                 for name in names[number % len(names) :] + names[: number % len(names)]:
                     done = sides[name](requests)
+                    faults += _other_work(name, done, wanted)
                     if number:
                         rates[name].append(len(requests) / done.seconds)
-                        faults += differences(name, done.work, "what was asked for", [said] * len(requests))
                     bars.advance(bar)
     against_engine = Interval.of_ratio(rates["service"], rates["engine"])
     against_pipeline = Interval.of_ratio(rates["service"], rates["pipeline"])
@@ -102,8 +105,8 @@ def _request(plan: Plan, seed: int) -> Request:
     return body | {"width": plan.side, "height": plan.side, "output_format": "jpeg"}
 
 
-def _served(service: Service, requests: list[Request], clients: int, said: Work) -> Done:
-    """Raises TaskFailed for what is not Ready. The service doesn't say what it rendered; `_faults` looks."""
+def _served(service: Service, requests: Sequence[Request], clients: int) -> Done:
+    """Raises for what is not Ready. The service doesn't say what it did; `_faults` looks at its pictures."""
 
     def work(request: Request) -> None:
         with service.client() as client:
@@ -112,23 +115,24 @@ def _served(service: Service, requests: list[Request], clients: int, said: Work)
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         list(pool.map(work, requests))
-    return Done(time.perf_counter() - began, [], [said] * len(requests))
+    return Done(time.perf_counter() - began, [], [])
 
 
-def _faults(service: Service, others: dict[str, Any], plan: Plan, said: Work, folder: Path) -> list[str]:
-    """Of pictures of the same seeds on all sides: had one rendered another size and enlarged it, they would differ."""
-    requests = [_request(plan, seed) for seed in (1, 2)]
-    ours = []
+def _faults(service: Service, engine: Side, pipeline: Side, plan: Plan, wanted: Work) -> list[str]:
+    """Of pictures of the same seeds, each drawn alone, on all sides; and of what the yardsticks say that they did."""
+    requests = [_request(plan, seed) for seed in (1, 2, 3)]
     with service.client() as client:
-        for number, request in enumerate(requests):
-            made = client.wait(client.submit(ENDPOINT, request)["id"])
-            ours.append(made.save(folder / f"{number}.jpeg"))
+        ours = [client.wait(client.submit(ENDPOINT, request)["id"]).content() for request in requests]
     faults = []
-    for name, make in others.items():
-        done = make(requests)
-        faults += differences("service", [said] * len(requests), name, done.work)
-        faults += [f"service and {name}: {what}" for what in unlike(ours, done.files)]
+    for name, make in (("engine", engine), ("pipeline", pipeline)):
+        made = [make([request]) for request in requests]
+        faults += [f"service and {name}: {what}" for what in unlike(ours, [one.files[0].read_bytes() for one in made])]
+        faults += [fault for one in made for fault in _other_work(name, one, wanted)]
     return faults
+
+
+def _other_work(name: str, done: Done, wanted: Work) -> list[str]:
+    return differences(name, done.work, "what was asked for", [wanted] * len(done.work))
 
 
 BENCHMARK = Benchmark(

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final, TypeVar
 
 import httpx2
+from gen_serve_client import AsyncClient, Refused
+from gen_serve_client.types import Status
 from rich.console import Console
 
 from benchmarks.benchmark import Benchmark
@@ -25,6 +29,8 @@ from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from serve_app.load.fairness import jain
 from serve_app.load.interval import Interval
 from serve_app.load.spread import Spread
+
+T = TypeVar("T")
 
 STEP_S: Final = 0.05
 BATCH: Final = 4
@@ -38,10 +44,11 @@ SETTINGS: Final = UNLIMITED | {
         "autoscaling__max_replicas": "1",
     }.items()
 }
+BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "seed": 1}
 _AT_ONCE: Final = 16
+_UNDER_WAY: Final[frozenset[Status]] = frozenset({"Pending", "Reasoning", "Generating"})
 _WAITED: Final = 5
 """Service times that the small project's tasks may wait, on average, without outliving the flood."""
-_GIVES_UP_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +72,22 @@ def measure(plan: Plan, console: Console) -> Report:
 
 
 async def _measured(base_url: str, keys: dict[str, str], plan: Plan, console: Console) -> Report:
-    clients = {name: _Project(base_url, key) for name, key in keys.items()}
-    small, flood = clients["small"], clients["flood"]
-    indices: list[float] = []
-    for number in range(plan.rounds):
-        console.print(f"shares, round {number + 1}")
-        indices.append(await _shares(small, flood, plan))
-    console.print("the small one alone")
-    alone = [await small.wait_of(plan.short) for _ in range(plan.waits)]
-    console.print("the small one beside the flood")
-    service_s = plan.long * STEP_S
-    flooding = [await flood.submit(plan.long) for _ in range(_enough(plan.waits * _WAITED * service_s, plan.long))]
-    beside = [await small.wait_of(plan.short) for _ in range(plan.waits)]
-    still_waiting = await flood.unfinished(flooding)
-    for project in clients.values():
-        await project.close()
-    more = [wait / service_s for wait in beside]
+    async with (
+        httpx2.AsyncClient(trust_env=False) as http,
+        AsyncClient(base_url, keys["small"], http=http) as small,
+        AsyncClient(base_url, keys["flood"], http=http) as flood,
+    ):
+        indices: list[float] = []
+        for number in range(plan.rounds):
+            console.print(f"shares, round {number + 1}")
+            indices.append(await _shares(small, flood, plan))
+        console.print("the small one alone")
+        alone = [await _wait_of(small, plan.short) for _ in range(plan.waits)]
+        console.print("the small one beside the flood")
+        service_s = plan.long * STEP_S
+        flooding = await _submit(flood, plan.long, _enough(plan.waits * _WAITED * service_s, plan.long))
+        beside = [await _wait_of(small, plan.short) for _ in range(plan.waits)]
+        still_waiting = sum(task["status"] in _UNDER_WAY for task in await _each(flood.poll, flooding))
     calm, busy = Spread.of(alone), Spread.of(beside)
     assert calm is not None
     assert busy is not None
@@ -94,30 +101,36 @@ async def _measured(base_url: str, keys: dict[str, str], plan: Plan, console: Co
         },
         targets=[
             Target("two projects' compute, Jain's index", Interval.of_median(indices), 0.95, "", at_least=True),
-            Target("wait beside a flood, median, in service times", Interval.of_median(more), 1, "x"),
+            Target(
+                "wait beside a flood, median, in service times",
+                Interval.of_median([wait / service_s for wait in beside]),
+                1,
+                "x",
+            ),
             Target("wait beside a flood, p99, in service times", busy.p99 / service_s, 1, "x"),
         ],
         faults=[] if still_waiting else ["the flood had been done before the small project's last task"],
     )
 
 
-async def _shares(small: _Project, flood: _Project, plan: Plan) -> float:
+async def _shares(small: AsyncClient, flood: AsyncClient, plan: Plan) -> float:
     """Jain's index over the compute of what was done while both had work waiting."""
-    steps = {small: plan.short, flood: plan.long}
-    submitted = {
-        project: [await project.submit(each) for _ in range(_enough(plan.seconds, each))]
-        for project, each in steps.items()
-    }
+    sides = ((small, plan.short), (flood, plan.long))
+    ids = [await _submit(client, steps, _enough(plan.seconds, steps)) for client, steps in sides]
     began = time.time()
     await asyncio.sleep(plan.seconds)
     until = time.time()
-    for project, ids in submitted.items():
-        await project.cancel(ids)
-    done = {
-        project: each * sum(began <= moment <= until for moment in await project.ends(submitted[project]))
-        for project, each in steps.items()
-    }
-    return jain(list(done.values())) or 0.0
+    compute = []
+    for (client, steps), submitted in zip(sides, ids, strict=True):
+        await _each(partial(_cancelled, client), submitted)
+        results = [task.get("result") for task in await _each(client.poll, submitted)]
+        compute.append(steps * sum(began <= result["end_time"] <= until for result in results if result))
+    return jain(compute) or 0.0
+
+
+async def _cancelled(client: AsyncClient, task_id: str) -> None:
+    with suppress(Refused):  # it ended by itself
+        await client.cancel(task_id)
 
 
 def _enough(seconds: float, steps: int) -> int:
@@ -125,56 +138,26 @@ def _enough(seconds: float, steps: int) -> int:
     return round(1.5 * BATCH * seconds / (steps * STEP_S)) + 10 * BATCH
 
 
-class _Project:
-    """A client of one key."""
+async def _submit(client: AsyncClient, steps: int, count: int) -> list[str]:
+    """One after the other, as the order is part of what is measured."""
+    return [(await client.submit(ENDPOINT, BODY | {"steps": steps}))["id"] for _ in range(count)]
 
-    def __init__(self, base_url: str, key: str) -> None:
-        self._http = httpx2.AsyncClient(base_url=base_url, headers={"x-key": key}, timeout=60, trust_env=False)
 
-    async def submit(self, steps: int) -> str:
-        body = {"prompt": "a red star", "width": 64, "height": 64, "steps": steps, "seed": 1}
-        answer = await self._http.post(f"/v1/{ENDPOINT}", json=body)
-        answer.raise_for_status()
-        return answer.json()["id"]
+async def _wait_of(client: AsyncClient, steps: int) -> float:
+    """Seconds from the submission's answer to the start of work."""
+    [task_id] = await _submit(client, steps, 1)
+    answered = time.time()
+    return max(0.0, (await client.wait(task_id)).facts["start_time"] - answered)
 
-    async def wait_of(self, steps: int) -> float:
-        """Seconds from the submission's answer to the start of work."""
-        task_id = await self.submit(steps)
-        answered, give_up = time.time(), time.monotonic() + _GIVES_UP_S
-        while time.monotonic() < give_up:
-            if (result := (await self._task(task_id, wait=30)).get("result")) is not None:
-                return max(0.0, result["start_time"] - answered)
-        raise RuntimeError(f"task {task_id} did not end")
 
-    async def ends(self, ids: Sequence[str]) -> list[float]:
-        """Epoch seconds, of those that are Ready."""
-        tasks = await self._each(self._task, ids)
-        return [task["result"]["end_time"] for task in tasks if task.get("result")]
+async def _each(call: Callable[[str], Awaitable[T]], ids: Sequence[str]) -> list[T]:
+    limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def unfinished(self, ids: Sequence[str]) -> int:
-        return sum(
-            task["status"] in ("Pending", "Reasoning", "Generating") for task in await self._each(self._task, ids)
-        )
+    async def one(task_id: str) -> T:
+        async with limit:
+            return await call(task_id)
 
-    async def cancel(self, ids: Sequence[str]) -> None:
-        await self._each(lambda task_id: self._http.delete(f"/v1/tasks/{task_id}"), ids)
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def _task(self, task_id: str, wait: float = 0) -> dict[str, Any]:
-        answer = await self._http.get("/v1/get_result", params={"id": task_id, "wait": wait})
-        answer.raise_for_status()
-        return answer.json()
-
-    async def _each(self, call: Any, ids: Sequence[str]) -> list[Any]:
-        limit = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(task_id: str) -> Any:
-            async with limit:
-                return await call(task_id)
-
-        return list(await asyncio.gather(*map(one, ids)))
+    return list(await asyncio.gather(*map(one, ids)))
 
 
 BENCHMARK = Benchmark(

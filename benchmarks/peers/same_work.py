@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-
-import numpy as np
-from PIL import Image
 
 from benchmarks.peers.asked import Asked
 from benchmarks.peers.measuring import Measured
 from benchmarks.peers.plan import Plan
 from benchmarks.peers.request import Request
 from benchmarks.peers.side import Side
-from benchmarks.work import Work
+from benchmarks.work import Work, largest_difference
 
 DTYPE = "float32"
 
@@ -60,11 +56,3 @@ def _other_pictures(side: Side, made: Measured, loop: Measured) -> list[str]:
                     f"{side.name}: {shape} with seed {one.request.seed} is not the loop's picture ({difference})"
                 )
     return other
-
-
-def largest_difference(one: bytes, other: bytes) -> int | None:
-    """Of two files' pixels, of 255. None where they are not comparable: one is missing, or of another size."""
-    if not one or not other:
-        return None
-    pixels, others = (np.asarray(Image.open(io.BytesIO(file)), int) for file in (one, other))
-    return int(np.abs(pixels - others).max()) if pixels.shape == others.shape else None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import io
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,19 +33,40 @@ def test_less_work_is_a_difference() -> None:
     assert differences("a", [WORK], "b", []) == ["a did 1 pictures, b 0"]
 
 
-def drawn(path: Path, side: int, shift: int = 0) -> Path:
-    ramp = np.indices((side, side)).sum(0) * 255 // (2 * side) + shift
-    Image.fromarray(np.clip(ramp, 0, 255).astype(np.uint8)).save(path)
-    return path
+def drawn(side: int, shift: int = 0) -> bytes:
+    ramp = np.indices((side, side)).sum(0) * 200 // (2 * side) + shift
+    file = io.BytesIO()
+    Image.fromarray(ramp.astype(np.uint8)).save(file, "png")
+    return file.getvalue()
 
 
-def test_pictures_of_one_seed_are_alike(tmp_path: Path) -> None:
-    one, other = drawn(tmp_path / "a.png", 64), drawn(tmp_path / "b.png", 64, shift=1)
-    assert unlike([one], [other]) == []
+def enlarged(side: int) -> bytes:
+    """A disc that was rendered at half the size: the same picture to the eye."""
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(disc(side // 2))) as small:
+        small.resize((side, side), Image.Resampling.LANCZOS).save(file, "png")
+    return file.getvalue()
 
 
-def test_another_picture_size_or_number_is_unlike(tmp_path: Path) -> None:
-    one = drawn(tmp_path / "a.png", 64)
-    assert unlike([one], [drawn(tmp_path / "b.png", 64, shift=9)])[0].endswith("levels of 255 apart")
-    assert unlike([one], [drawn(tmp_path / "c.png", 32)]) == ["picture 0: 64 x 64 and 32 x 32 pixels"]
-    assert unlike([one], []) == ["1 and 0 pictures"]
+def disc(side: int) -> bytes:
+    file = io.BytesIO()
+    y, x = np.indices((side, side)) - side / 2 + 0.5
+    Image.fromarray(np.where(np.hypot(x, y) < side / 8, 255, 20).astype(np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+def test_pictures_of_one_seed_are_the_same() -> None:
+    assert unlike([drawn(64), disc(64)], [drawn(64), disc(64)]) == []
+
+
+def test_another_picture_size_or_number_is_unlike() -> None:
+    assert unlike([drawn(64)], [drawn(64, shift=1)]) == ["picture 0: up to 1 levels of 255 apart"]
+    assert unlike([drawn(64)], [drawn(32)]) == ["picture 0 is missing, or of another size"]
+    assert unlike([drawn(64)], [b""]) == ["picture 0 is missing, or of another size"]
+    assert unlike([drawn(64)], []) == ["1 and 0 pictures"]
+
+
+def test_a_picture_that_was_enlarged_is_found_though_it_is_near_on_average() -> None:
+    pixels, others = (np.asarray(Image.open(io.BytesIO(file)), float) for file in (disc(256), enlarged(256)))
+    assert np.abs(pixels - others).mean() < 2
+    assert unlike([disc(256)], [enlarged(256)]) != []
