@@ -61,6 +61,12 @@ def test_the_keyboard_paints_too_and_rubs_out(page: Page, easel: Locator) -> Non
     assert mask.getbbox() is not None, "what was painted before is still there"
 
 
+def test_one_window_opens_however_often_it_is_asked_for(page: Page, easel: Locator) -> None:
+    easel.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Paint it").dblclick()
+    expect(easel).to_have_count(1)
+
+
 def test_a_mask_that_is_given_up_is_none(page: Page, easel: Locator) -> None:
     easel.get_by_role("button", name="Cancel").click()
     page.locator("textarea").fill("a red star")

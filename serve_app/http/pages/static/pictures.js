@@ -78,8 +78,13 @@ export function mask(field, others) {
   const element = el("div", {}, made.element, paint);
   paint.addEventListener("click", async () => {
     const source = others("image")?.value();
-    if (source) made.set(await brush(source, made.data));
-    else others("image")?.input?.focus();
+    if (!source) return others("image")?.input?.focus();
+    paint.disabled = true; // until what is painted now is there to paint on
+    try {
+      made.set(await brush(source, made.data));
+    } finally {
+      paint.disabled = false;
+    }
   });
   return { ...made, element, value: made.value };
 }
