@@ -49,6 +49,13 @@ def test_what_the_pointer_paints_is_white(page: Page, easel: Locator) -> None:
     assert mask.getpixel((WIDTH * 3 // 4, HEIGHT // 2)) == 0
 
 
+def test_a_click_leaves_a_dot(page: Page, easel: Locator) -> None:
+    easel.get_by_role("img", name="The mask").click()
+    mask = mask_of(sent_with_mask(page, easel))
+    assert mask.getpixel((WIDTH // 2, HEIGHT // 2)) == 255
+    assert mask.getpixel((5, 5)) == 0
+
+
 def test_the_keyboard_paints_too_and_rubs_out(page: Page, easel: Locator) -> None:
     canvas = easel.get_by_role("img", name="The mask")
     canvas.press("Space")

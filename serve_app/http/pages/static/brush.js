@@ -34,6 +34,9 @@ function paintable(canvas, ink, size, eraser) {
     ink.lineWidth = 2 * radius();
     ink.lineCap = "round";
     ink.beginPath();
+    ink.arc(x, y, radius(), 0, 2 * Math.PI); // a dot of its own, as a line of no length may leave none
+    ink.fill();
+    ink.beginPath();
     ink.moveTo(...(last ?? [x, y]));
     ink.lineTo(x, y);
     ink.stroke();
