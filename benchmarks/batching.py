@@ -13,13 +13,13 @@ picture, each of the picture's size. Measured per family, size and batch:
 All checkpoints are loaded at once. A round goes through all of them; for each size the batches follow each other
 directly, up in one round and down in the next, so that a disturbance spoils a round and not a batch.
 
-The *learned cap* is what the engine's `StepTimes` settles on when it is fed a round's step times in the order in which
-it asks for them, once per round; given is the most frequent one. It is where doubling ended: a running engine later
-tries one picture more every 200 full batches. *Kept* is the denoising rate at that cap as a share of the best one.
+The *learned batch* is how many pictures of the size the engine's `StepCosts` puts together once it has seen the steps
+of all sizes and rounds of the family. *Kept* is the denoising rate of such batches as a share of the best one; between
+two batches that were measured, a step's time is taken to grow evenly.
 
 Compare within a row. The networks are tiny, so what every call costs by itself weighs more, and batching gains more,
 than with real weights; on a GPU all of it is different. Where two batches are within the spread of a busy machine,
-which of them is best is chance, and so is the cap: look at what is kept.
+which of them is best is chance, and so is what is learned: look at what is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median, multimode
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from rich.table import Table
 from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from deployments.contract.job import GenerationJob
-from deployments.engine.step_times import StepTimes
+from deployments.engine.step_costs import StepCosts
 from serve_app.load.interval import Interval
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
@@ -53,7 +53,6 @@ if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from deployments.families.prepared_request import PreparedRequest
 
 BATCHES = (1, 2, 4, 8)
-"""What `StepTimes` tries when it may go up to the last."""
 STEPS = 4
 
 
@@ -87,24 +86,25 @@ class Cell:
 
     family: str
     size: int
+    tokens: int
+    """Of a picture in a step."""
     rounds: list[dict[int, Run]] = field(default_factory=list)
     """By batch, one run of every batch."""
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, learned: int) -> dict[str, Any]:
+        """`learned` is the batch that the engine settles on."""
         batches = {batch: self._batch(batch) for batch in self.rounds[0]}
         rates = {batch: of_batch["denoising_pictures_per_s"] for batch, of_batch in batches.items()}
         best = max(rates, key=lambda batch: rates[batch])
-        caps = [learned_cap({batch: run.steps for batch, run in one.items()}) for one in self.rounds]
-        cap = min(multimode(caps))
+        step_s = np.interp(learned, list(rates), [batch / rate for batch, rate in rates.items()])
         return {
             "family": self.family,
             "size": self.size,
             "rounds": len(self.rounds),
             "batches": {str(batch): of_batch for batch, of_batch in batches.items()},
             "best_batch": best,
-            "learned_cap": cap,
-            "learned_caps": caps,
-            "kept_at_learned_cap": round(rates[cap] / rates[best], 3),
+            "learned_batch": learned,
+            "kept_at_learned_batch": round(learned / float(step_s) / rates[best], 3),
         }
 
     def _batch(self, batch: int) -> dict[str, float]:
@@ -117,15 +117,23 @@ class Cell:
         }
 
 
-def learned_cap(seconds: Mapping[int, Sequence[float]]) -> int:
-    """The limit of a `StepTimes` that is given these step times, by batch, until it wants one more than there are.
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One in a step, as `StepCosts` knows it."""
 
-    The batches are 1 and its doublings, each with at least `step_times.TRIALS` times.
-    """
-    table, left = StepTimes(max(seconds)), {batch: iter(times) for batch, times in seconds.items()}
-    while (step := next(left[table.limit("")], None)) is not None:
-        table.observe("", table.limit(""), step)
-    return table.limit("")
+    tokens: int
+    key: None = None
+
+
+def learned_batches(cells: Sequence[Cell]) -> list[int]:
+    """How many pictures of each cell, all of one family, go together once the steps of all were seen."""
+    costs = StepCosts(BATCHES[-1])
+    for number in range(max(len(cell.rounds) for cell in cells)):
+        for cell in cells:
+            for batch, run in (cell.rounds[number] if number < len(cell.rounds) else {}).items():
+                for seconds in run.steps:
+                    costs.observe([Picture(cell.tokens)] * batch, seconds)
+    return [len(costs.settled([Picture(cell.tokens)] * BATCHES[-1])) for cell in cells]
 
 
 def _family(name: str) -> Family:
@@ -140,14 +148,17 @@ def measure(plan: Plan, console: Console) -> Report:
 
     torch.set_num_threads(os.cpu_count() or 1)
     families = {name: _family(name) for name in plan.families}
-    figures = [cell.figures() for cell in _rounds(plan, families, console)]
-    for name in dict.fromkeys(one["family"] for one in figures):
+    cells = _rounds(plan, families, console)
+    figures = []
+    for name in plan.families:
+        own = [cell for cell in cells if cell.family == name]
+        figures += [cell.figures(batch) for cell, batch in zip(own, learned_batches(own), strict=True)]
         console.print(table([one for one in figures if one["family"] == name]))
     return report(figures)
 
 
 def report(figures: Sequence[dict[str, Any]]) -> Report:
-    kept = [one["kept_at_learned_cap"] for one in figures]
+    kept = [one["kept_at_learned_batch"] for one in figures]
     return Report(
         figures={"batches": list(BATCHES), "steps": STEPS, "cells": list(figures)},
         targets=[
@@ -159,7 +170,7 @@ def report(figures: Sequence[dict[str, Any]]) -> Report:
 
 
 def _rounds(plan: Plan, families: Mapping[str, Family], console: Console) -> list[Cell]:
-    cells = [Cell(name, size) for name in plan.families for size in plan.sizes]
+    cells = [Cell(name, size, _tokens(families[name], name, size)) for name in plan.families for size in plan.sizes]
     ends = time.perf_counter() + plan.seconds
     with Progress(console=console) as bars:
         bar = bars.add_task("measuring", total=plan.rounds * len(cells))
@@ -178,12 +189,21 @@ def _rounds(plan: Plan, families: Mapping[str, Family], console: Console) -> lis
     return cells
 
 
+def _tokens(family: Family, name: str, size: int) -> int:
+    from deployments.engine.backend import JobError
+
+    [state] = family.encode([_request(name, size, 0)])
+    if isinstance(state, JobError):
+        raise state
+    return state.tokens
+
+
 def _run(family: Family, cell: Cell, batch: int) -> Run:
     from deployments.engine.backend import JobError
     from deployments.families.step import step
     from deployments.outputs import encode_picture
 
-    requests = [_request(cell, seed) for seed in range(batch)]
+    requests = [_request(cell.family, cell.size, seed) for seed in range(batch)]
     moments = [time.perf_counter()]
     states = [state for state in family.encode(requests) if not isinstance(state, JobError)]
     moments.append(time.perf_counter())
@@ -199,7 +219,7 @@ def _run(family: Family, cell: Cell, batch: int) -> Run:
     return Run(encode, tuple(steps), finish)
 
 
-def _request(cell: Cell, seed: int) -> PreparedRequest:
+def _request(family: str, size: int, seed: int) -> PreparedRequest:
     """A job with the inputs that its family is there for."""
     from deployments.families.prepared_request import PreparedRequest
 
@@ -207,21 +227,21 @@ def _request(cell: Cell, seed: int) -> PreparedRequest:
         id=str(seed),
         attempt=0,
         prompt="a small red star on a dark blue background",
-        width=cell.size,
-        height=cell.size,
+        width=size,
+        height=size,
         steps=STEPS,
         seed=seed,
         output_format="jpeg",
         output_prefix="batching",
-        canny=(50, 200) if cell.family == "canny" else None,
+        canny=(50, 200) if family == "canny" else None,
     )
-    picture, mask = _input_pictures(cell.size)
+    picture, mask = _input_pictures(size)
     inputs: dict[str, Any] = {
         "kontext": {"references": (picture,)},
         "fill": {"references": (picture,), "mask": mask},
         "canny": {"control": picture},
     }
-    return PreparedRequest(job, **inputs.get(cell.family, {}))
+    return PreparedRequest(job, **inputs.get(family, {}))
 
 
 def _input_pictures(size: int) -> tuple[bytes, bytes]:
@@ -240,7 +260,7 @@ def _png(pixels: np.ndarray) -> bytes:
 
 
 def table(figures: Sequence[dict[str, Any]]) -> Table:
-    """Of one family: two rows for each size; below the learned cap is the range of the rounds' caps."""
+    """Of one family: two rows for each size."""
     rounds = f"; {min(one['rounds'] for one in figures)} rounds or more"
     shown = Table("px", "", title=f"{figures[0]['family']}, pictures/s by batch{rounds}", title_justify="left")
     for heading in (*map(str, BATCHES), "best", "learned", "kept"):
@@ -250,21 +270,22 @@ def table(figures: Sequence[dict[str, Any]]) -> Table:
             [f"{of_batch[f'{part}_pictures_per_s']:.3g}" for of_batch in one["batches"].values()]
             for part in ("denoising", "whole")
         )
-        cap, caps = str(one["learned_cap"]), one["learned_caps"]
-        kept = f"{one['kept_at_learned_cap']:.2f}"
-        shown.add_row(str(one["size"]), "denoising", *denoising, str(one["best_batch"]), cap, kept)
-        shown.add_row("", "whole", *whole, "", f"{min(caps)}-{max(caps)}", "", style="dim")
+        kept = f"{one['kept_at_learned_batch']:.2f}"
+        shown.add_row(
+            str(one["size"]), "denoising", *denoising, str(one["best_batch"]), str(one["learned_batch"]), kept
+        )
+        shown.add_row("", "whole", *whole, "", "", "", style="dim")
     return shown
 
 
 def draw(figures: Sequence[dict[str, Any]], path: Path) -> Figure:
-    """A panel per family: pictures per second of denoising over the batch, a line per size, the learned cap ringed."""
+    """A panel per family: pictures per second of denoising over the batch, a line per size, what is learned ringed."""
     names = list(dict.fromkeys(one["family"] for one in figures))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)  # rounded up
     figure = Figure(figsize=(3.8 * columns, 3.2 * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle("pictures/s of denoising over batch; ringed: the cap the engine learns")
+    figure.suptitle("pictures/s of denoising over batch; ringed: the batch the engine learns")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(names) :]:
         panel.set_axis_off()
@@ -273,8 +294,8 @@ def draw(figures: Sequence[dict[str, Any]], path: Path) -> Figure:
             batches = [int(batch) for batch in one["batches"]]
             rates = [of_batch["denoising_pictures_per_s"] for of_batch in one["batches"].values()]
             [line] = panel.plot(batches, rates, marker=".", label=f"{one['size']} px")
-            at_cap = rates[batches.index(one["learned_cap"])]
-            panel.plot(one["learned_cap"], at_cap, "o", markersize=11, fillstyle="none", color=line.get_color())
+            learned, kept = one["learned_batch"], one["kept_at_learned_batch"] * max(rates)
+            panel.plot(learned, kept, "o", markersize=11, fillstyle="none", color=line.get_color())
         panel.set(title=name, xscale="log", yscale="log", xlabel="batch", ylabel="pictures/s")
         panel.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
         panel.minorticks_off()

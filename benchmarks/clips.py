@@ -22,7 +22,7 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from deployments import checkpoints
 from deployments.backends.active_clip import ActiveClip
-from deployments.backends.clips import ClipBackend
+from deployments.backends.clips import ClipBackend, FetchedClip
 from deployments.contract.clip import FPS, Clip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
@@ -112,7 +112,7 @@ def _backend(config: Path, store: ObjectStore) -> ClipBackend:
     return ClipBackend(family, store, MODEL, enlarge=chosen.enlarge)
 
 
-def _made(engine: Engine[ActiveClip], kind: Kind, start: str | None) -> Output:
+def _made(engine: Engine[FetchedClip, ActiveClip], kind: Kind, start: str | None) -> Output:
     events: list[Event] = []
     clip = Clip(FPS * kind.seconds, f"checkpoints/{kind.name}", start=start, draft=kind.draft)
     job = GenerationJob(

@@ -52,8 +52,8 @@ def batching(found: Results) -> str:
             cell["family"],
             str(cell["size"]),
             *(f"{cell['batches'][batch]['denoising_pictures_per_s']:.3g}" for batch in batches),
-            str(cell["learned_cap"]),
-            f"{cell['kept_at_learned_cap']:.2f}",
+            str(cell["learned_batch"]),
+            f"{cell['kept_at_learned_batch']:.2f}",
         )
         for cell in cells
     ]

@@ -9,16 +9,13 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from deployments.checkpoint_files import CheckpointError, pipeline_folder
-from deployments.contract.job import GenerationJob
 from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
 from deployments.contract.words import Words
-from deployments.engine.backend import JobError
+from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
 from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
 from deployments.families.registry import family_of
-from deployments.families.step import step
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +27,7 @@ def load(
     device: str = "auto",
     dtype: Precision = "auto",
     attention: Sequence[str] = ("native",),
+    packed_attention: Sequence[str] = ("one_by_one",),
     compile: bool = False,
     render_side: int | None = None,
     enlarge: Enlarge = "smooth",
@@ -40,8 +38,9 @@ def load(
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
-    attention backends; the first one that works here is used. `compile` compiles the repeated blocks, which slows the
-    first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
+    attention backends; the first one that works here is used. `packed_attention` does so for pictures that take a step
+    together, by names of `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which slows
+    the first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `distilled` and
     `enhance_noise` are for video models, as in Placement.
 
@@ -62,6 +61,8 @@ def load(
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)
     chosen = use_attention(family, attention)
+    if not isinstance(family, ClipFamily):
+        chosen = f"{chosen} and {use_packed_attention(family, packed_attention)}"
     if compile:
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
     logger.info("%s: %s on %s, %s, %s attention", checkpoint, type(family).__name__, place, placement.dtype, chosen)
@@ -73,52 +74,6 @@ def for_pictures(family: Family | ClipFamily) -> Family:
     if isinstance(family, ClipFamily):
         raise CheckpointError(f"{type(family).__name__} makes videos, not pictures")
     return family
-
-
-def use_attention(family: Family | ClipFamily, names: Sequence[str]) -> str:
-    """Switches to the first of `names` that can draw a small picture here, and returns it.
-
-    A backend may be missing, refuse this device, or fail only when called; each is logged with its reason. Raises
-    CheckpointError when none works.
-    """
-    reasons = []
-    for name in names:
-        try:
-            family.transformer.set_attention_backend(name)
-            _probe(family)
-        except Exception as error:  # backends come from many packages, each failing in its own way
-            logger.warning("attention backend %s is unusable here: %s", name, error)
-            reasons.append(f"{name} ({error})")
-            family.transformer.reset_attention_backend()
-            continue
-        return name
-    raise CheckpointError(f"no attention backend works here: {'; '.join(reasons) or 'none was named'}")
-
-
-def _probe(family: Family | ClipFamily) -> None:
-    """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
-    probed = family.probe() if isinstance(family, ClipFamily) else _probed_picture(family)
-    if not torch.isfinite(probed).all():
-        raise RuntimeError("its results are not finite")
-
-
-def _probed_picture(family: Family) -> torch.Tensor:
-    job = GenerationJob(
-        id="probe",
-        attempt=0,
-        prompt="a probe",
-        width=64,
-        height=64,
-        steps=1,
-        seed=0,
-        output_format="png",
-        output_prefix="probe",
-    )
-    [state] = family.encode([PreparedRequest(job)])
-    if isinstance(state, JobError):
-        raise state
-    step(family, [state])
-    return state.x
 
 
 def device_for(name: str) -> str:

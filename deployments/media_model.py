@@ -103,33 +103,34 @@ async def _held(adapter_id: str) -> str:
     return adapter_id
 
 
-def engine_of(spec: ModelSpec) -> Engine[Any]:
+def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
     backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
     return Engine(
         backend,
         max_running=spec.max_running,
         max_batch=spec.max_batch,
+        step_goal_s=spec.step_goal_s,
         preview_every=spec.preview_every,
         device_priority=priority_on(spec.sharing),
     )
 
 
-def _simulated(spec: ModelSpec) -> Backend[Any] | None:
+def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:
     simulation = Simulation.of(spec.checkpoint)
     if simulation is None:
         return None
     return SimulatedBackend(simulation, ObjectStore(spec.objects_url, spec.objects_options))
 
 
-def _restoring(spec: ModelSpec) -> Backend[Any]:
+def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
     from deployments.backends.restoration import RestorerBackend
     from deployments.restorers.restorer import load_restorer
 
     return RestorerBackend(load_restorer(spec), ObjectStore(spec.objects_url, spec.objects_options))
 
 
-def _diffusion(spec: ModelSpec) -> Backend[Any]:
+def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
     import torch
 
     from deployments import checkpoints
@@ -145,6 +146,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any]:
         device=spec.device,
         dtype=spec.dtype,
         attention=spec.attention,
+        packed_attention=spec.packed_attention,
         compile=spec.compile,
         render_side=spec.render_side,
         enlarge=spec.enlarge,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import cv2
+from obstore.exceptions import BaseError
 
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output, PictureFormat
 from deployments.contract.objects import ObjectStore
+from deployments.engine.backend import Unavailable
 from deployments.pictures.pixels import Pixels, resize
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
@@ -34,7 +38,10 @@ def encode_picture(pixels: Pixels, format: PictureFormat) -> tuple[bytes, str, s
 
 
 class Outputs:
-    """Writes below the job's own prefix only, so that attempts never touch each other's results."""
+    """Writes below the job's own prefix only, so that attempts never touch each other's results.
+
+    Every method raises Unavailable when the store is out of reach.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -44,7 +51,7 @@ class Outputs:
         assert job.output_format != "mp4", "a picture for a job of a video"
         data, content_type, extension = encode_picture(pixels, job.output_format)
         key = f"{job.output_prefix}/picture.{extension}"
-        self._store.put_blocking(key, data, content_type)
+        self._put(key, data, content_type)
         height, width = pixels.shape[:2]
         thumbnail = self._store_thumbnail(job, pixels)
         return Output(
@@ -59,8 +66,9 @@ class Outputs:
         key, draft = f"{job.output_prefix}/clip.mp4", None
         if latents is not None:
             draft = f"{job.output_prefix}/draft.safetensors"
-            self._store.put_blocking(draft, latents, "application/octet-stream")
-        self._store.put_file_blocking(key, file, "video/mp4")
+            self._put(draft, latents, "application/octet-stream")
+        with _reached():
+            self._store.put_file_blocking(key, file, "video/mp4")
         return Output(
             key=key,
             content_type="video/mp4",
@@ -74,7 +82,7 @@ class Outputs:
     def store_preview(self, job: GenerationJob, pixels: Pixels, step: int, steps: int | None = None) -> Preview:
         """A small picture of the job after `step` of `steps` (the job's, if not said), as `preview-STEP.jpeg`."""
         key = f"{job.output_prefix}/preview-{step}.jpeg"
-        self._store.put_blocking(key, _encoded(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
+        self._put(key, _encoded(pixels, ".jpeg", _PREVIEW_OPTIONS), "image/jpeg")
         return Preview(key=key, step=step, steps=job.steps if steps is None else steps)
 
     def _store_thumbnail(self, job: GenerationJob, pixels: Pixels) -> str:
@@ -84,8 +92,20 @@ class Outputs:
         small = resize(pixels, max(1, round(width * share)), max(1, round(height * share)))
         extension, options = ("png", []) if pixels.shape[2] == 4 else ("jpeg", _PREVIEW_OPTIONS)
         key = f"{job.output_prefix}/thumbnail.{extension}"
-        self._store.put_blocking(key, _encoded(small, f".{extension}", options), f"image/{extension}")
+        self._put(key, _encoded(small, f".{extension}", options), f"image/{extension}")
         return key
+
+    def _put(self, key: str, data: bytes, content_type: str) -> None:
+        with _reached():
+            self._store.put_blocking(key, data, content_type)
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise Unavailable(str(error)) from error
 
 
 def _encoded(pixels: Pixels, suffix: str, options: list[int]) -> bytes:

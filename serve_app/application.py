@@ -177,6 +177,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         objects_url=settings.objects_url,
         objects_options=settings.objects.options,
         attention=tuple(chosen.attention),
+        packed_attention=tuple(chosen.packed_attention),
         **chosen.model_dump(
             include={
                 "device",
@@ -189,6 +190,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "enhance_noise",
                 "max_running",
                 "max_batch",
+                "step_goal_s",
                 "step_limit_s",
                 "max_adapters",
             }

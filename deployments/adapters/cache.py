@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import Lock
 
 from obstore.exceptions import BaseError
 from torch import nn
@@ -14,7 +15,7 @@ from deployments.engine.backend import JobError, Unavailable
 
 
 class AdapterCache:
-    """The adapters that a replica holds, the one unused for longest going first.
+    """The adapters that a replica holds, the one unused for longest going first. Used from any thread.
 
     Pictures under way keep what they use: an adapter that has gone from here is freed with the last of them.
     """
@@ -27,6 +28,7 @@ class AdapterCache:
         self._store = store
         self._max_resident = max_resident
         self._resident: OrderedDict[str, AdapterWeights] = OrderedDict()
+        self._lock = Lock()
 
     @property
     def resident(self) -> list[str]:
@@ -35,12 +37,16 @@ class AdapterCache:
 
     def get(self, adapter: Adapter) -> AdapterWeights:
         """Loads what is not here. Raises JobError for a file that is gone or no adapter, Unavailable."""
-        if adapter.id not in self._resident:
-            self._resident[adapter.id] = self._load(adapter.key)
-        self._resident.move_to_end(adapter.id)
-        while len(self._resident) > self._max_resident:
-            self._resident.popitem(last=False)
-        return self._resident[adapter.id]
+        with self._lock:
+            weights = self._resident.get(adapter.id)
+        if weights is None:
+            weights = self._load(adapter.key)
+        with self._lock:
+            weights = self._resident.setdefault(adapter.id, weights)  # another thread may have been as quick
+            self._resident.move_to_end(adapter.id)
+            while len(self._resident) > self._max_resident:
+                self._resident.popitem(last=False)
+        return weights
 
     def _load(self, key: str) -> AdapterWeights:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import prod
 
 from deployments.backends.clip_export import ClipExport
 from deployments.backends.start_clip import StartClip
@@ -27,7 +28,11 @@ class ActiveClip:
 
     @property
     def key(self) -> Hashable:
-        return self.clip.shape.grid, self.clip.is_denoised
+        return self.clip.is_denoised
+
+    @property
+    def tokens(self) -> int:
+        return prod(self.clip.shape.grid)
 
     @property
     def parts(self) -> int:

@@ -5,11 +5,12 @@ A part is a step to the engine, so that progress, cancelling and whoever shares 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
-from obstore.exceptions import BaseError
 
 from deployments.backends import latents
 from deployments.backends.active_clip import ActiveClip
@@ -22,7 +23,7 @@ from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.backend import JobError
 from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_shape import lead_of
 from deployments.families.device_errors import translated_device_errors
@@ -34,11 +35,16 @@ from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
-_GONE = "an input is no longer available"
+
+@dataclass(frozen=True, slots=True)
+class FetchedClip:
+    job: GenerationJob
+    inputs: Mapping[str, bytes]
+    """By their keys."""
 
 
 class ClipBackend:
-    """Implements engine.backend.Backend[ActiveClip]."""
+    """Implements engine.backend.Backend[FetchedClip, ActiveClip]."""
 
     def __init__(
         self,
@@ -58,8 +64,11 @@ class ClipBackend:
         self._outputs = Outputs(store)
         self._checkpoints = ClipCheckpoints(store, model)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[ActiveClip | JobError]:
-        return [self._begun(job) for job in jobs]
+    def fetch(self, job: GenerationJob) -> FetchedClip:
+        return FetchedClip(job, self._fetcher.present(job.inputs))
+
+    def encode(self, fetched: Sequence[FetchedClip]) -> list[ActiveClip | JobError]:
+        return [self._begun(one.job, one.inputs) for one in fetched]
 
     def step(self, states: Sequence[ActiveClip]) -> None:
         """One after the other. When one fails, those before it are a step further, and may be stepped again."""
@@ -68,34 +77,35 @@ class ClipBackend:
                 with translated_device_errors():
                     self._advance(state)
 
-    def finish(self, state: ActiveClip) -> Output:
-        """Nothing of the clip is being written anywhere when this returns: whoever gets the result may tidy up."""
-        job, export = state.job, state.export
+    def finish(self, state: ActiveClip) -> Callable[[], Output]:
+        export = state.export
         assert export is not None
-        self._checkpoints.settle()
+        # First, as it may run out of memory and be asked for again; a file is finished once.
+        with translated_device_errors():
+            kept = self._kept_latents(state)
         try:
-            # First, as it may run out of memory and be asked for again; a file is finished once.
-            with translated_device_errors():
-                kept = self._kept_latents(state)
             export.finish()
-            assert export.still is not None
-            output = self._outputs.store_clip(job, export.file, kept, export.still)
         except VideoError as error:
             raise RuntimeError(str(error)) from error
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
-        export.close()
-        if state.start is not None:
-            state.start.close()
-        return output
+        return partial(self._store, state.job, export, kept, state.start)
 
-    def preview(self, state: ActiveClip) -> Preview | None:
+    def preview(self, state: ActiveClip) -> Callable[[], Preview] | None:
         with translated_device_errors():
             pixels = self._family.still(state.clip)
         if pixels is None:
             return None
         small = fitted(pixels, *_small(state.job), "smooth")
-        return self._outputs.store_preview(state.job, small, state.done_steps, state.total_steps)
+        return partial(self._outputs.store_preview, state.job, small, state.done_steps, state.total_steps)
+
+    def _store(self, job: GenerationJob, export: ClipExport, kept: bytes | None, start: StartClip | None) -> Output:
+        """Nothing of the clip is being written anywhere when this returns: whoever gets the result may tidy up."""
+        self._checkpoints.settle()
+        assert export.still is not None
+        output = self._outputs.store_clip(job, export.file, kept, export.still)
+        export.close()
+        if start is not None:
+            start.close()
+        return output
 
     def _advance(self, state: ActiveClip) -> None:
         if not state.clip.is_denoised:
@@ -115,10 +125,9 @@ class ClipBackend:
                 raise RuntimeError(str(error)) from error
             raise
 
-    def _begun(self, job: GenerationJob) -> ActiveClip | JobError:
+    def _begun(self, job: GenerationJob, fetched: Mapping[str, bytes]) -> ActiveClip | JobError:
         try:
             clip = _clip(job)
-            fetched = self._fetched(job)
             start = None if clip.start is None else _started(fetched[clip.start])
             inputs = self._inputs(job, clip, fetched, start)
             with translated_device_errors():
@@ -127,14 +136,6 @@ class ClipBackend:
             return error
         self._checkpoints.resume(clip_state)
         return ActiveClip(clip_state, start)
-
-    def _fetched(self, job: GenerationJob) -> Mapping[str, bytes]:
-        """Raises JobError, Unavailable."""
-        fetched = self._fetcher.fetch(job.inputs)
-        present = {key: data for key, data in fetched.items() if data is not None}
-        if len(present) < len(fetched):
-            raise JobError(_GONE)
-        return present
 
     def _inputs(
         self, job: GenerationJob, clip: Clip, fetched: Mapping[str, bytes], start: StartClip | None

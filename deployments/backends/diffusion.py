@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 
 import numpy as np
-from obstore.exceptions import BaseError
 
-from deployments.adapters.batched import AppliedAdapter
 from deployments.adapters.cache import AdapterCache
+from deployments.adapters.segments import AppliedAdapter
 from deployments.backends.inputs import InputFetcher
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.backend import JobError
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
@@ -36,8 +36,14 @@ _OPAQUE = 255
 _BY_COLOUR = MattingSpec()
 
 
+@dataclass(frozen=True, slots=True)
+class FetchedJob:
+    request: PreparedRequest
+    adapter: AppliedAdapter | None = None
+
+
 class DiffusionBackend:
-    """Implements engine.backend.Backend[State]."""
+    """Implements engine.backend.Backend[FetchedJob, State]."""
 
     def __init__(
         self, family: Family, store: ObjectStore, max_adapters: int = 4, *, matting: MattingSpec = _BY_COLOUR
@@ -52,50 +58,41 @@ class DiffusionBackend:
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[State | JobError]:
-        """Fetches the input pictures and encodes all jobs together."""
-        fetched = self._fetcher.fetch(key for job in jobs for key in job.inputs)
-        results: dict[int, State | JobError] = {}
-        ready: dict[int, PreparedRequest] = {}
-        for index, job in enumerate(jobs):
-            if any(fetched[key] is None for key in job.inputs):
-                results[index] = JobError("an input picture is no longer available")
-            else:
-                ready[index] = _prepared(job, fetched)
+    def fetch(self, job: GenerationJob) -> FetchedJob:
+        """Its input pictures, and the adapter unless it is here."""
+        request = _prepared(job, self._fetcher.present(job.inputs))
+        if job.adapter is None:
+            return FetchedJob(request)
         with translated_device_errors():
-            results.update(zip(ready, self._family.encode(list(ready.values())), strict=True))
-            return [self._with_adapter(results[index]) for index in range(len(jobs))]
+            layers = self._adapters.get(job.adapter).layers
+        strength = job.adapter.strength
+        return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
+
+    def encode(self, fetched: Sequence[FetchedJob]) -> list[State | JobError]:
+        with translated_device_errors():
+            states = self._family.encode([one.request for one in fetched])
+        for state, one in zip(states, fetched, strict=True):
+            if not isinstance(state, JobError):
+                state.adapter = one.adapter
+        return states
 
     def step(self, states: Sequence[State]) -> None:
         step(self._family, states)
 
-    def finish(self, state: State) -> Output:
+    def finish(self, state: State) -> Callable[[], Output]:
         with translated_device_errors():
             pixels = self._family.finish(state)
-        if state.job.transparent:
-            pixels = self._cut_out(pixels)
-        try:
-            output = self._outputs.store_picture(state.job, pixels)
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
-        whole = state.job.transparent and pixels[:, :, 3].min() == _OPAQUE
-        return replace(output, warnings=(NO_SUBJECT,)) if whole else output
+        return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
 
-    def preview(self, state: State) -> Preview | None:
+    def preview(self, state: State) -> Callable[[], Preview] | None:
         with translated_device_errors():
             pixels = self._family.preview(state)
-        return None if pixels is None else self._outputs.store_preview(state.job, pixels, state.done_steps)
+        return None if pixels is None else partial(self._outputs.store_preview, state.job, pixels, state.done_steps)
 
-    def _with_adapter(self, result: State | JobError) -> State | JobError:
-        """The state with its adapter in place, loaded first if it is not here."""
-        if isinstance(result, JobError) or result.job.adapter is None:
-            return result
-        adapter = result.job.adapter
-        try:
-            result.adapter = AppliedAdapter(self._adapters.get(adapter).layers, adapter.strength)
-        except JobError as error:
-            return error
-        return result
+    def _store(self, job: GenerationJob, pixels: Pixels) -> Output:
+        output = self._outputs.store_picture(job, pixels)
+        whole = job.transparent and pixels[:, :, 3].min() == _OPAQUE
+        return replace(output, warnings=(NO_SUBJECT,)) if whole else output
 
     def _cut_out(self, pixels: Pixels) -> Pixels:
         """The subject alone, as RGBA."""
@@ -112,9 +109,9 @@ class DiffusionBackend:
             raise JobError("the background can't be removed here") from None
 
 
-def _prepared(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> PreparedRequest:
+def _prepared(job: GenerationJob, fetched: Mapping[str, bytes]) -> PreparedRequest:
     def optional(key: str | None) -> bytes | None:
         return fetched[key] if key is not None else None
 
-    references = tuple(data for key in job.references if (data := fetched[key]) is not None)
+    references = tuple(fetched[key] for key in job.references)
     return PreparedRequest(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))

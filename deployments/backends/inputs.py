@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from obstore.exceptions import BaseError
 
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Unavailable
+from deployments.engine.backend import JobError, Unavailable
 
 _FETCHERS = 8
 """Objects fetched at a time: a store in the network answers slowly, but many at once."""
@@ -19,15 +19,15 @@ class InputFetcher:
         self._store = store
         self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
 
-    def fetch(self, keys: Iterable[str]) -> dict[str, bytes | None]:
-        """Each object's bytes, None for one that is gone. Raises Unavailable."""
+    def present(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
         ordered = sorted(set(keys))
         return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
 
-    def _get(self, key: str) -> bytes | None:
+    def _get(self, key: str) -> bytes:
         try:
             return self._store.get_blocking(key)
         except FileNotFoundError:
-            return None
+            raise JobError("an input is no longer available") from None
         except (BaseError, OSError) as error:
             raise Unavailable(str(error)) from error

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from obstore.exceptions import BaseError
 
 from deployments.backends.inputs import InputFetcher
-from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.backend import JobError
 from deployments.families.device_errors import translated_device_errors
 from deployments.outputs import Outputs
 from deployments.pictures.backdrop import Backdrop
@@ -32,7 +31,12 @@ class RestorerState:
 
     @property
     def key(self) -> Hashable:
-        return self.job.width, self.job.height, self.mask is not None
+        return self.mask is not None
+
+    @property
+    def tokens(self) -> int:
+        """Pixels: none has real ones."""
+        return self.job.width * self.job.height
 
     @property
     def total_steps(self) -> int:
@@ -40,17 +44,30 @@ class RestorerState:
         return 1
 
 
+@dataclass(frozen=True, slots=True)
+class FetchedPicture:
+    job: GenerationJob
+    picture: bytes
+    mask: bytes | None
+
+
 class RestorerBackend:
-    """Implements engine.backend.Backend[RestorerState]."""
+    """Implements engine.backend.Backend[FetchedPicture, RestorerState]."""
 
     def __init__(self, restorer: Restorer, store: ObjectStore) -> None:
         self._restorer = restorer
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[RestorerState | JobError]:
-        fetched = self._fetcher.fetch(key for job in jobs for key in (*job.references[:1], job.mask) if key)
-        return [_begun(job, fetched) for job in jobs]
+    def fetch(self, job: GenerationJob) -> FetchedPicture:
+        if not job.references:
+            raise JobError("this model needs a picture")
+        picture = job.references[0]
+        fetched = self._fetcher.present(key for key in (picture, job.mask) if key)
+        return FetchedPicture(job, fetched[picture], fetched[job.mask] if job.mask else None)
+
+    def encode(self, fetched: Sequence[FetchedPicture]) -> list[RestorerState | JobError]:
+        return [_begun(one) for one in fetched]
 
     def step(self, states: Sequence[RestorerState]) -> None:
         """One picture after the other. Those that are restored when another one fails are not restored again."""
@@ -61,32 +78,23 @@ class RestorerBackend:
         for state in states:
             state.done_steps = 1
 
-    def finish(self, state: RestorerState) -> Output:
+    def finish(self, state: RestorerState) -> Callable[[], Output]:
         assert state.restored is not None
         pixels = state.restored
         if state.mask is not None:
             pixels = Backdrop(state.picture, state.mask > 0).under(pixels)
-        try:
-            return self._outputs.store_picture(state.job, pixels)
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
+        return partial(self._outputs.store_picture, state.job, pixels)
 
-    def preview(self, state: RestorerState) -> Preview | None:
+    def preview(self, state: RestorerState) -> None:
         """There is nothing between the beginning and the end."""
-        return None
 
 
-def _begun(job: GenerationJob, fetched: Mapping[str, bytes | None]) -> RestorerState | JobError:
-    if not job.references:
-        return JobError("this model needs a picture")
-    data = fetched[job.references[0]]
-    mask_data = fetched[job.mask] if job.mask else b""
-    if data is None or mask_data is None:
-        return JobError("an input picture is no longer available")
+def _begun(fetched: FetchedPicture) -> RestorerState | JobError:
+    job = fetched.job
     size = (job.height, job.width)
     try:
-        picture = open_picture(data)
-        mask = open_picture(mask_data).convert("L") if job.mask else None
+        picture = open_picture(fetched.picture)
+        mask = open_picture(fetched.mask).convert("L") if fetched.mask is not None else None
     except JobError as error:
         return error
     if mask is not None and mask.size != picture.size:

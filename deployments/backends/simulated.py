@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
-from obstore.exceptions import BaseError
 
+from deployments.backends.inputs import InputFetcher
 from deployments.contract.clip import Clip
-from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import DeviceBroken, JobError, Unavailable
+from deployments.engine.backend import DeviceBroken, JobError
 from deployments.outputs import Outputs
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
@@ -60,20 +60,28 @@ class SimulatedState:
         return None
 
     @property
+    def tokens(self) -> int:
+        return 1
+
+    @property
     def total_steps(self) -> int:
         return self.job.steps
 
 
 class SimulatedBackend:
-    """Implements engine.backend.Backend[SimulatedState]."""
+    """Implements engine.backend.Backend[GenerationJob, SimulatedState]."""
 
     def __init__(self, simulation: Simulation, store: ObjectStore) -> None:
         self._simulation = simulation
-        self._store = store
+        self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
-        return [self._begun(job) for job in jobs]
+    def fetch(self, job: GenerationJob) -> GenerationJob:
+        self._fetcher.present(job.inputs)
+        return job
+
+    def encode(self, fetched: Sequence[GenerationJob]) -> list[SimulatedState | JobError]:
+        return [SimulatedState(job) for job in fetched]
 
     def step(self, states: Sequence[SimulatedState]) -> None:
         time.sleep(self._simulation.step_s)
@@ -81,18 +89,15 @@ class SimulatedBackend:
         for state in states:
             state.done_steps += 1
 
-    def finish(self, state: SimulatedState) -> Output:
+    def finish(self, state: SimulatedState) -> Callable[[], Output]:
         job = state.job
+        if job.clip is not None:
+            return partial(self._stored_clip, job, job.clip)
         shades = np.random.default_rng(job.seed).integers(0, 256, 3, dtype=np.uint8)
-        try:
-            if job.clip is not None:
-                return self._stored_clip(job, job.clip)
-            return self._outputs.store_picture(job, np.tile(shades, (job.height, job.width, 1)))
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
+        return partial(self._outputs.store_picture, job, np.tile(shades, (job.height, job.width, 1)))
 
-    def preview(self, state: SimulatedState) -> Preview | None:
-        return None
+    def preview(self, state: SimulatedState) -> None:
+        """Nothing is seen before the end."""
 
     def _check_device(self) -> None:
         """Raises DeviceBroken in whoever takes the file away, and in nobody else. The engine makes no call after it."""
@@ -113,13 +118,3 @@ class SimulatedBackend:
             writer.close()
             still = np.zeros((job.height, job.width, 3), np.uint8)
             return self._outputs.store_clip(job, file, b"" if clip.draft else None, still)
-
-    def _begun(self, job: GenerationJob) -> SimulatedState | JobError:
-        try:
-            for key in job.inputs:
-                self._store.get_blocking(key)
-        except FileNotFoundError:
-            return JobError("an input is no longer available")
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
-        return SimulatedState(job)

@@ -62,15 +62,16 @@ class Sharing:
 class ModelSpec:
     """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or
     `simulated/<n>ms`: no model, n ms a step; for restorers a file, or `owner/name/file` on the hub, and empty for those
-    that read none. `attention` names attention backends, tried in order. `matting` cuts out the subject where a job
-    wants its background gone.
+    that read none. `attention` names attention backends, tried in order, and `packed_attention` those for pictures that
+    take a step together. `matting` cuts out the subject where a job wants its background gone.
 
     Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. `distilled` says of a video model
     that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
-    anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward. A single forward
-    that takes longer than `step_limit_s` counts as hung. `max_adapters` adapters stay in memory beside those in use.
+    anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward; one of several may
+    be expected to take `step_goal_s`. A single forward that takes longer than `step_limit_s` counts as hung.
+    `max_adapters` adapters stay in memory beside those in use.
     `preview_every` is the share of the steps between two previews.
     """
 
@@ -81,6 +82,7 @@ class ModelSpec:
     device: str = "auto"
     dtype: Precision = "auto"
     attention: tuple[str, ...] = ("native",)
+    packed_attention: tuple[str, ...] = ("one_by_one",)
     compile: bool = False
     threads: int | None = None
     render_side: int | None = None
@@ -90,6 +92,7 @@ class ModelSpec:
     preview_every: float | None = None
     max_running: int = 16
     max_batch: int = 8
+    step_goal_s: float | None = None
     step_limit_s: float = 120.0
     max_adapters: int = 4
     matting: MattingSpec = MattingSpec()

@@ -1,15 +1,16 @@
 """What the engine's loop drives: a model in production, a virtual clock in tests.
 
-A backend is used from the engine's own threads only: `encode`, `step` and `preview` from the loop thread, never two of
-them at once, and `finish` from the finishing thread beside them. A `finish` that ran out of memory is called once more,
-from the loop thread, so that no step runs beside it.
+A job goes through `fetch`, `encode`, its steps, and `finish`, whose result stores what was made. Each of `encode`,
+`step` and `finish` has a thread of its own: calls of different names may run beside each other, but never two of one.
+`preview` is called between steps. An `encode` of one job or a `finish` that ran out of memory is called once more, with
+no step beside it. What waits for others is left to many threads: `fetch`, and what `finish` and `preview` return.
 
 Every call may raise DeviceBroken. None is made after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
 from deployments.contract.events import Preview
@@ -47,6 +48,12 @@ class StateLike(Protocol):
         ...
 
     @property
+    def tokens(self) -> int:
+        """What the cost of a step goes by: tokens of a transformer, or whatever else there is the more of the larger a
+        picture is. At least 1."""
+        ...
+
+    @property
     def done_steps(self) -> int: ...
     @property
     def total_steps(self) -> int: ...
@@ -55,11 +62,19 @@ class StateLike(Protocol):
 S = TypeVar("S", bound=StateLike)
 
 
-class Backend(Protocol[S]):
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[S | JobError]:
+P = TypeVar("P")
+"""What a backend makes of a job before it is encoded: the job with all that it needs from elsewhere."""
+
+
+class Backend(Protocol[P, S]):
+    def fetch(self, job: GenerationJob) -> P:
+        """Gets what the job names: pictures, weights. From any thread. Raises JobError, Unavailable."""
+        ...
+
+    def encode(self, fetched: Sequence[P]) -> list[S | JobError]:
         """One state per job, in order; a job that cannot be done gets its JobError and the others go on.
 
-        Raises OutOfMemory, and is then called again with fewer jobs; Unavailable, likewise.
+        Raises OutOfMemory, and is then called again with fewer jobs.
         """
         ...
 
@@ -70,13 +85,15 @@ class Backend(Protocol[S]):
         """
         ...
 
-    def finish(self, state: S) -> Output:
-        """Decodes, encodes and stores the picture of a state whose steps are all done.
+    def finish(self, state: S) -> Callable[[], Output]:
+        """Decodes the picture of a state whose steps are all done. What is returned stores it: from any thread, raising
+        Unavailable.
 
-        Raises JobError, NotFinite, OutOfMemory, Unavailable.
+        Raises JobError, NotFinite, OutOfMemory.
         """
         ...
 
-    def preview(self, state: S) -> Preview | None:
-        """Stores a small picture of the state as it is, or None where the family makes none."""
+    def preview(self, state: S) -> Callable[[], Preview] | None:
+        """A small picture of the state as it is, or None where the family makes none. What is returned stores it: from
+        any thread, raising Unavailable."""
         ...

@@ -8,12 +8,13 @@ from enum import IntEnum
 
 
 class Worker(IntEnum):
-    STEPS = 0
-    FINISH = 1
+    ENCODE = 0
+    STEPS = 1
+    FINISH = 2
 
 
 class Health:
-    """Both of the engine's threads tell it."""
+    """The engine's threads that use the device tell it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

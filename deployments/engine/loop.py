@@ -1,7 +1,8 @@
 """The step engine: jobs join and leave the running batch between two denoising steps.
 
-One thread encodes, steps and previews; a second one finishes pictures (decode, encode, store) while the next steps run.
-The engine knows no tensors: it drives a `Backend`, so the same loop runs in production and, without threads and on a
+A job is fetched, encoded, stepped, finished and stored. The thread that takes steps does nothing else: encoding and
+finishing have threads of their own beside it, and what waits for others (fetching, storing) is left to a pool. The
+engine knows no tensors: it drives a `Backend`, so the same loop runs in production and, without threads and on a
 virtual clock, in the simulator.
 
 A failed call is never retried inside its `except` block: the traceback would keep the failed call's tensors alive, and
@@ -16,56 +17,75 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Generic
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Protocol
 
-from deployments.contract.events import Done, Event, Failed, Interrupted, Started
+from deployments.contract.events import Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import Backend, DeviceBroken, OutOfMemory, S
+from deployments.engine.backend import Backend, DeviceBroken, P, S
+from deployments.engine.background import Background
 from deployments.engine.device_priority import DevicePriority, Unshared
 from deployments.engine.encoder import Encoder
-from deployments.engine.failures import DEADLINE_PASSED, DEVICE_BROKEN, fail, failure_event
-from deployments.engine.health import Health, Worker
-from deployments.engine.policy import expired, preview_due, select_batch
+from deployments.engine.exclusive import Exclusive
+from deployments.engine.failures import DEVICE_BROKEN, failure_event
+from deployments.engine.fetcher import Fetcher
+from deployments.engine.finisher import Finisher
+from deployments.engine.health import Health
 from deployments.engine.request_handle import RequestHandle
-from deployments.engine.request_table import ActiveRequest, RequestTable, Stage
-from deployments.engine.step_times import StepTimes
+from deployments.engine.request_table import RequestTable
+from deployments.engine.step_costs import StepCosts
+from deployments.engine.stepper import Stepper
 
 log = logging.getLogger(__name__)
 
+_WAITERS: Final = 32
+"""Jobs that wait for others at a time: for inputs, or for results to be stored."""
 
-class Engine(Generic[S]):
+
+class Engine(Generic[P, S]):
     """Runs jobs on one backend. Use either `start` and `stop`, or `step_once` and `run_until_idle`."""
 
     def __init__(
         self,
-        backend: Backend[S],
+        backend: Backend[P, S],
         *,
         max_running: int,
         max_batch: int,
+        step_goal_s: float | None = None,
         preview_every: float | None = None,
         device_priority: DevicePriority | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_running` bounds the jobs between admission and their last event, `max_batch` those in one backend call:
-        keep the first several times the second when shapes differ, since a batch needs states of one key.
-        `preview_every` is the share of the steps between two previews, None for none. `device_priority` says when steps
-        may be taken on a device that others use, too. `clock` times waits and steps; `wall_clock` is compared with
-        deadlines (epoch seconds). Raises ValueError for a setting out of range.
+        """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
+        call. `step_goal_s` is how long a step of several may be expected to take, in seconds. `preview_every` is the
+        share of the steps between two previews, None for none. `device_priority` says when steps may be taken on a
+        device that others use, too. `clock` times waits and steps; `wall_clock` is compared with deadlines (epoch
+        seconds). Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
-        self._backend = backend
-        self._max_running = max_running
-        self._preview_every = preview_every
-        self._device_priority = device_priority or Unshared()
+        requests: RequestTable[P, S] = RequestTable()
+        health, device, background = Health(clock), Exclusive(), Background(_WAITERS)
         self._clock = clock
-        self._wall_clock = wall_clock
-        self._requests: RequestTable[S] = RequestTable()
-        self._step_times = StepTimes(max_batch)
-        self._health = Health(clock)
-        self._encoder = Encoder(backend, max_batch, self._health)
+        self._requests = requests
+        self._health = health
+        self._background = background
+        self._fetcher = Fetcher(backend, requests, background, health, ahead=max_running)
+        self._encoder = Encoder(backend, requests, health, device, max_running=max_running, max_batch=max_batch)
+        self._stepper = Stepper(
+            backend,
+            requests,
+            background,
+            health,
+            device,
+            costs=StepCosts(max_batch, goal_s=step_goal_s),
+            priority=device_priority or Unshared(),
+            preview_every=preview_every,
+            clock=clock,
+            wall_clock=wall_clock,
+        )
+        self._finisher = Finisher(backend, requests, background, health, device)
         self._threads: list[threading.Thread] = []
 
     @property
@@ -75,12 +95,12 @@ class Engine(Generic[S]):
 
     @property
     def running(self) -> int:
-        """Jobs admitted and not ended: in encoding, between steps or finishing."""
+        """Jobs admitted and not ended: in encoding, between steps, finishing or being stored."""
         return self._requests.running
 
     @property
     def busy_since(self) -> float | None:
-        """When the longest backend call now in progress began, by the engine's clock; None when there is none."""
+        """When the longest call now on the device began, by the engine's clock; None when there is none."""
         return self._health.busy_since
 
     @property
@@ -97,9 +117,9 @@ class Engine(Generic[S]):
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
 
         `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue gets `Failed` alone, one that comes
-        to a broken engine `Interrupted`, from the caller's thread. It must neither block nor raise. Raises RuntimeError
-        once the engine is stopped.
+        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue, or that can't be fetched, gets that
+        last one alone, one that comes to a broken engine `Interrupted`, from the caller's thread. It must neither block
+        nor raise. Raises RuntimeError once the engine is stopped.
         """
         handle = RequestHandle(job, emit, self._clock())
         self._requests.add(handle)
@@ -114,11 +134,17 @@ class Engine(Generic[S]):
         self._requests.drop_ended()
 
     def start(self) -> None:
-        """Starts both threads. Raises RuntimeError when called twice."""
+        """Starts the threads. Raises RuntimeError when called twice."""
         if self._threads or self._requests.closed:
             raise RuntimeError("an engine starts once")
-        for name, work in (("engine-steps", self._loop), ("engine-finish", self._finish_loop)):
-            thread = threading.Thread(target=work, name=name, daemon=True)
+        self._background.start()
+        for name, worker in (
+            ("fetch", self._fetcher),
+            ("encode", self._encoder),
+            ("steps", self._stepper),
+            ("finish", self._finisher),
+        ):
+            thread = threading.Thread(target=self._run, args=(worker,), name=f"engine-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -128,37 +154,41 @@ class Engine(Generic[S]):
         for handle in self._requests.close():
             handle.end()
         self._requests.drop_ended()
+        self._background.stop()
         for thread in self._threads:
             thread.join(timeout)
         return not any(thread.is_alive() for thread in self._threads)
 
     def step_once(self) -> bool:
-        """One round in the calling thread: admit, encode, one step, finish what is done. False if nothing was to do.
+        """One round in the calling thread: fetch, admit and encode, one step, finish what is done. False if nothing was
+        to do.
 
         Raises RuntimeError on a started engine.
         """
         if self._threads:
             raise RuntimeError("the engine's threads do this")
+        if self._health.broken:
+            return False
         try:
-            worked = self._round()
-            while (request := self._requests.take(Stage.STEPPED)) is not None:
-                self._finish(request, worker=Worker.STEPS)
-                worked = True
+            worked = [self._fetcher.work(), self._encoder.work(), self._stepper.work()]
+            while self._finisher.work():
+                worked.append(True)
         except DeviceBroken as error:
             self._give_up(error)
             return True
-        return worked
+        return any(worked)
 
     def run_until_idle(self) -> None:
         """Works in the calling thread until nothing is left to do."""
         while self.step_once():
             pass
 
-    def _loop(self) -> None:
+    def _run(self, worker: _Worker) -> None:
+        """What a thread does: its work, whenever something has changed that may give it some."""
         while not self._requests.closed:
             seen = self._requests.changes
             try:
-                worked = self._round()
+                worked = not self._health.broken and worker.work()
             except DeviceBroken as error:
                 self._give_up(error)
                 continue
@@ -173,18 +203,6 @@ class Engine(Generic[S]):
             if not worked:
                 self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
 
-    def _finish_loop(self) -> None:
-        while not self._requests.closed:
-            seen = self._requests.changes
-            request = self._requests.take(Stage.STEPPED)
-            if request is None:
-                self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
-                continue
-            try:
-                self._finish(request, worker=Worker.FINISH)
-            except DeviceBroken as error:
-                self._give_up(error)
-
     def _give_up(self, error: DeviceBroken) -> None:
         """Ends every job without blame: the device broke, and none of them can go on here."""
         self._health.device_broke()
@@ -194,115 +212,10 @@ class Engine(Generic[S]):
     def _end_all(self, handles: Iterable[RequestHandle], event: Failed | Interrupted) -> None:
         for handle in handles:
             handle.end(event)
-        self._requests.encoded([])
         self._requests.drop_ended()
 
-    def _round(self) -> bool:
-        """What the loop thread does between two steps, and one step. False when there was nothing to do."""
-        if self._health.broken:
-            return False
-        self._expire()
-        self._device_priority.announce(bool(self._requests.waiting or self._requests.running))
-        admitted = self._requests.admit(max_running=self._max_running, at_most=self._encoder.max_batch)
-        if admitted:
-            for handle in admitted:
-                handle.send(Started())
-            encoded = self._encoder.encode(admitted)
-            self._requests.encoded(encoded)
-            for request in encoded:
-                self._move_if_done(request)
-        retried = self._requests.take(Stage.FINISH_RETRY)
-        if retried is not None:
-            self._finish(retried, worker=Worker.STEPS, again=True)
-        batch = select_batch(self._requests.stepping(), self._clock(), self._step_times)
-        if batch:
-            self._device_priority.wait()
-            self._step(batch)
-        return bool(admitted or retried or batch)
 
-    def _expire(self) -> None:
-        """Ends jobs past their deadline. What only has to be finished is let through."""
-        now = self._wall_clock()
-        for handle in self._requests.unfinished():
-            if expired(handle.job, now):
-                handle.end(DEADLINE_PASSED)
-        self._requests.drop_ended()
-
-    def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
-        """One step of pictures of one key. A step that failed changed nothing: it is taken again in other company."""
-        if self._step_batch(batch):
-            return
-        for request in batch:
-            if not request.handle.ended:
-                self._step_batch([request])
-        if not any(request.handle.ended for request in batch):
-            # None of them was bad, so the size was: it would fail at every step.
-            self._step_times.shrink(batch[0].state.key, len(batch))
-
-    def _step_batch(self, batch: Sequence[ActiveRequest[S]]) -> bool:
-        """False when the step failed in a way that only single steps can explain."""
-        key, began = batch[0].state.key, self._clock()
-        try:
-            with self._health.call(Worker.STEPS):
-                self._backend.step([request.state for request in batch])
-        except DeviceBroken:
-            raise
-        except Exception as error:
-            if isinstance(error, OutOfMemory):
-                # The pictures stay where they are; the next batch takes fewer of them.
-                self._step_times.shrink(key, len(batch))
-            if len(batch) == 1:
-                fail(batch[0].handle, error, self._health)
-                self._requests.drop_ended()
-                return True
-            log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
-            return isinstance(error, OutOfMemory)
-        step_s = self._clock() - began
-        self._step_times.observe(key, len(batch), step_s)
-        for request in batch:
-            self._report(request, len(batch), step_s)
-            self._move_if_done(request)
-        return True
-
-    def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
-        done, total = request.state.done_steps, request.state.total_steps
-        request.handle.progress(done / total, self._clock(), batch, step_s)
-        if self._preview_every is None or request.handle.ended or not preview_due(done, total, self._preview_every):
-            return
-        try:
-            with self._health.call(Worker.STEPS):
-                preview = self._backend.preview(request.state)
-        except DeviceBroken:
-            raise
-        except Exception:
-            # A preview is a courtesy; its failure is no reason to lose the picture.
-            log.warning("no preview of job %s", request.job.id, exc_info=True)
-            return
-        if preview is not None:
-            request.handle.send(preview)
-
-    def _move_if_done(self, request: ActiveRequest[S]) -> None:
-        if request.state.done_steps >= request.state.total_steps:
-            self._requests.move(request, Stage.STEPPED)
-
-    def _finish(self, request: ActiveRequest[S], *, worker: Worker, again: bool = False) -> None:
-        retry = False
-        try:
-            with self._health.call(worker):
-                output = self._backend.finish(request.state)
-        except DeviceBroken:
-            request.handle.end(DEVICE_BROKEN)
-            self._requests.remove(request)
-            raise
-        except Exception as error:
-            retry = isinstance(error, OutOfMemory) and not again
-            if not retry:
-                fail(request.handle, error, self._health)
-        else:
-            self._health.succeeded()
-            request.handle.end(Done(output))
-        if retry:
-            self._requests.move(request, Stage.FINISH_RETRY)
-        else:
-            # Only after its last event: whoever waits for an isolated job to end starts behind it.
-            self._requests.remove(request)
+class _Worker(Protocol):
+    def work(self) -> bool:
+        """Does what there is to do; False if there was nothing. Raises DeviceBroken."""
+        ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import StateLike
-from deployments.engine.step_times import StepTimes
+from deployments.engine.step_costs import StepCosts
 
 OVERDUE = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
@@ -25,35 +25,32 @@ class Member(Protocol):
 
 
 class Candidate(Protocol):
-    """A request that waits for admission, or was admitted."""
+    """A request that waits for admission."""
 
     @property
     def job(self) -> GenerationJob: ...
+    @property
+    def fetched(self) -> bool:
+        """Whether all that it needs from elsewhere is here."""
+        ...
 
 
 M = TypeVar("M", bound=Member)
 C = TypeVar("C", bound=Candidate)
 
 
-def select_batch(running: Sequence[M], now: float, step_times: StepTimes) -> list[M]:
-    """The members that take the next step together: all of one key, at most `step_times.limit(key)`, best rank
-    first.
+def select_batch(running: Sequence[M], now: float, costs: StepCosts) -> list[M]:
+    """The members that take the next step together: all of one key, as many as `costs` lets, best rank first.
 
     The best-ranked member decides the key. A member's rank is its remaining work divided by (1 + wait / solo): short
     work first, so that it does not queue behind long work, and less so the longer others have waited. Rank alone
     would let a stream of short work hold up long work almost without end, so whoever has waited `OVERDUE` times its
     solo duration goes by arrival, before all others: nobody that comes later can overtake it any more, and no key
-    starves. A key never measured has no known duration, and goes by arrival too.
-
-    A backend that packs any mix of shapes into one forward gives all its states one key; nothing changes here.
-    Empty only when `running` is empty.
+    starves. A key never measured has no known duration, and goes by arrival too. Empty only when `running` is empty.
     """
-    seconds = {key: step_times.predict(key, 1) for key in {member.state.key for member in running}}
-    ranked = sorted(running, key=lambda member: _rank(member, now, seconds[member.state.key]))
-    if not ranked:
-        return []
-    key: Hashable = ranked[0].state.key
-    return [member for member in ranked if member.state.key == key][: step_times.limit(key)]
+    ranked = sorted(running, key=lambda member: _rank(member, now, costs.alone(member.state)))
+    fitting = {id(member.state): member for member in ranked if member.state.key == ranked[0].state.key}
+    return [fitting[id(state)] for state in costs.together([member.state for member in fitting.values()])]
 
 
 def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[bool, float, float]:
@@ -66,22 +63,22 @@ def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[b
     return True, remaining / (1 + wait / solo), member.submitted
 
 
-def admit(waiting: Sequence[C], active: Sequence[Candidate], *, max_running: int, at_most: int) -> list[C]:
-    """The first of `waiting` that may join `active` now, in order, `at_most` at once and `max_running` in all.
+def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -> list[C]:
+    """The first of `waiting` that may join `active` now, in order, `room` of them at most.
 
-    An isolated job joins only an empty engine, and nothing joins it. Nothing passes it while it waits at the head,
-    or a steady stream of others would keep it out for good.
+    Who still fetches something is passed. An isolated job joins only an empty engine, and nothing joins it. Nothing
+    passes it while it waits at the head, or a steady stream of others would keep it out for good.
     """
-    if any(one.job.isolated for one in active):
+    if any(job.isolated for job in active):
         return []
-    room = min(at_most, max_running - len(active))
     admitted: list[C] = []
     for one in waiting:
         if len(admitted) >= room:
             break
         if one.job.isolated:
-            return admitted if active or admitted else [one]
-        admitted.append(one)
+            return [one] if one.fetched and not (active or admitted) else admitted
+        if one.fetched:
+            admitted.append(one)
     return admitted
 
 

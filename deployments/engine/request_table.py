@@ -1,8 +1,7 @@
 """Which request is where in the engine: the one piece of state its threads and its callers share.
 
 Every method takes the lock for itself and holds it for a moment only; no backend call and no event happens under it.
-A request is in exactly one of waiting, encoding and active until it ends. Only the loop thread moves requests forward,
-except that the finishing thread takes stepped ones and removes them.
+A request is in exactly one of waiting, encoding, active and storing until it ends.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import Generic
 
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import S
+from deployments.engine.backend import P, S
 from deployments.engine.policy import admit
 from deployments.engine.request_handle import RequestHandle
 
@@ -25,8 +25,24 @@ class Stage(Enum):
     STEPPED = auto()
     """All steps done, waits for the finishing thread."""
     FINISHING = auto()
-    FINISH_RETRY = auto()
-    """Finishing ran out of memory beside a running step: the loop thread tries once more between two steps."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRequest(Generic[P]):
+    """Not admitted yet."""
+
+    handle: RequestHandle
+    asked_for: bool = False
+    """Somebody fetches, or has fetched, what the job needs."""
+    prepared: P | None = None
+
+    @property
+    def job(self) -> GenerationJob:
+        return self.handle.job
+
+    @property
+    def fetched(self) -> bool:
+        return self.prepared is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +52,8 @@ class ActiveRequest(Generic[S]):
     handle: RequestHandle
     state: S
     stage: Stage = Stage.STEPPING
+    previewing: bool = False
+    """A preview is on its way to the store."""
 
     @property
     def job(self) -> GenerationJob:
@@ -46,11 +64,12 @@ class ActiveRequest(Generic[S]):
         return self.handle.submitted
 
 
-class RequestTable(Generic[S]):
+class RequestTable(Generic[P, S]):
     def __init__(self) -> None:
-        self._waiting: deque[RequestHandle] = deque()
-        self._encoding: list[RequestHandle] = []
+        self._waiting: deque[WaitingRequest[P]] = deque()
+        self._encoding: list[WaitingRequest[P]] = []
         self._active: list[ActiveRequest[S]] = []
+        self._storing: list[RequestHandle] = []
         self._condition = threading.Condition()
         self._changes = 0
         self._closed = False
@@ -72,14 +91,14 @@ class RequestTable(Generic[S]):
     def running(self) -> int:
         """Requests admitted and not ended."""
         with self._condition:
-            return len(self._encoding) + len(self._active)
+            return len(self._encoding) + len(self._active) + len(self._storing)
 
     def add(self, handle: RequestHandle) -> None:
         """Raises RuntimeError once closed."""
         with self._condition:
             if self._closed:
                 raise RuntimeError("the engine is stopped")
-            self._waiting.append(handle)
+            self._waiting.append(WaitingRequest(handle))
             self._notify()
 
     def close(self) -> list[RequestHandle]:
@@ -92,14 +111,31 @@ class RequestTable(Generic[S]):
     def handles(self) -> list[RequestHandle]:
         """Of all that have not ended."""
         with self._condition:
-            return [*self._waiting, *self._encoding, *(request.handle for request in self._active)]
+            requests = (*self._waiting, *self._encoding, *self._active)
+            return [*(request.handle for request in requests), *self._storing]
 
-    def admit(self, *, max_running: int, at_most: int) -> list[RequestHandle]:
-        """Moves those that may join now from waiting to encoding; see `policy.admit`."""
+    def to_fetch(self, ahead: int) -> list[WaitingRequest[P]]:
+        """Those of the first `ahead` waiting that nobody was asked to fetch for: now somebody is."""
         with self._condition:
-            self._encoding = admit(self._waiting, self._active, max_running=max_running, at_most=at_most)
-            for _ in self._encoding:
-                self._waiting.popleft()
+            found = [request for request in islice(self._waiting, ahead) if not request.asked_for]
+            for request in found:
+                request.asked_for = True
+            return found
+
+    def fetched(self, request: WaitingRequest[P], prepared: P) -> None:
+        with self._condition:
+            request.prepared = prepared
+            self._notify()
+
+    def admit(self, *, max_running: int, at_most: int) -> list[WaitingRequest[P]]:
+        """Moves those that may join now from waiting to encoding, `at_most` at once and `max_running` in all; see
+        `policy.admit`. What only has to be stored runs no longer."""
+        with self._condition:
+            active = [*(request.job for request in self._active), *(handle.job for handle in self._storing)]
+            room = min(at_most, max_running - len(self._active))
+            self._encoding = admit(self._waiting, active, room=room)
+            for request in self._encoding:
+                self._waiting.remove(request)
             return list(self._encoding)
 
     def encoded(self, requests: list[ActiveRequest[S]]) -> None:
@@ -114,20 +150,22 @@ class RequestTable(Generic[S]):
             return [request for request in self._active if request.stage is Stage.STEPPING]
 
     def unfinished(self) -> list[RequestHandle]:
-        """Requests that still need the loop thread for more than a finish."""
+        """Of requests that still need more than a finish."""
         with self._condition:
-            stepping = (request.handle for request in self._active if request.stage is Stage.STEPPING)
-            return [*self._waiting, *self._encoding, *stepping]
+            stepping = (request for request in self._active if request.stage is Stage.STEPPING)
+            return [request.handle for request in (*self._waiting, *self._encoding, *stepping)]
 
     def move(self, request: ActiveRequest[S], stage: Stage) -> None:
         with self._condition:
             request.stage = stage
             self._notify()
 
-    def take(self, stage: Stage) -> ActiveRequest[S] | None:
-        """The first active request of `stage`, now in finishing."""
+    def to_finish(self, max_storing: int) -> ActiveRequest[S] | None:
+        """The first with all steps done, now in finishing; None as long as so many are being stored."""
         with self._condition:
-            ready = (request for request in self._active if request.stage is stage and not request.handle.ended)
+            if len(self._storing) >= max_storing:
+                return None
+            ready = (one for one in self._active if one.stage is Stage.STEPPED and not one.handle.ended)
             request = next(ready, None)
             if request is not None:
                 request.stage = Stage.FINISHING
@@ -138,10 +176,22 @@ class RequestTable(Generic[S]):
             self._active = [other for other in self._active if other is not request]
             self._notify()
 
-    def drop_ended(self) -> None:
-        """Forgets ended requests. One being finished still takes its memory, and leaves when that call returns."""
+    def storing(self, request: ActiveRequest[S]) -> None:
+        """The request is made, and needs the device no longer."""
         with self._condition:
-            waiting = deque(handle for handle in self._waiting if not handle.ended)
+            self._storing.append(request.handle)
+            self.remove(request)
+
+    def stored(self, handle: RequestHandle) -> None:
+        with self._condition:
+            self._storing.remove(handle)
+            self._notify()
+
+    def drop_ended(self) -> None:
+        """Forgets ended requests. One being finished or stored still takes its memory, and leaves when that call
+        returns."""
+        with self._condition:
+            waiting = deque(request for request in self._waiting if not request.handle.ended)
             active = [
                 request for request in self._active if request.stage is Stage.FINISHING or not request.handle.ended
             ]

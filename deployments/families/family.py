@@ -13,6 +13,8 @@ from typing import Any, Protocol, Self
 from torch import Tensor
 
 from deployments.engine.backend import JobError
+from deployments.families.moment import Moment
+from deployments.families.packed.attention import Attention
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
@@ -34,10 +36,16 @@ class Family(Protocol):
         """One state per request, in order; one that can't be done gets its JobError and the others go on."""
         ...
 
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
-        """(B, N, C) float32 tokens at times `t` (B,), heading for `t_next` (B,), to their velocity (B, N, C)."""
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        """Of the tokens of one picture without an adapter, (1, N, C) float32: by the stock forward."""
+        ...
+
+    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+        """Of the tokens of any pictures in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
+        ...
+
+    def use_packed_attention(self, attention: Attention) -> None:
+        """How `packed` keeps pictures apart, from now on."""
         ...
 
     def finish(self, state: State) -> Pixels:

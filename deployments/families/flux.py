@@ -16,6 +16,9 @@ from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.finite import finite
+from deployments.families.moment import Moment
+from deployments.families.packed.attention import Attention
+from deployments.families.packed.forward import PackedForward
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
@@ -35,11 +38,19 @@ class Flux(ABC, Generic[P]):
     """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family."""
 
     def __init__(
-        self, transformer: Any, placement: Placement, *, channels: int, decode: Callable[[Tensor], Tensor]
+        self,
+        transformer: Any,
+        packed: type[PackedForward],
+        placement: Placement,
+        *,
+        channels: int,
+        decode: Callable[[Tensor], Tensor],
     ) -> None:
-        """`channels` is C, the numbers of a token of the picture. `decode` takes tokens (1, C, rows, columns) to a
-        picture (1, 3, 16 rows, 16 columns) in [0, 1], float32."""
+        """`packed` is the transformer's forward over a row of pictures. `channels` is C, the numbers of a token of the
+        picture. `decode` takes tokens (1, C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1],
+        float32."""
         self.transformer: Any = transformer
+        self._packed = packed(transformer)
         self._device = placement.device
         self._render_side = placement.render_side
         self._words = placement.words
@@ -55,6 +66,13 @@ class Flux(ABC, Generic[P]):
             return []
         prompts = self._encode_prompts([self._read(request) for request in requests])
         return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+
+    @torch.inference_mode()
+    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+        return self._packed(x, states, moment)
+
+    def use_packed_attention(self, attention: Attention) -> None:
+        self._packed.attention = attention
 
     @torch.inference_mode()
     def finish(self, state: State) -> Pixels:

@@ -23,10 +23,12 @@ from torch import Tensor
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas
 from deployments.families.flux import Flux
-from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, TOKENS
-from deployments.families.flux1_guidance import guidance_at, guidance_table
+from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, REFERENCES
+from deployments.families.flux1_guidance import guidance_of_steps
 from deployments.families.flux1_latents import Latents, from_grid, grid_ids, to_tokens
 from deployments.families.flux1_prompts import EncodedPrompt, PromptEncoder
+from deployments.families.moment import Moment
+from deployments.families.packed.flux1 import PackedFlux1
 from deployments.families.pipeline import load_pipeline
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
@@ -53,6 +55,7 @@ class Flux1(Flux[EncodedPrompt]):
         latents = Latents(pipeline.vae, placement.device)
         super().__init__(
             pipeline.transformer,
+            PackedFlux1,
             placement,
             channels=4 * latents.channels,
             decode=lambda tokens: latents.decode(from_grid(tokens)),
@@ -69,26 +72,24 @@ class Flux1(Flux[EncodedPrompt]):
         return cls(load_pipeline(folder, placement), placement, redux)
 
     @torch.inference_mode()
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
-        dtype = self.transformer.dtype
-        tokens = x.to(dtype)
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        dtype, per, shared = self.transformer.dtype, state.per, state.shared
+        tokens = state.x.to(dtype)
         if CHANNELS in per:
             tokens = torch.cat([tokens, per[CHANNELS]], dim=2)
-        if TOKENS in per:
-            tokens = torch.cat([tokens, per[TOKENS]], dim=1)
+        if REFERENCES in per:
+            tokens = torch.cat([tokens, per[REFERENCES]], dim=1)
         moved = self.transformer(
             hidden_states=tokens,
-            timestep=t.to(dtype),
-            guidance=guidance_at(t, per["guidance"]) if self._guided else None,
+            timestep=moment.t.to(dtype),
+            guidance=moment.guidance,
             pooled_projections=per["pooled"],
             encoder_hidden_states=per["text"],
             txt_ids=shared["text_ids"],
             img_ids=shared["picture_ids"],
             return_dict=False,
         )
-        return moved[0][:, : x.shape[1]].float()
+        return moved[0][:, : state.x.shape[1]].float()
 
     def finish(self, state: State) -> Pixels:
         drawn = super().finish(state)
@@ -106,21 +107,19 @@ class Flux1(Flux[EncodedPrompt]):
             text = torch.cat([text, self._prompt_encoder.picture(open_picture(request.image_prompt))], dim=1)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         strength = self._condition.guidance if job.guidance is None else job.guidance
-        guidance = guidance_table(t, strength, job.guidance_interval).to(self._device)
+        guidance = guidance_of_steps(job.steps, strength, job.guidance_interval)
         generator = torch.Generator("cpu").manual_seed(job.seed)
         read = self._condition.read(request, canvas, self._latents, generator, self._render_side)
         dtype = self.transformer.dtype
         picture_ids = torch.cat([grid_ids(*canvas.grid), *read.ids])
         return Flux1State(
             job=job,
-            key=(canvas.grid, text.shape[1], guidance.shape[2], read.layout),
             x=to_tokens(read.noise),
             t=t,
             dt=dt,
             per={
                 "text": text,
                 "pooled": prompt.pooled,
-                "guidance": guidance,
                 **{name: rows.to(dtype) for name, rows in read.per.items()},
             },
             shared={
@@ -129,6 +128,7 @@ class Flux1(Flux[EncodedPrompt]):
             },
             grid=canvas.grid,
             frame=canvas.frame,
+            guidance=guidance if self._guided else None,
             backdrop=read.backdrop,
         )
 

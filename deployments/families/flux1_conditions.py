@@ -29,7 +29,7 @@ MAX_REFERENCES = 4
 REFERENCE_PIXELS = 1024 * 1024
 """Kontext was trained on references of about a megapixel."""
 
-CHANNELS, TOKENS = "channels", "tokens"
+CHANNELS, REFERENCES = "channels", "references"
 """Names in `Conditioned.per`: what is joined to every token of the picture, and what follows them as more tokens."""
 
 
@@ -40,9 +40,9 @@ class Conditioned:
     noise: Tensor
     """(1, C, h, w) float32."""
     per: dict[str, Tensor] = field(default_factory=dict)
-    """CHANNELS (1, N, K) or TOKENS (1, M, 4C), in the autoencoder's precision."""
+    """CHANNELS (1, N, K) or REFERENCES (1, M, 4C), in the autoencoder's precision."""
     ids: tuple[Tensor, ...] = ()
-    """Position ids of the TOKENS, (M_k, 3) each."""
+    """Position ids of the REFERENCES, (M_k, 3) each."""
     layout: Hashable = ()
     """Names all shapes and ids above."""
     backdrop: Backdrop | None = None
@@ -89,7 +89,7 @@ def read_references(
     grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
     return Conditioned(
         noise,
-        per={TOKENS: torch.cat([to_tokens(r) for r in read], dim=1)},
+        per={REFERENCES: torch.cat([to_tokens(r) for r in read], dim=1)},
         ids=tuple(grid_ids(*grid, picture=k) for k, grid in enumerate(grids, start=1)),
         layout=grids,
     )

@@ -5,9 +5,7 @@ references are used as they are, their loop is replaced by the engine. A job tha
 bit, the stock pipeline's picture.
 
 Tokens of a step: text (L: 512, as the pipelines pad it, or what the tokenizer knows), picture (N), references (M).
-Position ids are (t, h, w, l): the picture at t = 0, reference k at t = 10 (k + 1), text along l. The transformer takes
-one table of ids for the whole batch, so the grids of the picture and of all references are part of the key: equal
-numbers of tokens are not enough.
+Position ids are (t, h, w, l): the picture at t = 0, reference k at t = 10 (k + 1), text along l.
 """
 
 from __future__ import annotations
@@ -26,6 +24,8 @@ from torch import Tensor
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.moment import Moment
+from deployments.families.packed.flux2 import PackedFlux2
 from deployments.families.pipeline import load_pipeline, prompt_length
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
@@ -64,30 +64,29 @@ class Flux2(Flux[EncodedPrompt]):
         tokenizer = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)
         self._text_length = prompt_length(tokenizer, MAX_TEXT)
         channels = int(pipeline.transformer.config.in_channels)
-        super().__init__(pipeline.transformer, placement, channels=channels, decode=partial(_decoded, pipeline))
+        decode = partial(_decoded, pipeline)
+        super().__init__(pipeline.transformer, PackedFlux2, placement, channels=channels, decode=decode)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
         return cls(load_pipeline(folder, placement), placement)
 
     @torch.inference_mode()
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
-        dtype = self.transformer.dtype
-        tokens = x.to(dtype)
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        dtype, per, shared = self.transformer.dtype, state.per, state.shared
+        tokens = state.x.to(dtype)
         if "references" in per:
             tokens = torch.cat([tokens, per["references"]], dim=1)
         moved = self.transformer(
             hidden_states=tokens,
-            timestep=t.to(dtype),
-            guidance=per.get("guidance"),
+            timestep=moment.t.to(dtype),
+            guidance=moment.guidance,
             encoder_hidden_states=per["text"],
             txt_ids=shared["text_ids"],
             img_ids=shared["picture_ids"],
             return_dict=False,
         )
-        return moved[0][:, : x.shape[1]].float()
+        return moved[0][:, : state.x.shape[1]].float()
 
     def _encode_prompts(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
         texts, ids = self._pipeline.encode_prompt(
@@ -100,9 +99,7 @@ class Flux2(Flux[EncodedPrompt]):
         references = [self._pixels(picture) for picture in open_references(request, MAX_REFERENCES)]
         x, picture_ids = self._noise(job.seed, canvas)
         per = {"text": text}
-        if self._guided:
-            strength = GUIDANCE if job.guidance is None else job.guidance
-            per["guidance"] = torch.tensor([strength], dtype=torch.float32, device=self._device)
+        strength = GUIDANCE if job.guidance is None else job.guidance
         if references:
             tokens, ids = self._pipeline.prepare_image_latents(
                 references, batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
@@ -112,12 +109,12 @@ class Flux2(Flux[EncodedPrompt]):
         t, dt = schedule(self._pipeline.scheduler, job.steps, compute_empirical_mu(x.shape[1], job.steps))
         return State(
             job=job,
-            key=(canvas.grid, text.shape[1], tuple(tuple(side // TOKEN for side in r.shape[-2:]) for r in references)),
             x=x,
             t=t,
             dt=dt,
             per=per,
             shared={"picture_ids": picture_ids, "text_ids": prompt.ids},
+            guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guided else None,
             grid=canvas.grid,
             frame=canvas.frame,
         )

@@ -5,7 +5,7 @@ are used as they are, its loop is replaced by the engine. A job that runs alone 
 pipeline's picture.
 
 Tokens of a step: text (L, a multiple of 80), picture (N), references (M). Position ids are (t, h, w, l) with h and w
-halved: the picture at l = 0, reference k at l = -k, text along l. Padded text is attended, so L is part of the key.
+halved: the picture at l = 0, reference k at l = -k, text along l. Padded text is attended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from torch import Tensor
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import canvas_for
 from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.moment import Moment
 from deployments.families.noise import draw_noise
+from deployments.families.packed.flux3 import PackedFlux3
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.schedule import schedule
@@ -55,7 +57,8 @@ class Flux3(Flux[Tensor]):
         def decode(latents: Tensor) -> Tensor:
             return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
 
-        super().__init__(transformer, placement, channels=int(transformer.config.in_channels), decode=decode)
+        channels = int(transformer.config.in_channels)
+        super().__init__(transformer, PackedFlux3, placement, channels=channels, decode=decode)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
@@ -70,15 +73,13 @@ class Flux3(Flux[Tensor]):
         return cls(pipeline.to(placement.device), placement)
 
     @torch.inference_mode()
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
-        dtype = self.transformer.dtype
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        dtype, per, shared = self.transformer.dtype, state.per, state.shared
         moved = self.transformer(
-            hidden_states=x.to(dtype),
+            hidden_states=state.x.to(dtype),
             encoder_hidden_states=per["text"],
-            timestep=t.to(dtype),
-            target_timestep=t_next.to(dtype),
+            timestep=moment.t.to(dtype),
+            target_timestep=moment.t_next.to(dtype),
             img_ids=shared["picture_ids"],
             txt_ids=shared["text_ids"],
             image_cond_hidden_states=per.get("references"),
@@ -98,13 +99,11 @@ class Flux3(Flux[Tensor]):
             shared["reference_ids"] = torch.cat(
                 [_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)]
             )
-        grids = tuple(tuple(r.shape[-2:]) for r in references)
         generator = torch.Generator("cpu").manual_seed(job.seed)
         noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
         t, dt = schedule(self._scheduler, job.steps)
         return State(
             job=job,
-            key=(canvas.grid, prompt.shape[1], grids),
             x=_packed(noise),
             t=t,
             dt=dt,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from deployments.adapters.batched import AppliedAdapter
+from deployments.adapters.segments import AppliedAdapter
 from deployments.contract.job import GenerationJob
+from deployments.families.packed.tokens import Constants, Packed
 
 
 @dataclass(eq=False, slots=True)
@@ -20,8 +20,6 @@ class State:
     """
 
     job: GenerationJob
-    key: Hashable
-    """Names every shape and every shared tensor: states of equal key can take a step together."""
     x: Tensor
     """Latent tokens, (1, N, C) float32."""
     t: Tensor
@@ -29,19 +27,32 @@ class State:
     dt: Tensor
     """Euler steps, (S,) float32 on the CPU, all negative."""
     per: dict[str, Tensor]
-    """Conditions of this picture, (1, ...) each; concatenated over a batch."""
+    """What the picture is drawn from, (1, ...) each: `text` and `references` are tokens beside its own."""
     shared: dict[str, Tensor]
-    """Position tables, equal for all states of one key."""
+    """Position ids of its tokens, (L, axes) each."""
     grid: tuple[int, int]
     """Tokens of `x` as (rows, columns)."""
     frame: tuple[int, int]
     """Height and width in pixels of the picture inside the rendered canvas, before it is scaled to the job's size."""
+    guidance: Tensor | None = None
+    """How strongly the prompt acts at each step, (S,) float32 on the CPU; None for models that aren't told."""
     adapter: AppliedAdapter | None = None
     """What is added to the transformer for this picture."""
     i: int = 0
     v: Tensor | None = None
-    joined: tuple[list[State], dict[str, Tensor]] | None = field(default=None, repr=False)
-    """On the first state of a batch: the others and the concatenated `per` of all, until membership changes."""
+    constants: Constants | None = field(default=None, repr=False)
+    """What a packed forward needs in every step, since the first one."""
+    packed: tuple[list[State], Packed] | None = field(default=None, repr=False)
+    """On the first state of a batch: the others, and all of them in a row, until membership changes."""
+
+    @property
+    def key(self) -> None:
+        """Any pictures of one model can take a step together."""
+
+    @property
+    def tokens(self) -> int:
+        """Of text, picture and references: what a step's cost goes by."""
+        return self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
 
     @property
     def done_steps(self) -> int:

@@ -1,25 +1,26 @@
-"""One Euler step of a batch whose members may be at different points of different schedules: `x += dt * v(x, t)`."""
+"""One Euler step of pictures that may be at different points of different schedules: `x += dt * v(x, t)`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from deployments.adapters.batched import adapted
 from deployments.families.device_errors import translated_device_errors
+from deployments.families.moment import Moment
+from deployments.families.packed.row import Row
 from deployments.families.state import State
 
 
 class Velocity(Protocol):
-    @property
-    def transformer(self) -> Any: ...
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
-        """(B, N, C) float32 tokens at times `t` (B,), heading for `t_next` (B,), to their velocity (B, N, C)."""
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        """Of the tokens of one picture without an adapter, (1, N, C) float32: by the stock forward."""
+        ...
+
+    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+        """Of the tokens of any pictures in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
         ...
 
 
@@ -27,45 +28,42 @@ class Velocity(Protocol):
 def step(family: Velocity, states: Sequence[State]) -> None:
     """Advances every state by one step, all or nothing.
 
-    All states have the same key and steps left to do. Raises OutOfMemory when the batch did not fit; nothing was
-    changed then, and the same states may be tried again in smaller batches.
+    A picture alone, without an adapter, is computed as by the stock pipeline. All states have steps left to do. Raises
+    OutOfMemory when the batch did not fit; nothing was changed then, and the same states may be tried again in smaller
+    batches.
     """
     if not states:
         return
-    assert all(s.key == states[0].key for s in states), "states of different keys in one batch"
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
+    states = sorted(states, key=_place)
     with translated_device_errors():
-        x = torch.cat([s.x for s in states])
-        # One transfer for all three rows of scalars, and no synchronisation with the device.
-        times = torch.stack([torch.stack((s.t[s.i], s.t[s.i + 1], s.dt[s.i])) for s in states], dim=1)
-        t, t_next, dt = times.to(x.device, non_blocking=True)
-        # A model takes a single time as the time of all its rows without complaint, and the pictures come out wrong.
-        assert x.ndim == 3
-        assert t.shape == t_next.shape == dt.shape == (len(states),)
-        with adapted(family.transformer, [s.adapter for s in states]):
-            v = family.velocity(x, t, t_next, _conditions(states), states[0].shared)
+        x = torch.cat([s.x for s in states], dim=1)
+        moment, dt = _moment(states, x.device)
+        if len(states) == 1 and states[0].adapter is None:
+            v = family.velocity(states[0], moment)
+        else:
+            v = family.packed(x, states, moment)
         assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
-        moved = (x + dt[:, None, None] * v.float()).split(1)
-        velocities = v.float().split(1)
+        row = Row([s.x.shape[1] for s in states], x.device)
+        moved, velocities = row.split(x + row.spread(dt[:, None]) * v), row.split(v)
         if x.is_cuda:
             # A GPU works on in the background, but whoever times steps or waits for them must see them end.
             torch.cuda.current_stream(x.device).synchronize()
-    for state, row, velocity in zip(states, moved, velocities, strict=True):
-        state.x, state.v, state.i = row, velocity, state.i + 1
+    for state, tokens, velocity in zip(states, moved, velocities, strict=True):
+        # Copies: parts of a row would keep all of it in memory.
+        state.x, state.v, state.i = tokens.clone(), velocity.clone(), state.i + 1
         if state.i == state.total_steps:
-            state.joined = None
+            state.packed = state.constants = None
 
 
-def _conditions(states: Sequence[State]) -> dict[str, Tensor]:
-    """The `per` of all states in one, (B, ...); kept with the first state, as copying them each step is dear."""
-    first, *others = states
-    if not others:
-        return first.per
-    kept = first.joined
-    if kept is not None and len(kept[0]) == len(others) and all(a is b for a, b in zip(kept[0], others, strict=True)):
-        return kept[1]
-    rows = {name: torch.cat([s.per[name] for s in states]) for name in first.per}
-    for state in others:
-        state.joined = None
-    first.joined = (others, rows)
-    return rows
+def _place(state: State) -> tuple[str, str]:
+    """Always one order, so that what was joined for one step serves for the next; those of one adapter together."""
+    adapter = state.job.adapter
+    return "" if adapter is None else adapter.id, state.job.id
+
+
+def _moment(states: Sequence[State], device: torch.device) -> tuple[Moment, Tensor]:
+    """The moment, and how far to go, (B,): by one transfer, without a synchronisation with the device."""
+    numbers = [[s.t[s.i], s.t[s.i + 1], s.dt[s.i], *([] if s.guidance is None else [s.guidance[s.i]])] for s in states]
+    t, t_next, dt, *guidance = torch.stack([torch.stack(each) for each in numbers], dim=1).to(device, non_blocking=True)
+    return Moment(t, t_next, guidance[0] if guidance else None), dt

@@ -76,6 +76,7 @@ class ModelSettings(Section):
     device: str = "auto"
     dtype: Precision = "auto"
     attention: list[str] = ["native"]
+    packed_attention: list[str] = ["one_by_one"]
     compile: bool = False
     threads: int | None = Field(default=None, ge=1)
     render_side: int | None = Field(default=None, ge=32)
@@ -83,6 +84,7 @@ class ModelSettings(Section):
     preview_every: float | None = Field(default=None, gt=0, le=1)
     max_running: int = Field(default=16, ge=1)
     max_batch: int = Field(default=8, ge=1)
+    step_goal_s: float | None = Field(default=None, gt=0)
     step_limit_s: float = Field(default=120.0, gt=0)
     run_s: float | None = Field(default=None, gt=0)
     max_adapters: int = Field(default=4, ge=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from deployments.contract.events import Event, Preview
 from deployments.contract.job import GenerationJob, Output
@@ -26,6 +27,7 @@ class VirtualState:
     key: Hashable
     total_steps: int
     done_steps: int = 0
+    tokens: int = 100
 
 
 def by_size(job: GenerationJob) -> Hashable:
@@ -39,7 +41,8 @@ def paying_step(key: Hashable, batch: int) -> float:
 
 @dataclass
 class VirtualBackend:
-    """Jobs named in `errors` make the call named there raise: `("encode" | "step" | "finish", job id)`."""
+    """Jobs named in `errors` make the call named there raise: by the call's name and the job's id. Calls are `fetch`,
+    `encode`, `step`, `preview`, `finish`, and `store`, which is what `finish` returns."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     key: Callable[[GenerationJob], Hashable] = by_size
@@ -53,7 +56,12 @@ class VirtualBackend:
     """Called at the beginning of each call, with its name and the ids of its jobs."""
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
 
-    def encode(self, jobs: Sequence[GenerationJob]) -> list[VirtualState | JobError]:
+    def fetch(self, job: GenerationJob) -> GenerationJob:
+        self._begin("fetch", [job])
+        return job
+
+    def encode(self, fetched: Sequence[GenerationJob]) -> list[VirtualState | JobError]:
+        jobs = fetched
         self._begin("encode", jobs, refused=JobError)
         self.clock.now += self.encode_seconds(len(jobs))
         return [self._encoded(job) for job in jobs]
@@ -66,15 +74,20 @@ class VirtualBackend:
             assert state.done_steps < state.total_steps
             state.done_steps += 1
 
-    def finish(self, state: VirtualState) -> Output:
+    def finish(self, state: VirtualState) -> Callable[[], Output]:
         assert state.done_steps == state.total_steps
         self._begin("finish", [state.job])
         self.clock.now += self.finish_seconds
-        return Output(f"{state.job.output_prefix}/picture.png", "image/png", state.job.width, state.job.height, 1)
+        return partial(self._store, state.job)
 
-    def preview(self, state: VirtualState) -> Preview | None:
+    def preview(self, state: VirtualState) -> Callable[[], Preview]:
         self._begin("preview", [state.job])
-        return Preview(f"{state.job.output_prefix}/preview", state.done_steps, state.total_steps)
+        preview = Preview(f"{state.job.output_prefix}/preview", state.done_steps, state.total_steps)
+        return lambda: preview
+
+    def _store(self, job: GenerationJob) -> Output:
+        self._begin("store", [job])
+        return Output(f"{job.output_prefix}/picture.png", "image/png", job.width, job.height, 1)
 
     def named(self, call: str) -> list[list[str]]:
         """The ids of the jobs of every `call`, in order."""

@@ -17,11 +17,15 @@ from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract import checkpoint
 from deployments.contract.job import GenerationJob
+from deployments.families import attention
+from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily, ClipInputs
 from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
 from deployments.families.ltx2 import Ltx2
 from deployments.families.ltx2_noise import distilled
+from deployments.families.packed.attention import ATTENTIONS, one_by_one
+from deployments.families.packed.row import Row
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
@@ -92,7 +96,7 @@ def test_a_checkpoint_without_the_autoencoder_it_shares_is_refused(tmp_path: Pat
 def test_unusable_attention_backends_are_logged_and_skipped(family: Family, caplog: pytest.LogCaptureFixture) -> None:
     """One that doesn't exist, one whose package is missing, one that fails only when called on this device."""
     with caplog.at_level(logging.WARNING):
-        chosen = checkpoints.use_attention(family, ["imaginary", "sage", "_native_cudnn", "_native_math", "native"])
+        chosen = use_attention(family, ["imaginary", "sage", "_native_cudnn", "_native_math", "native"])
     assert chosen == "_native_math"
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple) and record.args] == [
         "imaginary",
@@ -104,8 +108,24 @@ def test_unusable_attention_backends_are_logged_and_skipped(family: Family, capl
 def test_no_usable_attention_backend_is_an_error_that_names_them(family: Family) -> None:
     before = latents(family)
     with pytest.raises(CheckpointError, match=r"imaginary.*sage"):
-        checkpoints.use_attention(family, ["imaginary", "sage"])
+        use_attention(family, ["imaginary", "sage"])
     assert torch.equal(latents(family), before)
+
+
+def test_unusable_attention_of_packed_pictures_is_logged_and_skipped(
+    family: Family, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is unknown, those that need a GPU or a package, one in which pictures see each other."""
+    seeing = {**ATTENTIONS, "all_as_one": lambda q, k, v, row: one_by_one(q, k, v, Row([q.shape[1]], q.device))}
+    monkeypatch.setattr(attention, "ATTENTIONS", seeing)
+    names = ["imaginary", "varlen", "xformers", "flash", "all_as_one", "one_by_one"]
+    with caplog.at_level(logging.WARNING):
+        assert use_packed_attention(family, names) == "one_by_one"
+    skipped = [record.args[0] for record in caplog.records if isinstance(record.args, tuple) and record.args]
+    assert skipped == names[:-1]
+    assert "not what they are alone" in caplog.text
+    with pytest.raises(CheckpointError, match=r"all_as_one"):
+        use_packed_attention(family, ["all_as_one"])
 
 
 def test_float32_is_the_choice_without_a_gpu(loaded: Family) -> None:
@@ -152,12 +172,12 @@ def test_a_model_of_videos_is_none_of_pictures(loaded: Family, clip_family: Clip
 
 def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        assert checkpoints.use_attention(clip_family, ["imaginary", "_native_math", "native"]) == "_native_math"
+        assert use_attention(clip_family, ["imaginary", "_native_math", "native"]) == "_native_math"
     finally:
         clip_family.transformer.reset_attention_backend()
     monkeypatch.setattr(clip_family, "probe", lambda: torch.tensor([1.0, torch.nan]))
     with pytest.raises(CheckpointError, match="not finite"):
-        checkpoints.use_attention(clip_family, ["native"])
+        use_attention(clip_family, ["native"])
 
 
 def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:

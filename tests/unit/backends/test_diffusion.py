@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from support.adapters import adapter_file, random_matrices
 from support.jobs import make_job
+from support.stages import encoded
 from torch import Tensor
 
 from deployments import checkpoints
 from deployments.backends import diffusion
-from deployments.backends.diffusion import NO_SUBJECT, DiffusionBackend
+from deployments.backends.diffusion import NO_SUBJECT, DiffusionBackend, FetchedJob
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
@@ -41,16 +42,17 @@ def store() -> ObjectStore:
 
 
 def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
-    backend: Backend[State] = DiffusionBackend(family, store)
-    [state] = backend.encode([replace(JOB, references=("inputs/a",))])
+    backend: Backend[FetchedJob, State] = DiffusionBackend(family, store)
+    [state] = encoded(backend, [replace(JOB, references=("inputs/a",))])
     assert isinstance(state, State)
     assert backend.preview(state) is None
     backend.step([state])
-    preview = backend.preview(state)
-    assert preview is not None
+    store_preview = backend.preview(state)
+    assert store_preview is not None
+    preview = store_preview()
     assert (preview.key, preview.step, preview.steps) == ("results/job/1/preview-1.jpeg", 1, 2)
     backend.step([state])
-    output = backend.finish(state)
+    output = backend.finish(state)()
     assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
     with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
         assert picture.size == (70, 50)
@@ -59,14 +61,14 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
 def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
     gone = replace(JOB, references=("inputs/a", "inputs/gone"))
     broken = replace(JOB, references=("inputs/text",))
-    results = DiffusionBackend(family, store).encode([gone, JOB, broken])
+    results = encoded(DiffusionBackend(family, store), [gone, JOB, broken])
     assert [type(result) for result in results] == [JobError, State, JobError]
-    assert str(results[0]) == "an input picture is no longer available"
+    assert str(results[0]) == "an input is no longer available"
     assert str(results[2]) == "an input picture cannot be read"
 
 
 def test_no_jobs_give_no_states(family: Family, store: ObjectStore) -> None:
-    assert DiffusionBackend(family, store).encode([]) == []
+    assert encoded(DiffusionBackend(family, store), []) == []
 
 
 def exhausted(*_: object) -> None:
@@ -77,22 +79,22 @@ def test_running_out_of_memory_is_left_to_the_engine(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
-    [state] = backend.encode([replace(JOB, steps=1)])
+    [state] = encoded(backend, [replace(JOB, steps=1)])
     assert isinstance(state, State)
     backend.step([state])
     monkeypatch.setattr(family, "finish", exhausted)
     monkeypatch.setattr(family, "encode", exhausted)
     with pytest.raises(OutOfMemory):
-        backend.finish(state)
+        backend.finish(state)()
     with pytest.raises(OutOfMemory):
-        backend.encode([JOB, JOB])
+        encoded(backend, [JOB, JOB])
 
 
 def test_a_store_out_of_reach_is_no_fault_of_the_job(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = DiffusionBackend(family, store)
-    [state] = backend.encode([replace(JOB, steps=1)])
+    [state] = encoded(backend, [replace(JOB, steps=1)])
     assert isinstance(state, State)
     backend.step([state])
 
@@ -102,13 +104,13 @@ def test_a_store_out_of_reach_is_no_fault_of_the_job(
     monkeypatch.setattr(store, "put_blocking", down)
     monkeypatch.setattr(store, "get_blocking", down)
     with pytest.raises(Unavailable):
-        backend.finish(state)
+        backend.finish(state)()
     with pytest.raises(Unavailable):
-        backend.encode([replace(JOB, references=("inputs/x/0.png",))])
+        encoded(backend, [replace(JOB, references=("inputs/x/0.png",))])
 
 
 def finished(backend: DiffusionBackend) -> State:
-    [state] = backend.encode([replace(JOB, steps=1, transparent=True)])
+    [state] = encoded(backend, [replace(JOB, steps=1, transparent=True)])
     assert isinstance(state, State)
     backend.step([state])
     return state
@@ -116,7 +118,7 @@ def finished(backend: DiffusionBackend) -> State:
 
 def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
     backend = DiffusionBackend(family, store)
-    output = backend.finish(finished(backend))
+    output = backend.finish(finished(backend))()
     with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
         assert picture.mode == "RGBA"
 
@@ -139,15 +141,15 @@ def test_a_picture_without_a_subject_says_so(
 ) -> None:
     monkeypatch.setattr(diffusion, "load_background_remover", lambda spec: _Cut(alpha))
     backend = DiffusionBackend(family, store)
-    assert backend.finish(finished(backend)).warnings == warnings
+    assert backend.finish(finished(backend))().warnings == warnings
 
 
 def test_a_picture_that_keeps_its_background_says_nothing_of_it(family: Family, store: ObjectStore) -> None:
     backend = DiffusionBackend(family, store)
-    [state] = backend.encode([replace(JOB, steps=1)])
+    [state] = encoded(backend, [replace(JOB, steps=1)])
     assert isinstance(state, State)
     backend.step([state])
-    assert backend.finish(state).warnings == ()
+    assert backend.finish(state)().warnings == ()
 
 
 def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
@@ -156,12 +158,12 @@ def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
     backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/network.onnx"))
     state = finished(backend)
     with pytest.raises(JobError, match="the background can't be removed here"):
-        backend.finish(state)
+        backend.finish(state)()
     assert "/nowhere/network.onnx" in caplog.text
 
 
 def denoised(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
-    states = backend.encode(jobs)
+    states = encoded(backend, jobs)
     assert all(isinstance(state, State) for state in states)
     ready = [state for state in states if isinstance(state, State)]
     for _ in range(JOB.steps):
@@ -190,7 +192,7 @@ def test_requests_with_different_adapters_share_a_batch(family: Family, store: O
 
 def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
     store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
-    bad, good = DiffusionBackend(family, store).encode([replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB])
+    bad, good = encoded(DiffusionBackend(family, store), [replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB])
     assert isinstance(bad, JobError)
     assert "safetensors" in str(bad)
     assert isinstance(good, State)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from support.jobs import make_job
+from support.stages import encoded
 from support.virtual_backend import Listener
 
 from deployments.backends.restoration import RestorerBackend
@@ -99,8 +100,8 @@ def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
     ("fields", "text"),
     [
         ({"references": ()}, "this model needs a picture"),
-        ({"references": ("inputs/gone",)}, "an input picture is no longer available"),
-        ({"mask": "inputs/gone"}, "an input picture is no longer available"),
+        ({"references": ("inputs/gone",)}, "an input is no longer available"),
+        ({"mask": "inputs/gone"}, "an input is no longer available"),
         ({"references": ("inputs/text",)}, "an input picture cannot be read"),
         ({"mask": "inputs/text"}, "an input picture cannot be read"),
         ({"mask": "inputs/small"}, "the mask must have the size of the picture"),
@@ -117,7 +118,7 @@ def test_a_job_that_cannot_be_done_fails_alone(store: ObjectStore, fields: dict[
 def test_a_picture_beside_one_that_fails_is_restored_once(store: ObjectStore) -> None:
     backend, restorer = None, Negative()
     backend = RestorerBackend(restorer, store)
-    states = backend.encode([JOB, replace(JOB, id="b", references=("inputs/black",))])
+    states = encoded(backend, [JOB, replace(JOB, id="b", references=("inputs/black",))])
     good = [state for state in states if not isinstance(state, JobError)]
     for _ in range(2):
         with pytest.raises(JobError):

@@ -27,7 +27,7 @@ class Bench:
         self.backend = backend
         self.heard: dict[str, Listener] = {}
         self.handles: dict[str, RequestHandle] = {}
-        self.engine: Engine[VirtualState] = Engine(
+        self.engine: Engine[GenerationJob, VirtualState] = Engine(
             backend,
             max_running=max_running,
             max_batch=max_batch,

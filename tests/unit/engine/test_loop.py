@@ -100,7 +100,9 @@ def test_an_isolated_job_has_the_engine_to_itself() -> None:
     present: list[int] = []
     backend = VirtualBackend()
     bench = Bench(backend)
-    backend.before = lambda call, names: present.append(bench.engine.running) if "alone" in names else None
+    backend.before = lambda call, names: (
+        present.append(bench.engine.running) if "alone" in names and call != "fetch" else None
+    )
     bench.run(make_job("a"), make_job("alone", isolated=True), make_job("b"))
     assert set(present) == {1}
     order = [(call, name) for call, names in backend.calls for name in names]
@@ -186,7 +188,7 @@ def test_busy_since_is_the_beginning_of_the_call_in_progress() -> None:
     bench = Bench(backend)
     backend.before = lambda call, names: seen.append((call, bench.engine.busy_since == backend.clock()))
     bench.run(make_job("a", steps=1))
-    assert seen == [("encode", True), ("step", True), ("finish", True)]
+    assert seen == [("fetch", False), ("encode", True), ("step", True), ("finish", True), ("store", False)]
 
 
 def test_settings_out_of_range_are_refused() -> None:

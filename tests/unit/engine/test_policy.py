@@ -8,7 +8,7 @@ from support.virtual_backend import VirtualState
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.policy import OVERDUE, admit, expired, preview_due, select_batch
-from deployments.engine.step_times import StepTimes
+from deployments.engine.step_costs import StepCosts
 
 
 @dataclass(eq=False)
@@ -20,6 +20,7 @@ class Picture:
 @dataclass(frozen=True)
 class Waiting:
     job: GenerationJob
+    fetched: bool = True
 
 
 def picture(name: str, key: str, steps: int, *, submitted: float = 0.0, done: int = 0) -> Picture:
@@ -30,17 +31,17 @@ def names(pictures: list[Picture]) -> str:
     return "".join(one.state.job.id for one in pictures)
 
 
-def table(limit: int = 1, **seconds_per_step: float) -> StepTimes:
-    """Step times that knows the given keys, each with a batch limit of `limit`."""
-    times = StepTimes(limit)
+def table(limit: int = 1, **seconds_per_step: float) -> StepCosts:
+    """What steps of the given keys cost, whatever is in them; at most `limit` go together."""
+    costs = StepCosts(limit)
     for key, seconds in seconds_per_step.items():
-        while times.limit(key) < limit or times.predict(key, 1) is None:
-            times.observe(key, times.limit(key), seconds)
-    return times
+        for count in (1, 2, 4):
+            costs.observe([picture("x", key, 1).state] * count, seconds)
+    return costs
 
 
 def test_nothing_runs_nothing_is_selected() -> None:
-    assert select_batch([], 0.0, StepTimes(4)) == []
+    assert select_batch([], 0.0, StepCosts(4)) == []
 
 
 def test_short_work_goes_first() -> None:
@@ -80,7 +81,7 @@ def test_overdue_goes_by_arrival_before_all_others() -> None:
         picture("c", "short", 1, submitted=10 * OVERDUE),
     ]
     assert names(select_batch(running, 10 * OVERDUE - 0.1, times)) == "c"
-    assert names(select_batch(running, 10 * OVERDUE, times)) == "a"
+    assert names(select_batch(running, 10 * OVERDUE + 0.1, times)) == "a"
 
 
 def test_a_stream_of_short_work_starves_no_key() -> None:
@@ -98,12 +99,16 @@ def test_a_stream_of_short_work_starves_no_key() -> None:
     assert now <= 3 * OVERDUE + 3.2
 
 
-def test_admission_is_first_in_first_out_within_both_bounds() -> None:
+def test_admission_is_first_in_first_out_within_the_room() -> None:
     waiting = [Waiting(make_job(name)) for name in "abcd"]
-    active = [Waiting(make_job("x"))]
-    assert admit(waiting, active, max_running=3, at_most=8) == waiting[:2]
-    assert admit(waiting, active, max_running=9, at_most=3) == waiting[:3]
-    assert admit(waiting, active, max_running=1, at_most=8) == []
+    assert admit(waiting, [make_job("x")], room=2) == waiting[:2]
+    assert admit(waiting, [], room=9) == waiting
+    assert admit(waiting, [], room=0) == []
+
+
+def test_who_still_fetches_is_passed() -> None:
+    waiting = [Waiting(make_job(name), fetched=name in "bd") for name in "abcd"]
+    assert admit(waiting, [], room=2) == [waiting[1], waiting[3]]
 
 
 def test_isolated_waits_alone_and_is_not_passed() -> None:
@@ -112,11 +117,11 @@ def test_isolated_waits_alone_and_is_not_passed() -> None:
         Waiting(make_job("b", isolated=True)),
         Waiting(make_job("c")),
     )
-    waiting = [first, alone, last]
-    assert admit(waiting, [], max_running=8, at_most=8) == [first]
-    assert admit([alone, last], [first], max_running=8, at_most=8) == []
-    assert admit([alone, last], [], max_running=8, at_most=8) == [alone]
-    assert admit([last], [alone], max_running=8, at_most=8) == []
+    assert admit([first, alone, last], [], room=8) == [first]
+    assert admit([alone, last], [first.job], room=8) == []
+    assert admit([alone, last], [], room=8) == [alone]
+    assert admit([last], [alone.job], room=8) == []
+    assert admit([Waiting(alone.job, fetched=False), last], [], room=8) == []
 
 
 @pytest.mark.parametrize(("deadline", "expected"), [(None, False), (9.9, True), (10.0, True), (10.1, False)])

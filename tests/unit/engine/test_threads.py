@@ -9,6 +9,7 @@ from support.jobs import make_job
 from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
+from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
 
@@ -16,7 +17,7 @@ WAIT = 10.0
 """Seconds after which a threaded test gives up; none waits that long."""
 
 
-def threaded(backend: VirtualBackend) -> Engine[VirtualState]:
+def threaded(backend: VirtualBackend) -> Engine[GenerationJob, VirtualState]:
     engine = Engine(backend, max_running=16, max_batch=8)
     engine.start()
     return engine
@@ -104,8 +105,9 @@ def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
     entered, release = threading.Event(), threading.Event()
 
     def hang(call: str, names: list[str]) -> None:
-        entered.set()
-        release.wait(WAIT)
+        if call == "encode":
+            entered.set()
+            release.wait(WAIT)
 
     engine = threaded(VirtualBackend(before=hang))
     listener = Listener()

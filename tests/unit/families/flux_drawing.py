@@ -62,7 +62,6 @@ def drawn_together(family: Family, *requests: PreparedRequest) -> list[Pixels]:
     """Encoded together, joining one by one between steps, and leaving when they are done."""
     waiting = [state for state in family.encode(requests) if isinstance(state, State)]
     assert len(waiting) == len(requests)
-    assert len({state.key for state in waiting}) == 1
     running: list[State] = []
     while waiting or any(state.done_steps < state.total_steps for state in running):
         if waiting:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from support.jobs import make_job
-from torch import Tensor, nn
+from torch import Tensor
 
+from deployments.adapters.segments import AppliedAdapter
 from deployments.engine.backend import OutOfMemory
+from deployments.families.moment import Moment
 from deployments.families.state import State
 from deployments.families.step import step
 
@@ -13,40 +17,46 @@ from deployments.families.step import step
 class Painter:
     """Moves each token by its own condition, and remembers what it was called with."""
 
-    transformer = nn.Identity()
-
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.times: list[tuple[list[float], list[float]]] = []
-        self.conditions: list[Tensor] = []
+        self.guidance: list[list[float] | None] = []
+        self.alone: list[bool] = []
 
-    def velocity(
-        self, x: Tensor, t: Tensor, t_next: Tensor, per: dict[str, Tensor], shared: dict[str, Tensor]
-    ) -> Tensor:
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        self.alone.append(True)
+        return self._moved([state], moment)
+
+    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+        self.alone.append(False)
+        assert x.shape[1] == sum(state.x.shape[1] for state in states)
+        return self._moved(states, moment)
+
+    def _moved(self, states: Sequence[State], moment: Moment) -> Tensor:
         if self.error is not None:
             raise self.error
-        self.times.append((t.tolist(), t_next.tolist()))
-        self.conditions.append(per["text"])
-        return per["text"].expand_as(x)
+        self.times.append((moment.t.tolist(), moment.t_next.tolist()))
+        self.guidance.append(None if moment.guidance is None else moment.guidance.tolist())
+        return torch.cat([state.per["text"].expand_as(state.x) for state in states], dim=1)
 
 
-def a_state(speed: float, steps: int = 4, key: str = "small") -> State:
+def a_state(name: str, speed: float, steps: int = 4, tokens: int = 4, guidance: float | None = None) -> State:
     t = torch.linspace(1, 0, steps + 1)
     return State(
-        job=make_job(size=32, steps=steps),
-        key=key,
-        x=torch.zeros(1, 4, 2),
+        job=make_job(name, size=32, steps=steps),
+        x=torch.zeros(1, tokens, 2),
         t=t,
         dt=t[1:] - t[:-1],
         per={"text": torch.full((1, 1, 2), speed)},
         shared={},
         grid=(2, 2),
         frame=(32, 32),
+        guidance=None if guidance is None else guidance * torch.arange(1, steps + 1).float(),
     )
 
 
 def test_every_state_moves_by_its_own_time_and_condition() -> None:
-    painter, early, late = Painter(), a_state(1.0, steps=4), a_state(10.0, steps=2)
+    painter, early, late = Painter(), a_state("a", 1.0, steps=4), a_state("b", 10.0, steps=2, tokens=6)
     step(painter, [late])
     step(painter, [early, late])
     assert painter.times[-1] == ([1.0, 0.5], [0.75, 0.0])
@@ -56,23 +66,27 @@ def test_every_state_moves_by_its_own_time_and_condition() -> None:
     assert (late.done_steps, late.total_steps) == (2, 2)
 
 
-def test_conditions_are_joined_once_per_membership() -> None:
-    painter, states = Painter(), [a_state(float(k), steps=8) for k in range(3)]
-    step(painter, states)
-    step(painter, states)
-    assert painter.conditions[0] is painter.conditions[1]
-    step(painter, states[1:])
-    assert painter.conditions[-1].flatten().tolist() == [1, 1, 2, 2]
-    step(painter, [states[0], states[2]])
-    assert painter.conditions[-1].flatten().tolist() == [0, 0, 2, 2]
-    step(painter, states)
-    assert painter.conditions[-1].flatten().tolist() == [0, 0, 1, 1, 2, 2]
+def test_the_guidance_is_that_of_each_ones_step() -> None:
+    painter, early, late = Painter(), a_state("a", 1.0, guidance=2.0), a_state("b", 1.0, guidance=3.0)
+    step(painter, [early])
+    step(painter, [late, early])
+    assert painter.guidance == [[2.0], [4.0, 3.0]]
 
 
-def test_a_finished_state_holds_on_to_no_batch_mates() -> None:
-    painter, first, second = Painter(), a_state(1.0, steps=1), a_state(2.0, steps=2)
-    step(painter, [first, second])
-    assert first.joined is None
+def test_a_picture_alone_takes_the_stock_forward_unless_an_adapter_changes_it() -> None:
+    painter, plain, tuned = Painter(), a_state("a", 1.0), a_state("b", 1.0)
+    tuned.adapter = AppliedAdapter({}, 1.0)
+    for states in ([plain], [tuned], [plain, tuned]):
+        step(painter, states)
+    assert painter.alone == [True, False, False]
+
+
+def test_a_picture_keeps_no_more_than_its_own_part_of_a_row() -> None:
+    states = [a_state(name, 1.0) for name in "abc"]
+    step(Painter(), states)
+    for state in states:
+        assert state.v is not None
+        assert state.x.untyped_storage().nbytes() == state.v.untyped_storage().nbytes() == 4 * 2 * 4
 
 
 @pytest.mark.parametrize(
@@ -83,7 +97,7 @@ def test_a_finished_state_holds_on_to_no_batch_mates() -> None:
     ],
 )
 def test_a_batch_that_does_not_fit_changes_nothing(error: Exception) -> None:
-    states = [a_state(1.0), a_state(2.0)]
+    states = [a_state("a", 1.0), a_state("b", 2.0)]
     with pytest.raises(OutOfMemory):
         step(Painter(error), states)
     assert [state.done_steps for state in states] == [0, 0]
@@ -94,9 +108,4 @@ def test_a_batch_that_does_not_fit_changes_nothing(error: Exception) -> None:
 
 def test_other_errors_pass_through() -> None:
     with pytest.raises(RuntimeError, match="shapes"):
-        step(Painter(RuntimeError("shapes do not match")), [a_state(1.0)])
-
-
-def test_states_of_different_keys_never_share_a_batch() -> None:
-    with pytest.raises(AssertionError):
-        step(Painter(), [a_state(1.0), a_state(1.0, key="large")])
+        step(Painter(RuntimeError("shapes do not match")), [a_state("a", 1.0)])

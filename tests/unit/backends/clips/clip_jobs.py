@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import TypeAlias
 
 import numpy as np
 import psutil
@@ -10,7 +11,7 @@ from PIL import Image
 from support.jobs import make_clip_job
 
 from deployments.backends.active_clip import ActiveClip
-from deployments.backends.clips import ClipBackend
+from deployments.backends.clips import ClipBackend, FetchedClip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
@@ -49,18 +50,21 @@ def a_backend(family: ClipFamily, store: ObjectStore, model: str = "m", enlarge:
     return ClipBackend(family, store, model, enlarge=enlarge, threads=1)
 
 
-def an_engine(backend: Backend[ActiveClip], preview_every: float | None = None) -> Engine[ActiveClip]:
+Clips: TypeAlias = Backend[FetchedClip, ActiveClip]
+
+
+def an_engine(backend: Clips, preview_every: float | None = None) -> Engine[FetchedClip, ActiveClip]:
     return Engine(backend, max_running=2, max_batch=1, preview_every=preview_every)
 
 
-def events_of(backend: Backend[ActiveClip], job: GenerationJob, preview_every: float | None = None) -> list[Event]:
+def events_of(backend: Clips, job: GenerationJob, preview_every: float | None = None) -> list[Event]:
     engine, events = an_engine(backend, preview_every), list[Event]()
     engine.submit(job, events.append)
     engine.run_until_idle()
     return events
 
 
-def made(backend: Backend[ActiveClip], job: GenerationJob) -> Output:
+def made(backend: Clips, job: GenerationJob) -> Output:
     done = events_of(backend, job)[-1]
     assert isinstance(done, Done), done
     return done.output

@@ -23,6 +23,7 @@ from clip_jobs import (
 from PIL import Image
 from support.jobs import make_clip_job
 from support.promises import promise
+from support.stages import encoded
 
 from deployments import checkpoints
 from deployments.backends import latents
@@ -154,10 +155,10 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
 
 def test_steps_beyond_the_last_do_nothing(family: ClipFamily, store: ObjectStore) -> None:
     backend = a_backend(family, store)
-    states = [state for state in backend.encode([JOB, make_clip_job(steps=1)]) if isinstance(state, ActiveClip)]
+    states = [state for state in encoded(backend, [JOB, make_clip_job(steps=1)]) if isinstance(state, ActiveClip)]
     assert [state.total_steps for state in states] == [STEPS + states[0].parts, 1 + states[1].parts]
     for _ in range(states[0].total_steps):
         backend.step(states)
     assert [state.done_steps for state in states] == [state.total_steps for state in states]
-    outputs = [backend.finish(state) for state in states]
+    outputs = [backend.finish(state)() for state in states]
     assert all(output.size > 0 for output in outputs)

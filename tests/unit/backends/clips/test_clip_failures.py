@@ -20,9 +20,11 @@ from clip_jobs import (
     made,
 )
 from support.jobs import make_clip_job
+from support.stages import encoded
 
 from deployments.backends import latents
 from deployments.backends.active_clip import ActiveClip
+from deployments.backends.clips import FetchedClip
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
@@ -119,8 +121,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def while_exporting(
-    backend: Backend[ActiveClip], job: GenerationJob
-) -> tuple[Engine[ActiveClip], RequestHandle, list[Event]]:
+    backend: Backend[FetchedClip, ActiveClip], job: GenerationJob
+) -> tuple[Engine[FetchedClip, ActiveClip], RequestHandle, list[Event]]:
     engine, events = an_engine(backend), list[Event]()
     handle = engine.submit(job, events.append)
     while not ffmpeg_processes():
@@ -186,7 +188,7 @@ def test_a_clip_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew
     family: ClipFamily, store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = a_backend(family, store)
-    [state] = backend.encode([JOB])
+    [state] = encoded(backend, [JOB])
     assert isinstance(state, ActiveClip)
     while not state.export or state.export.done < 1:
         backend.step([state])
@@ -203,7 +205,7 @@ def test_a_clip_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew
     assert state.done_steps == state.clip.steps
     for _ in range(parts):
         backend.step([state])
-    data = store.get_blocking(backend.finish(state).key)
+    data = store.get_blocking(backend.finish(state)().key)
     assert video_inspection.inspect(data).frames == FRAMES
     assert np.array_equal(
         video_inspection.decoded(data),

@@ -18,6 +18,7 @@ from clip_jobs import (
     png,
 )
 from support.jobs import make_clip_job
+from support.stages import encoded
 
 from deployments.backends.active_clip import ActiveClip
 from deployments.backends.clips import ClipBackend
@@ -43,7 +44,7 @@ class SteppedStore(ObjectStore):
 
 def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps: int) -> None:
     """Takes the first steps, of which each is kept; then all but the store is lost."""
-    [state] = backend.encode([job])
+    [state] = encoded(backend, [job])
     assert isinstance(state, ActiveClip)
     for _ in range(steps):
         backend.step([state])
@@ -64,7 +65,7 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     other.put_blocking("inputs/picture", png(a_picture()), "image/png")
     stepped(a_backend(family, other), other, job, steps)
     backend, second = a_backend(family, other), replace(job, attempt=2, output_prefix="results/job/2")
-    [state] = backend.encode([second])
+    [state] = encoded(backend, [second])
     assert isinstance(state, ActiveClip)
     assert state.clip.i == steps
     resumed = made(backend, second)
@@ -77,7 +78,7 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
 def test_the_checkpoint_of_another_model_is_passed_over(family: ClipFamily, tmp_path: Path) -> None:
     store = SteppedStore((tmp_path / "other").as_uri())
     stepped(a_backend(family, store, model="another"), store, JOB, 2)
-    [state] = a_backend(family, store).encode([JOB])
+    [state] = encoded(a_backend(family, store), [JOB])
     assert isinstance(state, ActiveClip)
     assert state.clip.i == 0
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from deployments import checkpoints
 from deployments.contract.job import GenerationJob
+from deployments.families.moment import Moment
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.registry import family_of
@@ -93,7 +94,7 @@ def test_a_student_sees_what_the_family_sees(
     assert state.grid == GRID
     t, t_next = torch.tensor([0.8]), torch.tensor([0.3])
     with torch.inference_mode():
-        run = family.velocity(state.x, t, t_next, state.per, state.shared)
+        run = family.velocity(state, Moment(t, t_next, None if state.guidance is None else state.guidance[:1]))
         learnt = students[model].velocity(state.x, t, t_next, batch)
     assert (run - learnt).abs().mean() < 0.01 * run.abs().mean()
 

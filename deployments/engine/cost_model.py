@@ -1,0 +1,147 @@
+"""What a step costs, learned from the steps themselves: `a + b * tokens + c * squares` seconds.
+
+`tokens` are those of all members of the batch, `squares` the sum of each one's squared, which attention goes by. One
+model holds for all sizes, so a shape that was never seen has a price, and no unlucky measurement decides about one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, TypeAlias
+
+import numpy as np
+
+Measurement: TypeAlias = tuple[int, int, float]
+"""Tokens, squares and seconds of a step."""
+
+_KEPT: Final = 9
+"""Measurements of steps of about one cost."""
+_SORTS: Final = 128
+"""Of steps that are remembered; past that the one unused for longest is forgotten."""
+_FIT_EVERY: Final = 8
+"""Steps between two fits, once there are as many."""
+_ROUNDS: Final = 6
+"""Of reweighting, which turn least squares into least absolute errors (Schlossmacher 1973): a step that was held up by
+something else counts no more than any other."""
+_SHORTEST_S: Final = 1e-6
+_EXACT: Final = 1e-3
+"""Relative errors below this count alike."""
+_RANK: Final = 1e-6
+_PARTS: Final = ((0, 1), (0, 1, 2), (0, 2), (1, 2), (0,), (1,), (2,))
+"""Columns of a model: fixed, per token, per square. What comes first is believed unless another is clearly better."""
+_BETTER: Final = 0.9
+_RECENT: Final = 31
+"""Steps by whose median it is seen that the machine became slower or faster, ..."""
+_DRIFT: Final = 0.1
+"""... by more than this share: less may be chance."""
+_CHANGED: Final = 1.5
+"""So many times slower or faster it is as another machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of a step."""
+
+    fixed: float
+    per_token: float
+    per_square: float
+
+    def seconds(self, tokens: int, squares: int) -> float:
+        return self.fixed + self.per_token * tokens + self.per_square * squares
+
+    def times(self, factor: float) -> StepCost:
+        return StepCost(self.fixed * factor, self.per_token * factor, self.per_square * factor)
+
+
+class CostModel:
+    """Of steps of one kind."""
+
+    def __init__(self, known: StepCost | None = None) -> None:
+        """`known` holds until something was measured here."""
+        self._known = known
+        self._fitted = known
+        self._measured: OrderedDict[tuple[int, int], deque[Measurement]] = OrderedDict()
+        self._recent: deque[Measurement] = deque(maxlen=_RECENT)
+        self._steps = 0
+
+    @property
+    def cost(self) -> StepCost | None:
+        """None as long as nothing is known."""
+        return self._known
+
+    @property
+    def steps(self) -> int:
+        """Observed so far."""
+        return self._steps
+
+    @property
+    def spans(self) -> float:
+        """The largest number of tokens measured as a multiple of the smallest: near 1, what is fixed can't be told from
+        what grows."""
+        tokens = [kept[-1][0] for kept in self._measured.values()]
+        return max(tokens) / min(tokens) if tokens else 1.0
+
+    def observe(self, tokens: int, squares: int, seconds: float) -> None:
+        """A step took so long."""
+        measurement = tokens, squares, max(seconds, _SHORTEST_S)
+        self._keep(measurement)
+        self._recent.append(measurement)
+        self._steps += 1
+        if self._fitted is None or self._steps <= _FIT_EVERY or self._steps % _FIT_EVERY == 0:
+            self._fitted = fitted([_typical(kept) for kept in self._measured.values()])
+        drift = median(seconds / self._fitted.seconds(tokens, squares) for tokens, squares, seconds in self._recent)
+        if len(self._recent) == _RECENT and not 1 / _CHANGED < drift < _CHANGED:
+            self._measured.clear()  # what was measured before is of another machine, as it were
+            for measurement in self._recent:
+                self._keep(measurement)
+        self._known = self._fitted.times(drift) if abs(drift - 1) > _DRIFT else self._fitted
+
+    def _keep(self, measurement: Measurement) -> None:
+        tokens, squares, _ = measurement
+        sort = _sort(tokens), _sort(squares / tokens)
+        kept = self._measured.pop(sort, None) or deque(maxlen=_KEPT)
+        kept.append(measurement)
+        self._measured[sort] = kept
+        if len(self._measured) > _SORTS:
+            self._measured.popitem(last=False)
+
+
+def fitted(measured: Sequence[Measurement]) -> StepCost:
+    """The cost with the least relative errors, none of its parts negative, of one measurement or more."""
+    rows = np.array([(1.0, tokens, squares) for tokens, squares, _ in measured])
+    scale = rows.max(axis=0)
+    rows = rows / scale / np.array([seconds for *_, seconds in measured])[:, None]
+    best, least = np.zeros(3), math.inf
+    for parts in _PARTS:
+        found = _least_absolute(rows[:, parts])
+        error = float(np.abs(rows[:, parts] @ found - 1).sum())
+        if (found >= 0).all() and error < _BETTER * least - _EXACT:
+            best, least = np.zeros(3), error
+            best[list(parts)] = found
+    fixed, per_token, per_square = best / scale
+    return StepCost(float(fixed), float(per_token), float(per_square))
+
+
+def _least_absolute(rows: np.ndarray) -> np.ndarray:
+    """Factors of the columns with which every row comes as near to 1 as possible."""
+    weights = np.ones(len(rows))
+    found = np.zeros(rows.shape[1])
+    for _ in range(_ROUNDS):
+        weighted = rows * weights[:, None]
+        found = np.linalg.lstsq(weighted, weights, rcond=_RANK)[0]
+        weights = 1 / np.sqrt(np.maximum(np.abs(rows @ found - 1), _EXACT))
+    return found
+
+
+def _typical(measured: Sequence[Measurement]) -> Measurement:
+    """Of steps of about one cost: the median, by cost per token, so that a hiccup decides nothing."""
+    return sorted(measured, key=lambda one: one[2] / one[0])[len(measured) // 2]
+
+
+def _sort(amount: float) -> int:
+    """Amounts within a fifth of each other are about the same."""
+    return round(4 * math.log2(max(amount, 1)))

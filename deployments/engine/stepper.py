@@ -1,0 +1,136 @@
+"""Takes steps, and does nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic
+
+from deployments.contract.events import Preview
+from deployments.engine.backend import Backend, DeviceBroken, OutOfMemory, P, S
+from deployments.engine.background import Background
+from deployments.engine.device_priority import DevicePriority
+from deployments.engine.exclusive import Exclusive
+from deployments.engine.failures import DEADLINE_PASSED, fail
+from deployments.engine.health import Health, Worker
+from deployments.engine.policy import expired, preview_due, select_batch
+from deployments.engine.request_table import ActiveRequest, RequestTable, Stage
+from deployments.engine.step_costs import StepCosts
+
+log = logging.getLogger(__name__)
+
+
+class Stepper(Generic[P, S]):
+    """Used from one thread alone."""
+
+    def __init__(
+        self,
+        backend: Backend[P, S],
+        requests: RequestTable[P, S],
+        background: Background,
+        health: Health,
+        device: Exclusive,
+        *,
+        costs: StepCosts,
+        priority: DevicePriority,
+        preview_every: float | None,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """As `Engine` has them."""
+        self._backend = backend
+        self._requests = requests
+        self._background = background
+        self._health = health
+        self._device = device
+        self._costs = costs
+        self._priority = priority
+        self._preview_every = preview_every
+        self._clock = clock
+        self._wall_clock = wall_clock
+
+    def work(self) -> bool:
+        """Ends whose deadline has passed, and takes one step. Raises DeviceBroken."""
+        ended = self._expire()
+        self._priority.announce(bool(self._requests.waiting or self._requests.running))
+        batch = select_batch(self._requests.stepping(), self._clock(), self._costs)
+        if not batch:
+            return ended
+        self._priority.wait()
+        self._step(batch)
+        return True
+
+    def _expire(self) -> bool:
+        """Whether there was any. What only has to be finished is let through."""
+        now = self._wall_clock()
+        late = [handle for handle in self._requests.unfinished() if expired(handle.job, now)]
+        for handle in late:
+            handle.end(DEADLINE_PASSED)
+        self._requests.drop_ended()
+        return bool(late)
+
+    def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
+        """One step of pictures of one key. A step that failed changed nothing: it is taken again in other company."""
+        if self._step_batch(batch):
+            return
+        for request in batch:
+            if not request.handle.ended:
+                self._step_batch([request])
+        if not any(request.handle.ended for request in batch):
+            # None of them was bad, so the size was: it would fail at every step.
+            self._costs.shrink([request.state for request in batch])
+
+    def _step_batch(self, batch: Sequence[ActiveRequest[S]]) -> bool:
+        """False when the step failed in a way that only single steps can explain."""
+        states = [request.state for request in batch]
+        try:
+            with self._health.call(Worker.STEPS), self._device.step():
+                began = self._clock()
+                self._backend.step(states)
+        except DeviceBroken:
+            raise
+        except Exception as error:
+            if isinstance(error, OutOfMemory):
+                # The pictures stay where they are; the next batch takes fewer of them.
+                self._costs.shrink(states)
+            if len(batch) == 1:
+                fail(batch[0].handle, error, self._health)
+                self._requests.drop_ended()
+                return True
+            log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
+            return isinstance(error, OutOfMemory)
+        step_s = self._clock() - began
+        self._costs.observe(states, step_s)
+        for request in batch:
+            self._report(request, len(batch), step_s)
+            if request.state.done_steps >= request.state.total_steps:
+                self._requests.move(request, Stage.STEPPED)
+        return True
+
+    def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
+        done, total = request.state.done_steps, request.state.total_steps
+        request.handle.progress(done / total, self._clock(), batch, step_s)
+        if self._preview_every is None or request.handle.ended or not preview_due(done, total, self._preview_every):
+            return
+        if request.previewing:  # the store is slow, and the next one will say more
+            return
+        try:
+            with self._health.call(Worker.STEPS):
+                store = self._backend.preview(request.state)
+        except DeviceBroken:
+            raise
+        except Exception:
+            # A preview is a courtesy; its failure is no reason to lose the picture.
+            log.warning("no preview of job %s", request.job.id, exc_info=True)
+            return
+        if store is not None:
+            request.previewing = True
+            self._background.run(partial(self._store_preview, request, store))
+
+    def _store_preview(self, request: ActiveRequest[S], store: Callable[[], Preview]) -> None:
+        try:
+            request.handle.send(store())
+        except Exception:
+            log.warning("no preview of job %s", request.job.id, exc_info=True)
+        request.previewing = False

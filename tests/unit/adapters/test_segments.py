@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from deployments.adapters.segments import AdaptedLayers, AppliedAdapter
+from deployments.adapters.weights import LowRank
+from deployments.families.packed.row import Row
+
+
+@pytest.fixture
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
+
+
+def an_adapter(strength: float, seed: int = 1, scale: float = 0.5) -> AppliedAdapter:
+    draw = torch.Generator().manual_seed(seed)
+
+    def matrix(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    layers = {"0": LowRank(matrix(2, 6), matrix(8, 2), scale), "2": LowRank(matrix(3, 8), matrix(4, 3), scale)}
+    return AppliedAdapter(layers, strength)
+
+
+def merged(network: nn.Sequential, applied: AppliedAdapter) -> nn.Sequential:
+    """The network with the matrices added into its weights."""
+    copy = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4))
+    copy.load_state_dict(network.state_dict())
+    for name, layer in applied.layers.items():
+        copy.get_submodule(name).weight.data += layer.up @ layer.down * layer.scale * applied.strength  # type: ignore[union-attr, operator]
+    return copy
+
+
+ONE, OTHER = an_adapter(1.0), an_adapter(2.0, seed=2)
+WEAKER = AppliedAdapter(ONE.layers, 0.3)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    "adapters",
+    [
+        [ONE, None, OTHER, None],
+        [None, ONE, WEAKER, OTHER],
+        [ONE, OTHER, ONE, WEAKER],
+        [WEAKER, WEAKER, WEAKER, WEAKER],
+    ],
+)
+def test_each_picture_gets_its_own_adapter_and_strength(
+    network: nn.Sequential, adapters: Sequence[AppliedAdapter | None]
+) -> None:
+    row = Row([5, 3, 0, 7], torch.device("cpu"))
+    tokens, lines = torch.randn(1, row.total, 6), torch.randn(4, 6)
+    layers = AdaptedLayers(network)
+    with layers.applied(adapters):
+        with layers.over(row):
+            together = network(tokens)
+        of_lines = network(lines)
+    for place, (applied, alone, changed) in enumerate(
+        zip(adapters, row.split(tokens), row.split(together), strict=True)
+    ):
+        own = network if applied is None else merged(network, applied)
+        torch.testing.assert_close(changed, own(alone), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(of_lines[place : place + 1], own(lines[place : place + 1]), rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("adapters", [[None, None], [AppliedAdapter(ONE.layers, 0.0), None]])
+def test_no_adapter_and_strength_zero_change_nothing_at_all(
+    network: nn.Sequential, adapters: Sequence[AppliedAdapter | None]
+) -> None:
+    lines, layers = torch.randn(2, 6), AdaptedLayers(network)
+    plain = network(lines)
+    with layers.applied([ONE, OTHER]):
+        assert not torch.equal(network(lines), plain)
+    with layers.applied(adapters):
+        assert torch.equal(network(lines), plain)
+
+
+@torch.inference_mode()
+def test_those_beside_a_tuned_one_are_computed_exactly_as_without(network: nn.Sequential) -> None:
+    row = Row([4, 4], torch.device("cpu"))
+    tokens, layers = torch.randn(1, 8, 6), AdaptedLayers(network)
+    with layers.applied([ONE, None]), layers.over(row):
+        changed = network(tokens)
+    assert torch.equal(changed[:, 4:], network(tokens)[:, 4:])
+
+
+@torch.inference_mode()
+def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None:
+    lines, layers = torch.randn(2, 6), AdaptedLayers(network)
+    plain = network(lines)
+    with pytest.raises(RuntimeError, match="shapes"), layers.applied([ONE, None]):
+        network(torch.randn(2, 7))
+    assert torch.equal(network(lines), plain)
+
+
+@torch.inference_mode()
+def test_layers_are_hooked_once(network: nn.Sequential) -> None:
+    layers = AdaptedLayers(network)
+    for _ in range(5):
+        with layers.applied([ONE, OTHER]):
+            network(torch.randn(2, 6))
+    assert [len(module._forward_hooks) for module in network] == [1, 0, 1]

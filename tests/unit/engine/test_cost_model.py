@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from deployments.engine.cost_model import CostModel, StepCost, fitted
+
+TRUE = StepCost(fixed=0.0017, per_token=1.2e-5, per_square=2e-9)
+SIZES = (96, 144, 352, 700)
+
+
+def a_batch(rng: random.Random) -> tuple[int, int]:
+    tokens = [rng.choice(SIZES) for _ in range(rng.randint(1, 8))]
+    return sum(tokens), sum(each * each for each in tokens)
+
+
+def test_the_parts_are_found() -> None:
+    rng = random.Random(1)
+    found = fitted([(tokens, squares, TRUE.seconds(tokens, squares)) for tokens, squares in map(a_batch, [rng] * 40)])
+    assert found.fixed == pytest.approx(TRUE.fixed, rel=1e-2)
+    assert found.per_token == pytest.approx(TRUE.per_token, rel=1e-2)
+    assert found.per_square == pytest.approx(TRUE.per_square, rel=5e-2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_and_hiccups_move_predictions_by_little(seed: int) -> None:
+    rng, model = random.Random(seed), CostModel()
+    for _ in range(600):
+        tokens, squares = a_batch(rng)
+        noise = rng.uniform(0.7, 1.3) * (20 if rng.random() < 0.03 else 1)
+        model.observe(tokens, squares, TRUE.seconds(tokens, squares) * noise)
+    assert model.cost is not None
+    for size in SIZES:
+        for count in (1, 4, 8):
+            expected = TRUE.seconds(count * size, count * size**2)
+            assert model.cost.seconds(count * size, count * size**2) == pytest.approx(expected, rel=0.15)
+
+
+def test_no_part_is_negative_whatever_is_measured() -> None:
+    found = fitted([(100, 10_000, 0.004), (200, 20_000, 0.003), (400, 40_000, 0.002)])
+    assert min(found.fixed, found.per_token, found.per_square) >= 0
+
+
+def test_one_measurement_is_enough_for_a_first_guess() -> None:
+    model = CostModel()
+    assert model.cost is None
+    model.observe(100, 10_000, 0.01)
+    assert model.cost is not None
+    assert model.cost.seconds(100, 10_000) == pytest.approx(0.01)
+    assert 0.01 < model.cost.seconds(400, 40_000) < 0.04, "some of it is fixed, for all we know"
+
+
+def test_it_follows_a_machine_that_became_slower() -> None:
+    model, rng = CostModel(), random.Random(2)
+    for factor in (1, 3):
+        for _ in range(400):
+            tokens, squares = a_batch(rng)
+            model.observe(tokens, squares, factor * TRUE.seconds(tokens, squares))
+    assert model.cost is not None
+    assert model.cost.seconds(352, 352**2) == pytest.approx(3 * TRUE.seconds(352, 352**2), rel=0.15)
+
+
+def test_what_is_known_holds_until_something_is_measured() -> None:
+    assert CostModel(TRUE).cost == TRUE

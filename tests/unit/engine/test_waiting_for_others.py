@@ -1,0 +1,194 @@
+"""A store that takes its time: no step waits for it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from engine_bench import Bench
+from support.jobs import make_job
+from support.virtual_backend import Listener, VirtualBackend, VirtualState
+
+from deployments.contract.events import LAST, Done, Event, Preview
+from deployments.contract.job import GenerationJob
+from deployments.engine import finisher
+from deployments.engine.backend import JobError, Unavailable
+from deployments.engine.exclusive import Exclusive
+from deployments.engine.failures import STORAGE_UNREACHABLE
+from deployments.engine.loop import Engine
+
+WAIT = 10.0
+"""Seconds after which a test gives up; none waits that long."""
+
+
+@dataclass
+class Held:
+    """Holds up calls of one name until `steps` steps were taken after the first of them."""
+
+    call: str
+    steps: int
+    entered: threading.Event = field(default_factory=threading.Event)
+    passed: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, call: str, names: list[str]) -> None:
+        if call == self.call and names == ["slow"]:
+            self.entered.set()
+            assert self.passed.wait(WAIT), "no steps were taken meanwhile"
+        elif call == "step" and self.entered.is_set():
+            self.steps -= 1
+            if self.steps == 0:
+                self.passed.set()
+
+
+def run(engine: Engine[GenerationJob, VirtualState], *jobs: GenerationJob) -> dict[str, Event]:
+    """The last events."""
+    last: dict[str, Event] = {}
+    ended = threading.Semaphore(0)
+
+    def listener(name: str, event: Event) -> None:
+        if isinstance(event, LAST):
+            last[name] = event
+            ended.release()
+
+    for job in jobs:
+        engine.submit(job, lambda event, name=job.id: listener(name, event))
+    for _ in jobs:
+        assert ended.acquire(timeout=WAIT)
+    return last
+
+
+@pytest.mark.parametrize("call", ["fetch", "store"])
+def test_others_take_their_steps_while_one_waits_for_the_store(call: str) -> None:
+    held = Held(call, steps=100)
+    engine = Engine(VirtualBackend(before=held), max_running=16, max_batch=8)
+    engine.start()
+    last = run(engine, make_job("slow", steps=1), make_job("other", steps=2_000))
+    assert engine.stop(WAIT)
+    assert all(isinstance(event, Done) for event in last.values())
+
+
+def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> None:
+    held, backend = Held("preview stored", steps=50), VirtualBackend()
+    shown: list[int] = []
+
+    def slow_preview(state: VirtualState):
+        step = state.done_steps
+
+        def store() -> Preview:
+            held("preview stored", [state.job.id])
+            shown.append(step)
+            return Preview("preview", step, state.total_steps)
+
+        return store
+
+    backend.before = held
+    backend.preview = slow_preview  # type: ignore[method-assign]
+    engine = Engine(backend, max_running=4, max_batch=4, preview_every=0.001)
+    engine.start()
+    last = run(engine, make_job("slow", steps=1000))
+    assert engine.stop(WAIT)
+    assert isinstance(last["slow"], Done)
+    assert shown == sorted(shown), "an older one never comes after a newer one"
+    assert len(shown) <= 1000 - 50
+
+
+def test_what_is_being_stored_takes_no_place_of_those_that_step() -> None:
+    started = threading.Semaphore(0)
+    release = threading.Event()
+    backend = VirtualBackend(before=lambda call, names: None if call != "store" else _wait(started, release))
+    engine = Engine(backend, max_running=2, max_batch=2)
+    engine.start()
+    heard = [Listener() for _ in range(12)]
+    for number, listener in enumerate(heard):
+        engine.submit(make_job(str(number), steps=1), listener)
+    for _ in heard:
+        assert started.acquire(timeout=WAIT), "fewer are stored at a time than there are"
+    assert engine.running == 12
+    release.set()
+    assert engine.stop(WAIT)
+
+
+def _wait(started: threading.Semaphore, release: threading.Event) -> None:
+    started.release()
+    release.wait(WAIT)
+
+
+def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finisher, "MAX_STORING", 3)
+    release, stored = threading.Event(), threading.Semaphore(0)
+    backend = VirtualBackend(before=lambda call, names: _wait(stored, release) if call == "store" else None)
+    engine = Engine(backend, max_running=2, max_batch=2)
+    engine.start()
+    jobs = [make_job(str(number), steps=1) for number in range(9)]
+    runner = threading.Thread(target=run, args=(engine, *jobs))
+    runner.start()
+    for _ in range(3):
+        assert stored.acquire(timeout=WAIT)
+    assert len(backend.named("finish")) == 3
+    release.set()
+    runner.join(WAIT)
+    assert engine.stop(WAIT)
+    assert len(backend.named("store")) == 9
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(JobError("an input is gone"), "an input is gone"), (Unavailable("s3"), None)]
+)
+def test_a_job_that_cannot_be_fetched_never_starts(error: Exception, told: str | None) -> None:
+    bench = Bench(VirtualBackend(errors={("fetch", "bad"): error}))
+    bench.run(make_job("bad"), make_job("good"))
+    assert bench.heard["bad"].kinds == (["Failed"] if told else ["Interrupted"])
+    assert bench.last("bad") == STORAGE_UNREACHABLE or told
+    assert bench.done() == {"good"}
+    assert bench.engine.faults == 0
+
+
+def test_a_picture_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
+    bench = Bench(VirtualBackend(errors={("store", "bad"): Unavailable("s3")}))
+    bench.run(make_job("bad"), make_job("good"))
+    assert bench.last("bad") == STORAGE_UNREACHABLE
+    assert bench.done() == {"good"}
+
+
+def test_who_is_cancelled_before_its_turn_is_not_fetched() -> None:
+    bench = Bench(VirtualBackend(), max_running=1)
+    bench.submit(make_job("a"), make_job("b"))
+    bench.engine.cancel(bench.handles["b"])
+    bench.engine.run_until_idle()
+    assert bench.backend.named("fetch") == [["a"]]
+
+
+def test_only_as_many_are_fetched_ahead_as_may_run() -> None:
+    bench = Bench(VirtualBackend(), max_running=2)
+    bench.submit(*(make_job(str(number)) for number in range(6)))
+    bench.engine.step_once()
+    assert bench.backend.named("fetch") == [["0"], ["1"]]
+
+
+def test_whoever_wants_the_device_alone_waits_for_one_step_at_most() -> None:
+    device, order = Exclusive(), list[str]()
+    stepping, wanted = threading.Event(), threading.Event()
+
+    def steps() -> None:
+        for number in range(3):
+            with device.step():
+                stepping.set()
+                if number == 0:
+                    assert wanted.wait(WAIT)
+                order.append("step")
+
+    def alone() -> None:
+        with device.alone():
+            order.append("alone")
+
+    stepper, other = threading.Thread(target=steps), threading.Thread(target=alone)
+    stepper.start()
+    assert stepping.wait(WAIT)
+    other.start()
+    while not device._alone:  # it has said that it wants to
+        pass
+    wanted.set()
+    for thread in (stepper, other):
+        thread.join(WAIT)
+    assert order == ["step", "alone", "step", "step"]
