@@ -22,8 +22,10 @@ _KEPT: Final = 9
 """Measurements of steps of about one cost."""
 _SORTS: Final = 128
 """Of steps that are remembered; past that the one unused for longest is forgotten."""
-_FIT_EVERY: Final = 8
-"""Steps between two fits, once there are as many."""
+_FIT_EVERY: Final = 32
+"""Steps between two fits, a millisecond each, once there are ..."""
+_FIT_EACH: Final = 8
+"""... so many; after each of the first."""
 _ROUNDS: Final = 6
 """Of reweighting, which turn least squares into least absolute errors (Schlossmacher 1973): a step that was held up by
 something else counts no more than any other."""
@@ -91,7 +93,7 @@ class CostModel:
         self._keep(measurement)
         self._recent.append(measurement)
         self._steps += 1
-        if self._fitted is None or self._steps <= _FIT_EVERY or self._steps % _FIT_EVERY == 0:
+        if self._fitted is None or self._steps <= _FIT_EACH or self._steps % _FIT_EVERY == 0:
             self._fitted = fitted([_typical(kept) for kept in self._measured.values()])
         drift = median(seconds / self._fitted.seconds(tokens, squares) for tokens, squares, seconds in self._recent)
         if len(self._recent) == _RECENT and not 1 / _CHANGED < drift < _CHANGED:
