@@ -18,8 +18,10 @@ import numpy as np
 Measurement: TypeAlias = tuple[int, int, float]
 """Tokens, squares and seconds of a step."""
 
-_KEPT: Final = 9
-"""Measurements of steps of about one cost."""
+_KEPT: Final = 64
+"""Measurements of steps of about one cost, ..."""
+_TRIM: Final = 8
+"""... of which the highest and lowest eighth don't count."""
 _SORTS: Final = 128
 """Of steps that are remembered; past that the one unused for longest is forgotten."""
 _FIT_EVERY: Final = 32
@@ -94,7 +96,8 @@ class CostModel:
         self._recent.append(measurement)
         self._steps += 1
         if self._fitted is None or self._steps <= _FIT_EACH or self._steps % _FIT_EVERY == 0:
-            self._fitted = fitted([_typical(kept) for kept in self._measured.values()])
+            sorts = self._measured.values()
+            self._fitted = fitted([_typical(kept) for kept in sorts], [len(kept) for kept in sorts])
         drift = median(seconds / self._fitted.seconds(tokens, squares) for tokens, squares, seconds in self._recent)
         if len(self._recent) == _RECENT and not 1 / _CHANGED < drift < _CHANGED:
             self._measured.clear()  # what was measured before is of another machine, as it were
@@ -112,15 +115,17 @@ class CostModel:
             self._measured.popitem(last=False)
 
 
-def fitted(measured: Sequence[Measurement]) -> StepCost:
-    """The cost with the least relative errors, none of its parts negative, of one measurement or more."""
+def fitted(measured: Sequence[Measurement], counts: Sequence[int] | None = None) -> StepCost:
+    """The cost with the least relative errors, none of its parts negative, of one measurement or more, each of which
+    counts so many times."""
+    times = np.ones(len(measured)) if counts is None else np.array(counts, float)
     rows = np.array([(1.0, tokens, squares) for tokens, squares, _ in measured])
     scale = rows.max(axis=0)
     rows = rows / scale / np.array([seconds for *_, seconds in measured])[:, None]
     best, least = np.zeros(3), math.inf
     for parts in _PARTS:
-        found = _least_absolute(rows[:, parts])
-        error = float(np.abs(rows[:, parts] @ found - 1).sum())
+        found = _least_absolute(rows[:, parts], times)
+        error = float(times @ np.abs(rows[:, parts] @ found - 1))
         if (found >= 0).all() and error < _BETTER * least - _EXACT:
             best, least = np.zeros(3), error
             best[list(parts)] = found
@@ -128,20 +133,23 @@ def fitted(measured: Sequence[Measurement]) -> StepCost:
     return StepCost(float(fixed), float(per_token), float(per_square))
 
 
-def _least_absolute(rows: np.ndarray) -> np.ndarray:
-    """Factors of the columns with which every row comes as near to 1 as possible."""
-    weights = np.ones(len(rows))
+def _least_absolute(rows: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Factors of the columns with which every row, counted so many times, comes as near to 1 as possible."""
+    weights = np.sqrt(times)
     found = np.zeros(rows.shape[1])
     for _ in range(_ROUNDS):
         weighted = rows * weights[:, None]
         found = np.linalg.lstsq(weighted, weights, rcond=_RANK)[0]
-        weights = 1 / np.sqrt(np.maximum(np.abs(rows @ found - 1), _EXACT))
+        weights = np.sqrt(times / np.maximum(np.abs(rows @ found - 1), _EXACT))
     return found
 
 
 def _typical(measured: Sequence[Measurement]) -> Measurement:
-    """Of steps of about one cost: the median, by cost per token, so that a hiccup decides nothing."""
-    return sorted(measured, key=lambda one: one[2] / one[0])[len(measured) // 2]
+    """Of steps of about one cost: the mean of the middle, by cost per token, so that a hiccup decides nothing."""
+    ordered = sorted(measured, key=lambda one: one[2] / one[0])
+    trim = len(ordered) // _TRIM
+    middle = np.array(ordered[trim : len(ordered) - trim]).mean(axis=0)
+    return int(middle[0]), int(middle[1]), float(middle[2])
 
 
 def _sort(amount: float) -> int:

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from deployments.engine.cost_model import CostModel
 
-FIXED_SHARE: Final = 0.025
+FIXED_SHARE: Final = 0.02
 """No more pictures join a step whose fixed cost is no more of it than this: they could make it cheaper by no more."""
 PATIENCE: Final = 200
 """Batches as large as memory seems to allow after which a larger one is tried."""
