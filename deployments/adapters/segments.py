@@ -67,8 +67,8 @@ class AdaptedLayers:
     def applied(self, adapters: Sequence[AppliedAdapter | None]) -> Iterator[None]:
         """Within it a forward of so many pictures adds to each what is named for it.
 
-        Pictures of one adapter should lie beside each other: one matrix product serves them all. Pictures without one,
-        or with one at strength 0, are computed exactly as without this context.
+        Pictures of one adapter should lie beside each other: one matrix product serves them all. Pictures without one
+        are computed exactly as without this context.
         """
         parts: dict[str, list[tuple[_Run, LowRank]]] = defaultdict(list)
         for run in _runs(adapters):
@@ -115,7 +115,7 @@ class AdaptedLayers:
 def _runs(adapters: Sequence[AppliedAdapter | None]) -> list[_Run]:
     runs: list[_Run] = []
     for place, applied in enumerate(adapters):
-        if applied is None or applied.strength == 0:
+        if applied is None:
             continue
         if runs and runs[-1].end == place and runs[-1].layers is applied.layers:
             runs[-1].strengths.append(applied.strength)

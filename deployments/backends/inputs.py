@@ -10,8 +10,9 @@ from obstore.exceptions import BaseError
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
 
-_FETCHERS = 8
-"""Objects fetched at a time: a store in the network answers slowly, but many at once."""
+_FETCHERS = 32
+"""Objects fetched at a time, by all jobs: a store in the network answers slowly, but many at once, and one object that
+stalls holds up no other job."""
 
 
 class InputFetcher:

@@ -64,18 +64,17 @@ class StepCost:
 class CostModel:
     """Of steps of one kind."""
 
-    def __init__(self, known: StepCost | None = None) -> None:
-        """`known` holds until something was measured here."""
-        self._known = known
-        self._fitted = known
+    def __init__(self) -> None:
+        self._cost: StepCost | None = None
+        self._fitted: StepCost | None = None
         self._measured: OrderedDict[tuple[int, int], deque[Measurement]] = OrderedDict()
         self._recent: deque[Measurement] = deque(maxlen=_RECENT)
         self._steps = 0
 
     @property
     def cost(self) -> StepCost | None:
-        """None as long as nothing is known."""
-        return self._known
+        """None as long as nothing was measured."""
+        return self._cost
 
     @property
     def steps(self) -> int:
@@ -95,15 +94,24 @@ class CostModel:
         self._keep(measurement)
         self._recent.append(measurement)
         self._steps += 1
-        if self._fitted is None or self._steps <= _FIT_EACH or self._steps % _FIT_EVERY == 0:
-            sorts = self._measured.values()
-            self._fitted = fitted([_typical(kept) for kept in sorts], [len(kept) for kept in sorts])
-        drift = median(seconds / self._fitted.seconds(tokens, squares) for tokens, squares, seconds in self._recent)
-        if len(self._recent) == _RECENT and not 1 / _CHANGED < drift < _CHANGED:
-            self._measured.clear()  # what was measured before is of another machine, as it were
-            for measurement in self._recent:
-                self._keep(measurement)
-        self._known = self._fitted.times(drift) if abs(drift - 1) > _DRIFT else self._fitted
+        cost = self._fitted
+        if cost is None or self._steps <= _FIT_EACH or self._steps % _FIT_EVERY == 0:
+            cost = self._fit()
+            if len(self._recent) == _RECENT and not 1 / _CHANGED < self._drift(cost) < _CHANGED:
+                self._measured.clear()  # what was measured before is of another machine, as it were
+                for recent in self._recent:
+                    self._keep(recent)
+                cost = self._fit()
+        self._fitted, drift = cost, self._drift(cost)
+        self._cost = cost.times(drift) if abs(drift - 1) > _DRIFT else cost
+
+    def _fit(self) -> StepCost:
+        sorts = self._measured.values()
+        return fitted([_typical(kept) for kept in sorts], [len(kept) for kept in sorts])
+
+    def _drift(self, cost: StepCost) -> float:
+        """How many times longer than `cost` says recent steps took."""
+        return median(seconds / cost.seconds(tokens, squares) for tokens, squares, seconds in self._recent)
 
     def _keep(self, measurement: Measurement) -> None:
         tokens, squares, _ = measurement

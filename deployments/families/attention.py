@@ -69,15 +69,16 @@ def _first(names: Sequence[str], use: Callable[[str], None], reset: Callable[[],
 
 def _probe(family: Family | ClipFamily) -> None:
     """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
-    probed = family.probe() if isinstance(family, ClipFamily) else _velocities(family, [_picture(family, 64)])[0]
+    probed = family.probe() if isinstance(family, ClipFamily) else _velocities(family, [_picture(family, 64, 64)])[0]
     if not torch.isfinite(probed).all():
         raise RuntimeError("its results are not finite")
 
 
 def _probe_packed(family: Family) -> None:
     """Two small pictures of different shapes, together and alone."""
-    together = _velocities(family, [_picture(family, side) for side in (64, 96)])
-    alone = [_velocities(family, [_picture(family, side)])[0] for side in (64, 96)]
+    sizes = (64, 64), (128, 64)
+    together = _velocities(family, [_picture(family, *size) for size in sizes])
+    alone = [_velocities(family, [_picture(family, *size)])[0] for size in sizes]
     for one, other in zip(together, alone, strict=True):
         if not (one - other).abs().max() <= _ALIKE[family.transformer.dtype] * other.abs().max():
             raise RuntimeError("pictures that step together are not what they are alone")
@@ -88,13 +89,13 @@ def _velocities(family: Family, states: list[State]) -> list[Tensor]:
     return [state.v for state in states if state.v is not None]
 
 
-def _picture(family: Family, side: int) -> State:
+def _picture(family: Family, width: int, height: int) -> State:
     job = GenerationJob(
-        id=f"probe-{side}",
+        id=f"probe-{width}x{height}",
         attempt=0,
         prompt="a probe",
-        width=side,
-        height=side,
+        width=width,
+        height=height,
         steps=1,
         seed=0,
         output_format="png",

@@ -73,7 +73,7 @@ class Flux1(Flux[EncodedPrompt]):
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
-        dtype, per, shared = self.transformer.dtype, state.per, state.shared
+        dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if CHANNELS in per:
             tokens = torch.cat([tokens, per[CHANNELS]], dim=2)
@@ -85,8 +85,8 @@ class Flux1(Flux[EncodedPrompt]):
             guidance=moment.guidance,
             pooled_projections=per["pooled"],
             encoder_hidden_states=per["text"],
-            txt_ids=shared["text_ids"],
-            img_ids=shared["picture_ids"],
+            txt_ids=ids["text_ids"],
+            img_ids=ids["picture_ids"],
             return_dict=False,
         )
         return moved[0][:, : state.x.shape[1]].float()
@@ -122,7 +122,7 @@ class Flux1(Flux[EncodedPrompt]):
                 "pooled": prompt.pooled,
                 **{name: rows.to(dtype) for name, rows in read.per.items()},
             },
-            shared={
+            ids={
                 "picture_ids": picture_ids.to(self._device),
                 "text_ids": torch.zeros(text.shape[1], 3, device=self._device),
             },

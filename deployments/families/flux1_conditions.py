@@ -6,7 +6,7 @@ readers also draw the noise, since the order in which a pipeline draws its rando
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -43,8 +43,6 @@ class Conditioned:
     """CHANNELS (1, N, K) or REFERENCES (1, M, 4C), in the autoencoder's precision."""
     ids: tuple[Tensor, ...] = ()
     """Position ids of the REFERENCES, (M_k, 3) each."""
-    layout: Hashable = ()
-    """Names all shapes and ids above."""
     backdrop: Backdrop | None = None
 
 
@@ -91,7 +89,6 @@ def read_references(
         noise,
         per={REFERENCES: torch.cat([to_tokens(r) for r in read], dim=1)},
         ids=tuple(grid_ids(*grid, picture=k) for k, grid in enumerate(grids, start=1)),
-        layout=grids,
     )
 
 

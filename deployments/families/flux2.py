@@ -73,7 +73,7 @@ class Flux2(Flux[EncodedPrompt]):
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
-        dtype, per, shared = self.transformer.dtype, state.per, state.shared
+        dtype, per, ids = self.transformer.dtype, state.per, state.ids
         tokens = state.x.to(dtype)
         if "references" in per:
             tokens = torch.cat([tokens, per["references"]], dim=1)
@@ -82,8 +82,8 @@ class Flux2(Flux[EncodedPrompt]):
             timestep=moment.t.to(dtype),
             guidance=moment.guidance,
             encoder_hidden_states=per["text"],
-            txt_ids=shared["text_ids"],
-            img_ids=shared["picture_ids"],
+            txt_ids=ids["text_ids"],
+            img_ids=ids["picture_ids"],
             return_dict=False,
         )
         return moved[0][:, : state.x.shape[1]].float()
@@ -113,7 +113,7 @@ class Flux2(Flux[EncodedPrompt]):
             t=t,
             dt=dt,
             per=per,
-            shared={"picture_ids": picture_ids, "text_ids": prompt.ids},
+            ids={"picture_ids": picture_ids, "text_ids": prompt.ids},
             guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guided else None,
             grid=canvas.grid,
             frame=canvas.frame,

@@ -74,16 +74,16 @@ class Flux3(Flux[Tensor]):
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
-        dtype, per, shared = self.transformer.dtype, state.per, state.shared
+        dtype, per, ids = self.transformer.dtype, state.per, state.ids
         moved = self.transformer(
             hidden_states=state.x.to(dtype),
             encoder_hidden_states=per["text"],
             timestep=moment.t.to(dtype),
             target_timestep=moment.t_next.to(dtype),
-            img_ids=shared["picture_ids"],
-            txt_ids=shared["text_ids"],
+            img_ids=ids["picture_ids"],
+            txt_ids=ids["text_ids"],
             image_cond_hidden_states=per.get("references"),
-            image_cond_ids=shared.get("reference_ids"),
+            image_cond_ids=ids.get("reference_ids"),
             return_dict=False,
         )
         return moved[0].float()
@@ -92,13 +92,11 @@ class Flux3(Flux[Tensor]):
         """`prompt` is (1, L, 8 x width)."""
         job, canvas = request.job, self._canvas(request.job)
         references = self._references(request)
-        per, shared = {"text": prompt}, {"text_ids": _line_ids(prompt.shape[1])}
-        shared["picture_ids"] = _grid_ids(*canvas.grid, place=0)
+        per, ids = {"text": prompt}, {"text_ids": _line_ids(prompt.shape[1])}
+        ids["picture_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
             per["references"] = torch.cat([_packed(r) for r in references], dim=1).to(self.transformer.dtype)
-            shared["reference_ids"] = torch.cat(
-                [_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)]
-            )
+            ids["reference_ids"] = torch.cat([_grid_ids(*r.shape[-2:], place=-1 - k) for k, r in enumerate(references)])
         generator = torch.Generator("cpu").manual_seed(job.seed)
         noise = draw_noise((1, self._channels, *canvas.grid), generator, self._device)
         t, dt = schedule(self._scheduler, job.steps)
@@ -108,7 +106,7 @@ class Flux3(Flux[Tensor]):
             t=t,
             dt=dt,
             per=per,
-            shared={name: ids.to(self._device) for name, ids in shared.items()},
+            ids={name: each.to(self._device) for name, each in ids.items()},
             grid=canvas.grid,
             frame=canvas.frame,
         )

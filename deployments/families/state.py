@@ -28,7 +28,7 @@ class State:
     """Euler steps, (S,) float32 on the CPU, all negative."""
     per: dict[str, Tensor]
     """What the picture is drawn from, (1, ...) each: `text` and `references` are tokens beside its own."""
-    shared: dict[str, Tensor]
+    ids: dict[str, Tensor]
     """Position ids of its tokens, (L, axes) each."""
     grid: tuple[int, int]
     """Tokens of `x` as (rows, columns)."""

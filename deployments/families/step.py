@@ -10,7 +10,6 @@ from torch import Tensor
 
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.moment import Moment
-from deployments.families.packed.row import Row
 from deployments.families.state import State
 
 
@@ -44,14 +43,14 @@ def step(family: Velocity, states: Sequence[State]) -> None:
         else:
             v = family.packed(x, states, moment)
         assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
-        row = Row([s.x.shape[1] for s in states], x.device)
-        moved, velocities = row.split(x + row.spread(dt[:, None]) * v), row.split(v)
+        # Copies: parts of a row would keep all of it in memory.
+        velocities = [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
+        moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
         if x.is_cuda:
             # A GPU works on in the background, but whoever times steps or waits for them must see them end.
             torch.cuda.current_stream(x.device).synchronize()
-    for state, tokens, velocity in zip(states, moved, velocities, strict=True):
-        # Copies: parts of a row would keep all of it in memory.
-        state.x, state.v, state.i = tokens.clone(), velocity.clone(), state.i + 1
+    for state, x, velocity in zip(states, moved, velocities, strict=True):
+        state.x, state.v, state.i = x, velocity, state.i + 1
         if state.i == state.total_steps:
             state.packed = state.constants = None
 

@@ -17,7 +17,7 @@ class DualForward(PackedForward):
     def _constants(self, state: State) -> Constants:
         net, per, drawn = self._net, state.per, state.x.shape[1]
         references = per.get("references")
-        positions = torch.stack(net.pos_embed(torch.cat([state.shared["text_ids"], state.shared["picture_ids"]])))
+        positions = torch.stack(net.pos_embed(torch.cat([state.ids["text_ids"], state.ids["picture_ids"]])))
         text = per["text"].shape[1]
         return Constants(
             text=net.context_embedder(per["text"]),

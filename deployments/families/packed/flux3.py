@@ -25,16 +25,16 @@ _TEXT, _PICTURE, _REFERENCES = "txt", "image", "image_cond"
 
 class PackedFlux3(PackedForward):
     def _constants(self, state: State) -> Constants:
-        net, per, shared = self._net, state.per, state.shared
+        net, per, ids = self._net, state.per, state.ids
         references = per.get("references")
         return Constants(
             text=net.context_embedder(per["text"]),
             references=None if references is None else net.x_embedders[_REFERENCES](references),
             channels=None,
             pooled=None,
-            text_positions=self._positions(shared["text_ids"]),
-            picture_positions=self._positions(shared["picture_ids"]),
-            reference_positions=self._positions(shared.get("reference_ids", shared["text_ids"][:0])),
+            text_positions=self._positions(ids["text_ids"]),
+            picture_positions=self._positions(ids["picture_ids"]),
+            reference_positions=self._positions(ids.get("reference_ids", ids["text_ids"][:0])),
         )
 
     def _positions(self, ids: Tensor) -> Tensor:

@@ -59,7 +59,3 @@ def test_it_follows_a_machine_that_became_slower() -> None:
             model.observe(tokens, squares, factor * TRUE.seconds(tokens, squares))
     assert model.cost is not None
     assert model.cost.seconds(352, 352**2) == pytest.approx(3 * TRUE.seconds(352, 352**2), rel=0.15)
-
-
-def test_what_is_known_holds_until_something_is_measured() -> None:
-    assert CostModel(TRUE).cost == TRUE

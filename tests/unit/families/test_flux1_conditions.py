@@ -120,7 +120,7 @@ class TestKontext:
     def test_several_references_are_told_apart_by_the_first_position_id(self, kontext: Flux1) -> None:
         first, second = png(a_picture(1)), png(a_picture(2, 96, 48))
         state = encoded(kontext, PreparedRequest(JOB, (first, second)))
-        ids = state.shared["picture_ids"]
+        ids = state.ids["picture_ids"]
         assert ids.shape == (16 + 16 + 18, 3)
         assert [ids[ids[:, 0] == k].shape[0] for k in range(3)] == [16, 16, 18]
         assert ids[32:, 1].max() == 2
@@ -148,7 +148,7 @@ class TestKontext:
         tokens = grid[0] * grid[1]
         assert state.grid == grid
         assert state.per["references"].shape[1] == 2 * tokens
-        assert state.shared["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values.tolist() == [
+        assert state.ids["picture_ids"][tokens : 2 * tokens, 1:].max(dim=0).values.tolist() == [
             grid[0] - 1,
             grid[1] - 1,
         ]

@@ -48,7 +48,7 @@ def a_state(name: str, speed: float, steps: int = 4, tokens: int = 4, guidance: 
         t=t,
         dt=t[1:] - t[:-1],
         per={"text": torch.full((1, 1, 2), speed)},
-        shared={},
+        ids={},
         grid=(2, 2),
         frame=(32, 32),
         guidance=None if guidance is None else guidance * torch.arange(1, steps + 1).float(),
