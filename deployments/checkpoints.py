@@ -9,7 +9,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from deployments.checkpoint_files import CheckpointError, pipeline_folder
-from deployments.contract.model import ENHANCE_NOISE, Enlarge, Precision
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision
 from deployments.contract.words import Words
 from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
@@ -18,6 +18,8 @@ from deployments.families.placement import Placement
 from deployments.families.registry import family_of
 
 logger = logging.getLogger(__name__)
+
+_CACHES = Caches()
 
 
 def load(
@@ -33,6 +35,7 @@ def load(
     enlarge: Enlarge = "smooth",
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
+    caches: Caches = _CACHES,
 ) -> Family | ClipFamily:
     """The family of `checkpoint`, its networks on `device` and proven to run.
 
@@ -42,7 +45,7 @@ def load(
     together, by names of `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which slows
     the first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `distilled` and
-    `enhance_noise` are for video models, as in Placement.
+    `enhance_noise` are for video models, as in Placement. `caches` bounds what is kept for further jobs.
 
     Raises CheckpointError.
     """
@@ -57,6 +60,7 @@ def load(
         distilled=distilled,
         enhance_noise=enhance_noise,
         words=Words.of(folder),
+        caches=caches,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     family = family_of(folder).load(folder, placement)

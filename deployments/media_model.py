@@ -27,6 +27,8 @@ _FAULTS = 20
 """So many jobs in a row that failed in a way nobody expected: the model is broken, not the jobs."""
 _LAST_WORDS_S = 0.5
 """What streams get to tell their callers before the process ends, within the timeout of a health check."""
+_HELD = 16
+"""Adapters that the router is told of."""
 _BROKEN_DEVICE = 70
 """Exit status: EX_SOFTWARE of sysexits.h."""
 
@@ -43,8 +45,8 @@ class MediaModel:
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(engine_of, spec)
-        # Tells Serve's router which adapters were here last, as many as the engine keeps.
-        self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=spec.max_adapters))(_held)
+        # Tells Serve's router which adapters were here last: most of them still are.
+        self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
         self._engine.start()
         logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
 
@@ -152,9 +154,10 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
         enlarge=spec.enlarge,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
+        caches=spec.caches,
     )
     store = ObjectStore(spec.objects_url, spec.objects_options)
     if isinstance(family, ClipFamily):
         model = f"{spec.checkpoint}@{spec.revision or ''}"
         return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads)
-    return DiffusionBackend(family, store, spec.max_adapters, matting=spec.matting)
+    return DiffusionBackend(family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting)

@@ -173,6 +173,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         revision=None if chosen.checkpoint else model.revision,
         matting=(chosen.matting or model.matting).spec(),
         sharing=chosen.sharing.spec() if chosen.sharing else None,
+        caches=chosen.caches.spec(),
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
         objects_options=settings.objects.options,
@@ -192,7 +193,6 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "max_batch",
                 "step_goal_s",
                 "step_limit_s",
-                "max_adapters",
             }
         ),
     )

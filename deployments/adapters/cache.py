@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
+from functools import partial
 
 from obstore.exceptions import BaseError
 from torch import nn
 
 from deployments.adapters.weights import AdapterError, AdapterWeights, read_weights
+from deployments.byte_cache import ByteCache, CacheFigures
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
 
 
 class AdapterCache:
-    """The adapters that a replica holds, the one unused for longest going first. Used from any thread.
+    """The adapters that a replica holds. Used from any thread."""
 
-    Pictures under way keep what they use: an adapter that has gone from here is freed with the last of them.
-    """
-
-    def __init__(self, transformer: nn.Module, store: ObjectStore, max_resident: int) -> None:
-        """Raises ValueError for a cache that could hold none."""
-        if max_resident < 1:
-            raise ValueError("max_resident must be at least 1")
+    def __init__(self, transformer: nn.Module, store: ObjectStore, limit: int) -> None:
+        """`limit` bytes of weights are kept beside those in use."""
         self._transformer = transformer
         self._store = store
-        self._max_resident = max_resident
-        self._resident: OrderedDict[str, AdapterWeights] = OrderedDict()
-        self._lock = Lock()
+        self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes)
 
     @property
-    def resident(self) -> list[str]:
-        """Ids, the one unused for longest first."""
-        return list(self._resident)
+    def figures(self) -> CacheFigures:
+        return self._cache.figures
 
     def get(self, adapter: Adapter) -> AdapterWeights:
         """Loads what is not here. Raises JobError for a file that is gone or no adapter, Unavailable."""
-        with self._lock:
-            weights = self._resident.get(adapter.id)
-        if weights is None:
-            weights = self._load(adapter.key)
-        with self._lock:
-            weights = self._resident.setdefault(adapter.id, weights)  # another thread may have been as quick
-            self._resident.move_to_end(adapter.id)
-            while len(self._resident) > self._max_resident:
-                self._resident.popitem(last=False)
-        return weights
+        return self._cache.made(adapter.id, partial(self._load, adapter.key))
 
     def _load(self, key: str) -> AdapterWeights:
         try:

@@ -51,6 +51,10 @@ class AdapterWeights:
     def rank(self) -> int:
         return max(len(layer.down) for layer in self.layers.values())
 
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.down.nbytes + layer.up.nbytes for layer in self.layers.values())
+
 
 def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
     """The adapter in a safetensors file, its matrices in the transformer's precision and on its device.

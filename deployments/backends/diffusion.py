@@ -13,6 +13,7 @@ import numpy as np
 from deployments.adapters.cache import AdapterCache
 from deployments.adapters.segments import AppliedAdapter
 from deployments.backends.inputs import InputFetcher
+from deployments.byte_cache import MB, CacheFigures
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
@@ -46,17 +47,22 @@ class DiffusionBackend:
     """Implements engine.backend.Backend[FetchedJob, State]."""
 
     def __init__(
-        self, family: Family, store: ObjectStore, max_adapters: int = 4, *, matting: MattingSpec = _BY_COLOUR
+        self, family: Family, store: ObjectStore, *, adapters_mb: int = 1024, matting: MattingSpec = _BY_COLOUR
     ) -> None:
-        """`max_adapters` adapters stay in memory beside those in use. What `matting` names is loaded for the first job
-        that needs it: most models never have one."""
+        """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
+        job that needs it: most models never have one."""
         self._family = family
         self._outputs = Outputs(store)
-        self._adapters = AdapterCache(family.transformer, store, max_adapters)
+        self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
         self._matting = matting
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
+
+    @property
+    def caches(self) -> Mapping[str, CacheFigures]:
+        """What is kept for further jobs, by name."""
+        return {**self._family.caches, "adapters": self._adapters.figures}
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
         """Its input pictures, and the adapter unless it is here."""

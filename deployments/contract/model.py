@@ -47,6 +47,16 @@ class MattingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Caches:
+    """How many megabytes a replica keeps of what may serve another job, on the model's device: prompts as the text
+    encoders read them, reference pictures as the autoencoder does, and the weights of adapters. 0 keeps nothing."""
+
+    prompts_mb: int = 256
+    references_mb: int = 256
+    adapters_mb: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
 class Sharing:
     """How a model shares `device`, whatever name that has, with others of the same machine.
 
@@ -71,7 +81,6 @@ class ModelSpec:
     that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
     anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward; one of several may
     be expected to take `step_goal_s`. A single forward that takes longer than `step_limit_s` counts as hung.
-    `max_adapters` adapters stay in memory beside those in use.
     `preview_every` is the share of the steps between two previews.
     """
 
@@ -94,7 +103,7 @@ class ModelSpec:
     max_batch: int = 8
     step_goal_s: float | None = None
     step_limit_s: float = 120.0
-    max_adapters: int = 4
+    caches: Caches = Caches()
     matting: MattingSpec = MattingSpec()
     sharing: Sharing | None = None
     objects_options: dict[str, Any] = field(default_factory=dict)

@@ -6,12 +6,13 @@ the latents of a batch move, and turns a finished state into a picture. It keeps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from torch import Tensor
 
+from deployments.byte_cache import CacheFigures
 from deployments.engine.backend import JobError
 from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention
@@ -25,6 +26,11 @@ class Family(Protocol):
     @property
     def transformer(self) -> Any:
         """The network that every step runs: a diffusers model."""
+        ...
+
+    @property
+    def caches(self) -> Mapping[str, CacheFigures]:
+        """What is kept for further jobs, by name."""
         ...
 
     @classmethod

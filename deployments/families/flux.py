@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
+from deployments.byte_cache import MB, ByteCache, CacheFigures
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.finite import finite
+from deployments.families.kept import T, size_of
 from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention
 from deployments.families.packed.forward import PackedForward
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
+from deployments.families.references import References
 from deployments.families.state import State
 from deployments.pictures.enlarge import fitted
-from deployments.pictures.pixels import Pixels, open_picture
+from deployments.pictures.pixels import Pixels
 from deployments.wording.prompt import read
 
 TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
 
-P = TypeVar("P")
-"""A prompt as a family's text encoders read it."""
 
+class Flux(ABC, Generic[T]):
+    """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family.
 
-class Flux(ABC, Generic[P]):
-    """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family."""
+    `T` is a prompt as a family's text encoders read it. One that was first read beside others may differ in its last
+    bits from what it would be alone, and stays so as long as it is kept.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Flux(ABC, Generic[P]):
         placement: Placement,
         *,
         channels: int,
+        references: References[Any],
         decode: Callable[[Tensor], Tensor],
     ) -> None:
         """`packed` is the transformer's forward over a row of pictures. `channels` is C, the numbers of a token of the
@@ -57,14 +61,20 @@ class Flux(ABC, Generic[P]):
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
+        self._prompts: ByteCache[str, T] = ByteCache(placement.caches.prompts_mb * MB, size_of)
+        self._references = references
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(decode, channels, placement.device)
+
+    @property
+    def caches(self) -> Mapping[str, CacheFigures]:
+        return {"prompts": self._prompts.figures, "references": self._references.figures}
 
     @torch.inference_mode()
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         if not requests:
             return []
-        prompts = self._encode_prompts([self._read(request) for request in requests])
+        prompts = self._encoded_prompts([self._read(request) for request in requests])
         return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -90,12 +100,21 @@ class Flux(ABC, Generic[P]):
         return self._preview.picture(to_grid(denoised, state.grid), state.job.width, state.job.height)
 
     @abstractmethod
-    def _encode_prompts(self, prompts: Sequence[str]) -> Sequence[P]:
-        """One per prompt, in order."""
+    def _encode_prompts(self, prompts: Sequence[str]) -> Sequence[T]:
+        """One per prompt, in order, at least one; none of them keeps another one in memory."""
 
     @abstractmethod
-    def _state(self, request: PreparedRequest, prompt: P) -> State:
+    def _state(self, request: PreparedRequest, prompt: T) -> State:
         """The picture before its first step. Raises JobError."""
+
+    def _encoded_prompts(self, prompts: Sequence[str]) -> list[T]:
+        """One per prompt; equal ones, and those that are kept, are not encoded again."""
+        known = {prompt: self._prompts.get(prompt) for prompt in prompts}
+        missing = [prompt for prompt, kept in known.items() if kept is None]
+        if missing:
+            for prompt, encoded in zip(missing, self._encode_prompts(missing), strict=True):
+                known[prompt] = self._prompts.put(prompt, encoded)
+        return [kept for prompt in prompts if (kept := known[prompt]) is not None]
 
     def _read(self, request: PreparedRequest) -> str:
         """The prompt as the checkpoint gets it."""
@@ -105,7 +124,7 @@ class Flux(ABC, Generic[P]):
         placed = any(given is not None for given in (request.mask, request.control, request.image_prompt))
         return read(job.prompt, self._words, pictures, placed=placed, tuned=job.adapter is not None)
 
-    def _state_or_error(self, request: PreparedRequest, prompt: P) -> State | JobError:
+    def _state_or_error(self, request: PreparedRequest, prompt: T) -> State | JobError:
         try:
             return self._state(request, prompt)
         except JobError as error:
@@ -113,13 +132,6 @@ class Flux(ABC, Generic[P]):
 
     def _canvas(self, job: GenerationJob) -> Canvas:
         return canvas_for(job.width, job.height, TOKEN, self._render_side)
-
-
-def open_references(request: PreparedRequest, most: int) -> list[Image.Image]:
-    """The request's references, decoded. Raises JobError, also for more than `most`."""
-    if len(request.references) > most:
-        raise JobError(f"at most {most} input pictures are possible")
-    return [open_picture(data) for data in request.references]
 
 
 def to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas
 from deployments.families.flux import Flux
-from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, REFERENCES
+from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, MAX_REFERENCES, REFERENCES, Reading
 from deployments.families.flux1_guidance import guidance_of_steps
 from deployments.families.flux1_latents import Latents, from_grid, grid_ids, to_tokens
 from deployments.families.flux1_prompts import EncodedPrompt, PromptEncoder
@@ -32,6 +32,7 @@ from deployments.families.packed.flux1 import PackedFlux1
 from deployments.families.pipeline import load_pipeline
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.references import References
 from deployments.families.schedule import schedule
 from deployments.families.state import State
 from deployments.pictures.backdrop import Backdrop
@@ -58,6 +59,7 @@ class Flux1(Flux[EncodedPrompt]):
             PackedFlux1,
             placement,
             channels=4 * latents.channels,
+            references=References(MAX_REFERENCES, placement.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
         )
         self._latents = latents
@@ -109,7 +111,9 @@ class Flux1(Flux[EncodedPrompt]):
         strength = self._condition.guidance if job.guidance is None else job.guidance
         guidance = guidance_of_steps(job.steps, strength, job.guidance_interval)
         generator = torch.Generator("cpu").manual_seed(job.seed)
-        read = self._condition.read(request, canvas, self._latents, generator, self._render_side)
+        read = self._condition.read(
+            Reading(request, canvas, self._latents, self._references, generator, self._render_side)
+        )
         dtype = self.transformer.dtype
         picture_ids = torch.cat([grid_ids(*canvas.grid), *read.ids])
         return Flux1State(

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.flux import TOKEN, open_references
+from deployments.families.flux import TOKEN
 from deployments.families.flux1_latents import CELL, Latents, as_tensor, grid_ids, to_tokens
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.references import References
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import open_picture, shrink, stretch
 
@@ -47,11 +48,24 @@ class Conditioned:
 
 
 Input: TypeAlias = Literal["references", "mask", "control"]
-Reader: TypeAlias = Callable[[PreparedRequest, Canvas, Latents, torch.Generator, int | None], Conditioned]
-"""From a job, its canvas, the autoencoder, the job's random numbers, and the pixels to render (None: at full size).
 
-Raises JobError.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader goes by."""
+
+    request: PreparedRequest
+    canvas: Canvas
+    latents: Latents
+    references: References[Tensor]
+    generator: torch.Generator
+    """The job's random numbers."""
+    render_side: int | None
+    """Pixels; None: at full size."""
+
+
+Reader: TypeAlias = Callable[[Reading], Conditioned]
+"""Raises JobError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +77,11 @@ class Condition:
     """For jobs that say none: the default of the stock pipeline."""
 
 
-def read_nothing(
-    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
-) -> Conditioned:
-    return Conditioned(latents.noise(canvas.grid, generator))
+def read_nothing(reading: Reading) -> Conditioned:
+    return Conditioned(reading.latents.noise(reading.canvas.grid, reading.generator))
 
 
-def read_references(
-    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
-) -> Conditioned:
+def read_references(reading: Reading) -> Conditioned:
     """Kontext: up to 4 references as further tokens; none at all is plain text to image.
 
     Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
@@ -79,27 +89,28 @@ def read_references(
     stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
     `render_side`, each gets a canvas by the rule for what is painted.
     """
-    references = open_references(request, MAX_REFERENCES)
-    noise = latents.noise(canvas.grid, generator)
-    if not references:
+    noise = reading.latents.noise(reading.canvas.grid, reading.generator)
+    read = reading.references.read(
+        reading.request,
+        lambda picture, alone: reading.latents.mean(as_tensor(_whole_tokens(picture, reading.render_side))),
+    )
+    if not read:
         return Conditioned(noise)
-    read = [latents.mean(as_tensor(_whole_tokens(picture, render_side))) for picture in references]
-    grids = tuple((r.shape[-2] // 2, r.shape[-1] // 2) for r in read)
+    grids = [(latents.shape[-2] // 2, latents.shape[-1] // 2) for latents in read]
     return Conditioned(
         noise,
-        per={REFERENCES: torch.cat([to_tokens(r) for r in read], dim=1)},
+        per={REFERENCES: torch.cat([to_tokens(latents) for latents in read], dim=1)},
         ids=tuple(grid_ids(*grid, picture=k) for k, grid in enumerate(grids, start=1)),
     )
 
 
-def read_mask(
-    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
-) -> Conditioned:
+def read_mask(reading: Reading) -> Conditioned:
     """Fill: the picture without its masked part, and the mask, 8 x 8 of its pixels to a latent cell.
 
     White (128 and up) is painted anew. A job with neither picture nor mask has everything painted anew.
     """
-    picture, mask, backdrop = _masked_picture(request)
+    canvas, latents, generator = reading.canvas, reading.latents, reading.generator
+    picture, mask, backdrop = _masked_picture(reading.request)
     kept = as_tensor(_on_canvas(picture, canvas, "edge"))
     repaint = (as_tensor(_on_canvas(mask, canvas, "edge")) >= 0.5).float()
     # The stock pipeline encodes the whole picture first, weighs it with 0 and goes on with the noise alone. All that
@@ -111,14 +122,13 @@ def read_mask(
     return Conditioned(noise, per={CHANNELS: torch.cat([masked, cells], dim=2)}, backdrop=backdrop)
 
 
-def read_edges(
-    request: PreparedRequest, canvas: Canvas, latents: Latents, generator: torch.Generator, render_side: int | None
-) -> Conditioned:
+def read_edges(reading: Reading) -> Conditioned:
     """Canny: white edges on black, found in the control picture or taken from it as they are.
 
     They are found after the picture was brought to its final size, as thresholds are per pixel. A job without a control
     picture has no edges to follow.
     """
+    request, canvas, latents, generator = reading.request, reading.canvas, reading.latents, reading.generator
     if request.control is None:
         control = Image.new("RGB", (canvas.frame[1], canvas.frame[0]))
     else:

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.engine.backend import JobError
+from deployments.families.kept import apart
 from deployments.families.pipeline import prompt_length
 
 MAX_TEXT = 512
@@ -39,7 +40,7 @@ class PromptEncoder:
         clip_ids = self._ids(self._pipeline.tokenizer, prompts, MAX_POOLED)
         texts = self._pipeline.text_encoder_2(t5_ids, output_hidden_states=False)[0].to(self._dtype)
         pooled = self._pipeline.text_encoder(clip_ids, output_hidden_states=False).pooler_output.to(self._dtype)
-        return [EncodedPrompt(*pair) for pair in zip(texts.split(1), pooled.split(1), strict=True)]
+        return [EncodedPrompt(*pair) for pair in zip(apart(texts), apart(pooled), strict=True)]
 
     def picture(self, picture: Image.Image) -> Tensor:
         """Tokens (1, M, D) that say what the picture shows, to follow a prompt's. JobError where there is no Redux."""

@@ -23,12 +23,14 @@ from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.flux import TOKEN, Flux
+from deployments.families.kept import apart
 from deployments.families.moment import Moment
 from deployments.families.packed.flux2 import PackedFlux2
 from deployments.families.pipeline import load_pipeline, prompt_length
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.references import References
 from deployments.families.schedule import schedule
 from deployments.families.state import State
 from deployments.pictures.pixels import stretch
@@ -49,6 +51,13 @@ class EncodedPrompt(NamedTuple):
     """Positions, (L, 4)."""
 
 
+class Reference(NamedTuple):
+    tokens: Tensor
+    """(1, M, C)."""
+    ids: Tensor
+    """Positions as of a job's first reference, (M, 4)."""
+
+
 class Flux2(Flux[EncodedPrompt]):
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
@@ -65,7 +74,14 @@ class Flux2(Flux[EncodedPrompt]):
         self._text_length = prompt_length(tokenizer, MAX_TEXT)
         channels = int(pipeline.transformer.config.in_channels)
         decode = partial(_decoded, pipeline)
-        super().__init__(pipeline.transformer, PackedFlux2, placement, channels=channels, decode=decode)
+        super().__init__(
+            pipeline.transformer,
+            PackedFlux2,
+            placement,
+            channels=channels,
+            references=References(MAX_REFERENCES, placement.caches),
+            decode=decode,
+        )
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
@@ -92,20 +108,18 @@ class Flux2(Flux[EncodedPrompt]):
         texts, ids = self._pipeline.encode_prompt(
             list(prompts), device=self._device, max_sequence_length=self._text_length
         )
-        return [EncodedPrompt(text, ids[0]) for text in texts.to(self.transformer.dtype).split(1)]
+        return [EncodedPrompt(text, ids[0]) for text in apart(texts.to(self.transformer.dtype))]
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas, text = request.job, self._canvas(request.job), prompt.text
-        references = [self._pixels(picture) for picture in open_references(request, MAX_REFERENCES)]
+        references = self._references.read(request, self._reference)
         x, picture_ids = self._noise(job.seed, canvas)
         per = {"text": text}
         strength = GUIDANCE if job.guidance is None else job.guidance
         if references:
-            tokens, ids = self._pipeline.prepare_image_latents(
-                references, batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
-            )
-            per["references"] = tokens.to(self.transformer.dtype)
-            picture_ids = torch.cat([picture_ids, ids[0]])
+            per["references"] = torch.cat([tokens for tokens, _ in references], dim=1)
+            places = (ids * torch.tensor([k, 1, 1, 1], device=ids.device) for k, (_, ids) in enumerate(references, 1))
+            picture_ids = torch.cat([picture_ids, *places])
         t, dt = schedule(self._pipeline.scheduler, job.steps, compute_empirical_mu(x.shape[1], job.steps))
         return State(
             job=job,
@@ -134,6 +148,12 @@ class Flux2(Flux[EncodedPrompt]):
             generator=torch.Generator("cpu").manual_seed(seed),
         )
         return x, ids[0]
+
+    def _reference(self, picture: Image.Image, alone: bool) -> Reference:
+        tokens, ids = self._pipeline.prepare_image_latents(
+            [self._pixels(picture)], batch_size=1, generator=None, device=self._device, dtype=self._pipeline.vae.dtype
+        )
+        return Reference(tokens.to(self.transformer.dtype), ids[0])
 
     def _pixels(self, picture: Image.Image) -> Tensor:
         """A reference, (1, 3, height, width) in [-1, 1], sides whole tokens: a megapixel at most.

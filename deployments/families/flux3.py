@@ -19,16 +19,19 @@ from typing import Any, Self
 import torch
 from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
+from PIL import Image
 from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.families.canvas import canvas_for
-from deployments.families.flux import TOKEN, Flux, open_references
+from deployments.families.flux import TOKEN, Flux
+from deployments.families.kept import apart
 from deployments.families.moment import Moment
 from deployments.families.noise import draw_noise
 from deployments.families.packed.flux3 import PackedFlux3
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.references import References
 from deployments.families.schedule import schedule
 from deployments.families.shared_components import shared_components
 from deployments.families.state import State
@@ -48,17 +51,17 @@ class Flux3(Flux[Tensor]):
         self._text_encoder: Any = pipeline.text_encoder
         self._processor: Any = pipeline.tokenizer
         self._scheduler: Any = pipeline.scheduler
-        blocks = pipeline.blocks.sub_blocks
-        self._read_references = _with_vae(blocks["vae_encoder"], pipeline)
+        self._processor_of_pictures = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
         self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
-        decoder = _with_vae(blocks["decode"], pipeline)
+        decoder = _with_vae(pipeline.blocks.sub_blocks["decode"], pipeline)
         transformer: Any = pipeline.transformer
 
         def decode(latents: Tensor) -> Tensor:
             return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
 
         channels = int(transformer.config.in_channels)
-        super().__init__(transformer, PackedFlux3, placement, channels=channels, decode=decode)
+        references: References[Tensor] = References(MAX_REFERENCES, placement.caches)
+        super().__init__(transformer, PackedFlux3, placement, channels=channels, references=references, decode=decode)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
@@ -91,7 +94,7 @@ class Flux3(Flux[Tensor]):
     def _state(self, request: PreparedRequest, prompt: Tensor) -> State:
         """`prompt` is (1, L, 8 x width)."""
         job, canvas = request.job, self._canvas(request.job)
-        references = self._references(request)
+        references = self._references.read(request, self._latents)
         per, ids = {"text": prompt}, {"text_ids": _line_ids(prompt.shape[1])}
         ids["picture_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
@@ -111,24 +114,17 @@ class Flux3(Flux[Tensor]):
             frame=canvas.frame,
         )
 
-    def _references(self, request: PreparedRequest) -> list[Tensor]:
-        """Latents of the references, (1, C, h, w) each: one keeps its size, several are cut to a megapixel each.
+    def _latents(self, picture: Image.Image, alone: bool) -> Tensor:
+        """Of a reference, (1, C, h, w): the only one of a job keeps its size, one of several is cut to a megapixel.
 
         Where the side to render at is given, each gets a canvas by the rule for what is painted.
         """
-        pictures = open_references(request, MAX_REFERENCES)
-        if not pictures:
-            return []
-        if self._render_side is None:
-            return self._read_references(image=pictures, output="image_cond_latents")
-        sizes = [canvas_for(*picture.size, TOKEN, self._render_side).size for picture in pictures]
-        # The stock block would pad a single reference to 64 pixels per side; "crop" cuts nothing off whole tokens.
-        processor = self._read_references.image_processor
-        ready = [
-            processor.preprocess(stretch(picture, size), resize_mode="crop")[0]
-            for picture, size in zip(pictures, sizes, strict=True)
-        ]
-        return self._encode_pixels(condition_images=ready, output="image_cond_latents")
+        if self._render_side is not None:
+            picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
+        # "fill" would pad to 64 pixels per side at least; "crop" cuts nothing off whole tokens.
+        mode = "fill" if alone and self._render_side is None else "crop"
+        pixels, _ = self._processor_of_pictures.preprocess(picture, resize_mode=mode)
+        return self._encode_pixels(condition_images=[pixels], output="image_cond_latents")[0]
 
     def _encode_prompts(self, prompts: Sequence[str]) -> list[Tensor]:
         """Text tokens per prompt, (1, L, 8 x width). Prompts of equal padded length go through the encoder together."""
@@ -156,7 +152,7 @@ class Flux3(Flux[Tensor]):
             texts.update(zip(members, self._encoded(inputs["input_ids"], inputs["attention_mask"]), strict=True))
         return [texts[index] for index in range(len(prompts))]
 
-    def _encoded(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    def _encoded(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
         """Token ids and mask (B, L) to B stacks of hidden states (1, L, 8 x width), in the transformer's precision."""
         # The models were trained with padding at position 1; newer text encoders would put it at 0.
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens).masked_fill(mask == 0, 1)
@@ -168,7 +164,7 @@ class Flux3(Flux[Tensor]):
             use_cache=False,
             logits_to_keep=1,
         ).hidden_states
-        return torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self.transformer.dtype).split(1)
+        return apart(torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self.transformer.dtype))
 
 
 def _with_vae(block: Any, pipeline: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from deployments.contract.model import ENHANCE_NOISE, Enlarge
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge
 from deployments.contract.words import Words
 
 
@@ -28,3 +28,4 @@ class Placement:
     """Over a draft that is enhanced, 0 to 1."""
     words: Words | None = None
     """How prompts are put before the checkpoint; None: as they are."""
+    caches: Caches = field(default_factory=Caches)

@@ -10,6 +10,7 @@ from deployments.contract.model import (
     BACKENDS,
     BACKGROUND_REMOVERS,
     ENHANCE_NOISE,
+    Caches,
     Enlarge,
     MattingSpec,
     Precision,
@@ -68,6 +69,17 @@ class SharingSettings(Section):
         return Sharing(**self.model_dump())
 
 
+class CacheSettings(Section):
+    """What a replica keeps for further jobs, in megabytes."""
+
+    prompts_mb: int = Field(default=256, ge=0)
+    references_mb: int = Field(default=256, ge=0)
+    adapters_mb: int = Field(default=1024, ge=0)
+
+    def spec(self) -> Caches:
+        return Caches(**self.model_dump())
+
+
 class ModelSettings(Section):
     backend: Backend | None = None
     checkpoint: str | None = None
@@ -87,7 +99,7 @@ class ModelSettings(Section):
     step_goal_s: float | None = Field(default=None, gt=0)
     step_limit_s: float = Field(default=120.0, gt=0)
     run_s: float | None = Field(default=None, gt=0)
-    max_adapters: int = Field(default=4, ge=1)
+    caches: CacheSettings = CacheSettings()
     matting: MattingSettings | None = None
     sharing: SharingSettings | None = None
     distilled: bool | None = None

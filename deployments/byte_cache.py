@@ -1,0 +1,78 @@
+"""What was made for one job and may serve the next: the latest used, as much as fits into a number of bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """How often something was there or had to be made, how often something left for want of room, and the bytes now
+    held."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    bytes: int = 0
+
+
+class ByteCache(Generic[K, V]):
+    """Used from any thread. What has left lives on where it is still in use."""
+
+    def __init__(self, limit: int, size: Callable[[V], int]) -> None:
+        """`limit` bytes of values, each of which takes `size` of them; 0 keeps nothing."""
+        self._limit = limit
+        self._size = size
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._hits = self._misses = self._evictions = self._bytes = 0
+        self._lock = Lock()
+
+    @property
+    def keys(self) -> list[K]:
+        """The one unused for longest first."""
+        with self._lock:
+            return list(self._kept)
+
+    @property
+    def figures(self) -> CacheFigures:
+        with self._lock:
+            return CacheFigures(self._hits, self._misses, self._evictions, self._bytes)
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key not in self._kept:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: K, value: V) -> V:
+        """Returns what is kept under `key` from now on: another thread may have been as quick. Keeps nothing that would
+        not fit alone."""
+        size = self._size(value)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key][0]
+            if size <= self._limit:
+                self._kept[key] = value, size
+                self._bytes += size
+            while self._bytes > self._limit:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._bytes -= freed
+                self._evictions += 1
+            return value
+
+    def made(self, key: K, make: Callable[[], V]) -> V:
+        """What is kept, or made now. Raises whatever `make` does, and keeps nothing then."""
+        kept = self.get(key)
+        return self.put(key, make()) if kept is None else kept

@@ -1,0 +1,74 @@
+"""What was read for one job is not read again for the next, and makes no difference to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flux_drawing import a_picture, encoded, placement, request
+from support.jobs import make_job
+
+from deployments.byte_cache import CacheFigures
+from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import Caches
+from deployments.families.family import Family
+from deployments.families.flux1 import Flux1
+from deployments.families.flux2 import Flux2
+from deployments.families.flux3 import Flux3
+from deployments.families.state import State
+
+EDITORS = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
+NOTHING = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
+
+
+def loaded(name: str, caches: Caches) -> Family:
+    return EDITORS[name].load(BUNDLED / name, replace(placement(), caches=caches))
+
+
+@pytest.fixture(scope="module", params=EDITORS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def forgetful(name: str) -> Family:
+    return loaded(name, NOTHING)
+
+
+@pytest.fixture
+def family(name: str) -> Family:
+    return loaded(name, Caches())
+
+
+def assert_same(found: State, expected: State) -> None:
+    for one, other in ((found.per, expected.per), (found.ids, expected.ids)):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[part], other[part]) for part in one)
+
+
+def test_a_second_job_of_the_same_words_and_pictures_finds_all_of_it(family: Family, forgetful: Family) -> None:
+    first, second, third = (a_picture(seed, 64 + 16 * seed, 64) for seed in range(3))
+    for pictures in ((first, second), (second, first), (second, first, third), (third,)):
+        assert_same(encoded(family, make_job(), *pictures), encoded(forgetful, make_job(), *pictures))
+    assert (family.caches["prompts"].hits, family.caches["prompts"].misses) == (3, 1)
+    references = family.caches["references"]
+    assert (references.hits, references.misses) == (4, 4), "the only one of a job may be read in another size"
+    assert references.bytes > 0
+    for figures in forgetful.caches.values():
+        assert figures == CacheFigures(misses=figures.misses)
+
+
+def test_equal_prompts_of_one_batch_are_encoded_once(family: Family) -> None:
+    prompts = ["a red circle", "a blue star", "a red circle"]
+    states = family.encode([request(make_job(str(n), prompt=prompt)) for n, prompt in enumerate(prompts)])
+    texts = [state.per["text"] for state in states if isinstance(state, State)]
+    assert texts[0] is texts[2]
+    assert not torch.equal(texts[0], texts[1])
+
+
+def test_what_is_kept_holds_no_more_memory_than_is_counted(family: Family) -> None:
+    states = family.encode([request(make_job(str(n), prompt=prompt)) for n, prompt in enumerate(["a star", "a cat"])])
+    for state in states:
+        assert isinstance(state, State)
+        assert state.per["text"].untyped_storage().nbytes() == state.per["text"].nbytes

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+
+from deployments.byte_cache import ByteCache, CacheFigures
+
+
+def a_cache(limit: int) -> ByteCache[str, bytes]:
+    return ByteCache(limit, len)
+
+
+def test_the_one_unused_for_longest_leaves_when_bytes_run_out() -> None:
+    cache = a_cache(10)
+    for name in "abc":
+        cache.put(name, b"xxx")
+    assert cache.get("a") == b"xxx"
+    cache.put("d", b"xxxx")
+    assert cache.keys == ["c", "a", "d"]
+    assert cache.figures == CacheFigures(hits=1, misses=0, evictions=1, bytes=10)
+
+
+def test_what_would_not_fit_alone_is_not_kept_and_drives_nobody_out() -> None:
+    cache = a_cache(3)
+    cache.put("a", b"xxx")
+    assert cache.put("b", b"xxxx") == b"xxxx"
+    assert cache.keys == ["a"]
+
+
+def test_no_room_at_all_keeps_nothing() -> None:
+    cache = a_cache(0)
+    assert [cache.made("a", lambda: b"x") for _ in range(2)] == [b"x", b"x"]
+    assert cache.figures == CacheFigures(misses=2)
+
+
+def test_what_is_kept_is_not_made_again() -> None:
+    cache, made = a_cache(10), list[str]()
+
+    def make() -> bytes:
+        made.append("once")
+        return b"x"
+
+    assert cache.made("a", make) is cache.made("a", make)
+    assert made == ["once"]
+    assert cache.figures == CacheFigures(hits=1, misses=1, bytes=1)
+
+
+def test_what_could_not_be_made_is_tried_again() -> None:
+    cache = a_cache(10)
+    with pytest.raises(ZeroDivisionError):
+        cache.made("a", lambda: bytes(1 // 0))
+    assert cache.made("a", lambda: b"x") == b"x"
+
+
+def test_threads_that_make_the_same_get_the_same() -> None:
+    cache, together, found = a_cache(10), Barrier(4), list[bytes]()
+
+    def make() -> bytes:
+        together.wait(10)
+        return bytes(bytearray(3))
+
+    threads = [Thread(target=lambda: found.append(cache.made("a", make))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(found) == 4
+    assert len({id(one) for one in found}) == 1
+    assert cache.figures.bytes == 3
