@@ -139,7 +139,7 @@ def learned_batches(cells: Sequence[Cell]) -> list[int]:
 def _family(name: str) -> Family:
     from deployments import checkpoints
 
-    return checkpoints.for_pictures(checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32"))
+    return checkpoints.for_pictures(checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32").family)
 
 
 def measure(plan: Plan, console: Console) -> Report:

@@ -107,7 +107,7 @@ def _backend(config: Path, store: ObjectStore) -> ClipBackend:
         dtype=chosen.dtype,
         render_side=chosen.render_side,
         enlarge=chosen.enlarge,
-    )
+    ).family
     assert isinstance(family, ClipFamily)
     return ClipBackend(family, store, MODEL, enlarge=chosen.enlarge)
 

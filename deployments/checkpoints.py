@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -11,15 +14,27 @@ from transformers.utils import logging as transformers_logging
 from deployments.checkpoint_files import CheckpointError, pipeline_folder
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision
 from deployments.contract.words import Words
+from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
 from deployments.families.placement import Placement
+from deployments.families.probe import SMALL, step_seconds, warm_up
 from deployments.families.registry import family_of
 
 logger = logging.getLogger(__name__)
 
-_CACHES = Caches()
+_CACHES: Final = Caches()
+_PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_WARM_SIDE: Final = 1024
+"""Pixels of the pictures that a GPU is warmed up with: what is asked for most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    family: Family | ClipFamily
+    setup: Mapping[str, str]
+    """How it runs here, and why so: for those who look after it."""
 
 
 def load(
@@ -36,11 +51,13 @@ def load(
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
-) -> Family | ClipFamily:
-    """The family of `checkpoint`, its networks on `device` and proven to run.
+) -> Loaded:
+    """The family of `checkpoint`, its networks on `device` and proven to run: small pictures were drawn, one and two at
+    a time, the way they will be from now on.
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
-    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and float32 elsewhere. `attention` names diffusers'
+    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors that have it where a step is faster
+    so, and float32 elsewhere. `attention` names diffusers'
     attention backends; the first one that works here is used. `packed_attention` does so for pictures that take a step
     together, by names of `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which slows
     the first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
@@ -49,11 +66,12 @@ def load(
 
     Raises CheckpointError.
     """
+    began = time.monotonic()
     folder, local_only = pipeline_folder(checkpoint, revision)
     place = torch.device(device_for(device))
     placement = Placement(
         device=place,
-        dtype=precision_for(dtype, place),
+        dtype=torch.float32,
         local_only=local_only,
         render_side=render_side,
         enlarge=enlarge,
@@ -63,14 +81,43 @@ def load(
         caches=caches,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
-    family = family_of(folder).load(folder, placement)
-    chosen = use_attention(family, attention)
+
+    def in_precision(chosen: torch.dtype) -> Family | ClipFamily:
+        return family_of(folder).load(folder, replace(placement, dtype=chosen))
+
+    precision, reason = _precision(dtype, place, in_precision)
+    family = in_precision(precision)
+    setup = {
+        "family": type(family).__name__,
+        "device": _named(place),
+        "dtype": f"{precision}".removeprefix("torch."),
+        "dtype_because": reason,
+        "attention": use_attention(family, attention),
+        "compiled": str(compile).lower(),
+    }
     if not isinstance(family, ClipFamily):
-        chosen = f"{chosen} and {use_packed_attention(family, packed_attention)}"
+        setup["packed_attention"] = use_packed_attention(family, packed_attention)
     if compile:
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
-    logger.info("%s: %s on %s, %s, %s attention", checkpoint, type(family).__name__, place, placement.dtype, chosen)
-    return family
+    loaded = time.monotonic()
+    _warm_up(family, SMALL if place.type == "cpu" else render_side or _WARM_SIDE)
+    logger.info(
+        "%s: %s; loaded in %.1f s, warmed up in %.1f s",
+        checkpoint,
+        ", ".join(f"{name} {value}" for name, value in setup.items()),
+        loaded - began,
+        time.monotonic() - loaded,
+    )
+    return Loaded(family, setup)
+
+
+def _warm_up(family: Family | ClipFamily, side: int) -> None:
+    try:
+        warm_up(family, side)
+    except NotFinite as error:
+        raise CheckpointError("what it draws holds numbers that are none: its weights are broken") from error
+    except OutOfMemory as error:
+        raise CheckpointError(f"there is no room here for two pictures of {side} pixels at a time") from error
 
 
 def for_pictures(family: Family | ClipFamily) -> Family:
@@ -91,6 +138,33 @@ def device_for(name: str) -> str:
 def precision_for(name: Precision, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on GPUs that have it and float32 elsewhere."""
     if name != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+        return _PRECISIONS[name]
     halves = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if halves else torch.float32
+
+
+def _precision(
+    name: Precision, device: torch.device, load: Callable[[torch.dtype], Family | ClipFamily]
+) -> tuple[torch.dtype, str]:
+    """The precision to run in, and why. A processor may have bfloat16 and yet be slower with it: that is tried."""
+    if name != "auto":
+        return _PRECISIONS[name], "as configured"
+    if device.type != "cpu":
+        chosen = precision_for(name, device)
+        return chosen, f"the device has {'' if chosen is torch.bfloat16 else 'no '}bfloat16"
+    if not _has_halves():
+        return torch.float32, "the processor has no bfloat16"
+    seconds = {precision: step_seconds(load(precision)) for precision in _PRECISIONS.values()}
+    chosen = min(seconds, key=lambda precision: seconds[precision])
+    return chosen, f"bfloat16 takes {seconds[torch.bfloat16] / seconds[torch.float32]:.2f} of the time of a step"
+
+
+def _has_halves() -> bool:
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def _named(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)

@@ -19,6 +19,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.device_priority import priority_on
 from deployments.engine.loop import Engine
+from deployments.reports import Reports
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class MediaModel:
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(engine_of, spec)
+        self._reports = Reports(self._engine)
         # Tells Serve's router which adapters were here last: most of them still are.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
         self._engine.start()
@@ -62,6 +64,7 @@ class MediaModel:
             await self._hold(job.adapter.id)
         handle = self._engine.submit(job, emit)
         started = False
+        self._reports.began()
         try:
             while True:
                 try:
@@ -72,10 +75,13 @@ class MediaModel:
                         yield Alive()
                     continue
                 started = started or isinstance(event, Started)
+                if isinstance(event, LAST) and (report := self._reports.due()) is not None:
+                    yield Alive(report)
                 yield event
                 if isinstance(event, LAST):
                     return
         finally:
+            self._reports.ended()
             self._engine.cancel(handle)
 
     async def check_health(self) -> None:
@@ -142,7 +148,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
 
     # Workers without a CPU share get one thread from Ray; a model wants the machine.
     torch.set_num_threads(spec.threads or os.cpu_count() or 1)
-    family = checkpoints.load(
+    loaded = checkpoints.load(
         spec.checkpoint,
         revision=spec.revision,
         device=spec.device,
@@ -156,8 +162,10 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
         enhance_noise=spec.enhance_noise,
         caches=spec.caches,
     )
-    store = ObjectStore(spec.objects_url, spec.objects_options)
+    store, family = ObjectStore(spec.objects_url, spec.objects_options), loaded.family
     if isinstance(family, ClipFamily):
         model = f"{spec.checkpoint}@{spec.revision or ''}"
-        return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads)
-    return DiffusionBackend(family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting)
+        return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded.setup)
+    return DiffusionBackend(
+        family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting, setup=loaded.setup
+    )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -35,6 +37,8 @@ from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
+_NO_SETUP: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedClip:
@@ -54,15 +58,25 @@ class ClipBackend:
         *,
         enlarge: Enlarge = "smooth",
         threads: int | None = None,
+        setup: Mapping[str, str] = _NO_SETUP,
     ) -> None:
-        """`model` names the weights: what it began, only the same can go on with. `threads` encode a file."""
+        """`model` names the weights: what it began, only the same can go on with. `threads` encode a file.
+        `setup` is told to operators."""
         self._family = family
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
+        self._setup = setup
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
         self._checkpoints = ClipCheckpoints(store, model)
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        return self._setup
+
+    def counts(self) -> Mapping[str, float]:
+        return {}
 
     def fetch(self, job: GenerationJob) -> FetchedClip:
         return FetchedClip(job, self._fetcher.present(job.inputs))

@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from deployments.adapters.cache import AdapterCache
 from deployments.adapters.segments import AppliedAdapter
 from deployments.backends.inputs import InputFetcher
-from deployments.byte_cache import MB, CacheFigures
+from deployments.byte_cache import MB
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract import counts
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import MattingSpec
@@ -35,6 +38,7 @@ NO_SUBJECT = "No subject stands out from the background, so nothing was made tra
 
 _OPAQUE = 255
 _BY_COLOUR = MattingSpec()
+_NO_SETUP: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +51,36 @@ class DiffusionBackend:
     """Implements engine.backend.Backend[FetchedJob, State]."""
 
     def __init__(
-        self, family: Family, store: ObjectStore, *, adapters_mb: int = 1024, matting: MattingSpec = _BY_COLOUR
+        self,
+        family: Family,
+        store: ObjectStore,
+        *,
+        adapters_mb: int = 1024,
+        matting: MattingSpec = _BY_COLOUR,
+        setup: Mapping[str, str] = _NO_SETUP,
     ) -> None:
         """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
-        job that needs it: most models never have one."""
+        job that needs it: most models never have one. `setup` is told to operators."""
         self._family = family
         self._outputs = Outputs(store)
         self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
         self._matting = matting
+        self._setup = setup
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
 
     @property
-    def caches(self) -> Mapping[str, CacheFigures]:
-        """What is kept for further jobs, by name."""
-        return {**self._family.caches, "adapters": self._adapters.figures}
+    def setup(self) -> Mapping[str, str]:
+        return self._setup
+
+    def counts(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for name, cache in {**self._family.caches, "adapters": self._adapters.figures}.items():
+            found[counts.hits(name)] = cache.hits
+            found[counts.misses(name)] = cache.misses
+            found[counts.evictions(name)] = cache.evictions
+        return found
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
         """Its input pictures, and the adapter unless it is here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,6 +58,13 @@ class RestorerBackend:
         self._restorer = restorer
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        return {"family": type(self._restorer).__name__}
+
+    def counts(self) -> Mapping[str, float]:
+        return {}
 
     def fetch(self, job: GenerationJob) -> FetchedPicture:
         if not job.references:

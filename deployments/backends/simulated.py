@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,13 @@ class SimulatedBackend:
         self._simulation = simulation
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        return {"family": "simulated"}
+
+    def counts(self) -> Mapping[str, float]:
+        return {}
 
     def fetch(self, job: GenerationJob) -> GenerationJob:
         self._fetcher.present(job.inputs)

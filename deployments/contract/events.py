@@ -4,6 +4,7 @@ lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,8 +17,27 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """How a replica does, whichever job it is told with.
+
+    `counts` is what it did since its last report, by the names of `contract/counts.py`; `setup` how it runs its model:
+    device, precision, attention, ...
+    """
+
+    counts: Mapping[str, float]
+    setup: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The engine still works on the job; at least one event is sent every second."""
+
+    report: Report | None = field(default=None, compare=False)
+
+    @property
+    def told(self) -> Report | None:
+        """The report; an event of a release that made none has no such field."""
+        return getattr(self, "report", None)
 
 
 @dataclass(frozen=True, slots=True)

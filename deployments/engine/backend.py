@@ -10,7 +10,7 @@ Every call may raise DeviceBroken. None is made after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from deployments.contract.events import Preview
@@ -67,6 +67,15 @@ P = TypeVar("P")
 
 
 class Backend(Protocol[P, S]):
+    @property
+    def setup(self) -> Mapping[str, str]:
+        """How the model runs here, for operators: device, precision, ..."""
+        ...
+
+    def counts(self) -> Mapping[str, float]:
+        """What it counts of its own, by the names of `contract/counts.py`; each only grows. From any thread."""
+        ...
+
     def fetch(self, job: GenerationJob) -> P:
         """Gets what the job names: pictures, weights. From any thread. Raises JobError, Unavailable."""
         ...

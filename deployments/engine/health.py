@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+
+from deployments.contract import counts
 
 
 class Worker(IntEnum):
     ENCODE = 0
     STEPS = 1
     FINISH = 2
+
+    @property
+    def counted(self) -> str:
+        return counts.seconds(counts.CALLS[self])
 
 
 class Health:
@@ -21,6 +28,12 @@ class Health:
         self._calls: list[float | None] = [None for _ in Worker]
         self._faults = 0
         self._broken = False
+        self._counts: defaultdict[str, float] = defaultdict(float)
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        """Seconds in the backend by what was done there, steps and their members."""
+        return dict(self._counts)
 
     @property
     def busy_since(self) -> float | None:
@@ -40,11 +53,17 @@ class Health:
     @contextmanager
     def call(self, worker: Worker) -> Iterator[None]:
         """Notes that `worker` is inside the backend."""
-        self._calls[worker] = self._clock()
+        self._calls[worker] = began = self._clock()
         try:
             yield
         finally:
             self._calls[worker] = None
+            self._counts[worker.counted] += self._clock() - began
+
+    def stepped(self, members: int) -> None:
+        """So many took a step together."""
+        self._counts[counts.STEPS] += 1
+        self._counts[counts.MEMBERS] += members
 
     def succeeded(self) -> None:
         """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""

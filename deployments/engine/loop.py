@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, Protocol
 
 from deployments.contract.events import Event, Failed, Interrupted
@@ -67,6 +67,7 @@ class Engine(Generic[P, S]):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
         requests: RequestTable[P, S] = RequestTable()
         health, device, background = Health(clock), Exclusive(), Background(_WAITERS)
+        self._backend = backend
         self._clock = clock
         self._requests = requests
         self._health = health
@@ -102,6 +103,16 @@ class Engine(Generic[P, S]):
     def busy_since(self) -> float | None:
         """When the longest call now on the device began, by the engine's clock; None when there is none."""
         return self._health.busy_since
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        """How the model runs here."""
+        return self._backend.setup
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        """What was done so far, by the names of `contract/counts.py`."""
+        return {**self._health.counts, **self._backend.counts()}
 
     @property
     def faults(self) -> int:

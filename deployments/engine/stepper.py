@@ -102,6 +102,7 @@ class Stepper(Generic[P, S]):
             return isinstance(error, OutOfMemory)
         step_s = self._clock() - began
         self._costs.observe(states, step_s)
+        self._health.stepped(len(batch))
         for request in batch:
             self._report(request, len(batch), step_s)
             if request.state.done_steps >= request.state.total_steps:

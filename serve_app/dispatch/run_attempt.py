@@ -11,7 +11,7 @@ from typing import Any
 from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
-from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
+from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Report, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Tolerance
@@ -168,7 +168,8 @@ async def _follow(
                     raise Broke(reason)
                 raise GivenUp(reason) if counts else Unavailable(reason)
             case Alive():
-                pass
+                if event.told is not None:
+                    await writer.report(event.told)
     raise WorkerLost("the stream ended without an outcome")
 
 
@@ -238,6 +239,13 @@ class _Writer:
         if now - self._noted >= _PROGRESS_EVERY_S or "preview" in fields:
             self._noted = now
             await self.advance(Status.GENERATING, **fields)
+
+    async def report(self, report: Report) -> None:
+        """Figures of the replica: not worth waiting for a store that is out of reach."""
+        try:
+            await self._store.report(self.attempt.lane, report.counts, report.setup)
+        except RedisError as problem:
+            logger.debug("a report of lane %s is lost: %s", self.attempt.lane, type(problem).__name__)
 
     async def publish(self, status: Status, **outcome: Any) -> None:
         """Insists until the store took the outcome or refused it. Raises Stale when refused."""

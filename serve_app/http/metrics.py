@@ -22,6 +22,7 @@ from serve_app.config.settings import Settings
 from serve_app.http import errors
 from serve_app.http.origin import KnownHosts
 from serve_app.http.services import ANSWER_S
+from serve_app.http.work_figures import work_figures
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.timings import WAIT, WORK, timings
@@ -100,7 +101,7 @@ async def _families(tasks: TaskStore, catalog: Catalog) -> list[Metric]:
         for name, found in (await timings(tasks.redis, tasks.prefix, lane)).items():
             buckets = [(floatToGoString(bound), count) for bound, count in found.buckets]
             seconds[name].add_metric([lane], buckets, found.sum_s)
-    return [*gauges.values(), events, *seconds.values(), *await _memory(tasks)]
+    return [*gauges.values(), events, *seconds.values(), *await work_figures(tasks, catalog), *await _memory(tasks)]
 
 
 async def _memory(tasks: TaskStore) -> list[Metric]:

@@ -131,6 +131,15 @@ class TaskReader:
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"pace:{lane}")))
         return (int(raw["batch"]), float(raw["step_s"])) if raw else None
 
+    async def work(self, lane: str) -> dict[str, float]:
+        """What the lane's replicas counted of their work, by the names of `deployments/contract/counts.py`."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"work:{lane}")))
+        return {name: float(count) for name, count in raw.items()}
+
+    async def setup(self, lane: str) -> dict[str, str]:
+        """How the replica that reported last runs its model."""
+        return await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"setup:{lane}")))
+
     async def failures(self, lane: str) -> list[Task]:
         """The last that ended as `Error`, newest first; those that were cancelled or are no longer kept left out."""
         ids = await cast(Awaitable[list[str]], self.redis.lrange(self._key(f"failed:{lane}"), 0, -1))

@@ -15,6 +15,8 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
 | `gen:pace:{lane}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
+| `gen:work:{lane}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
+| `gen:setup:{lane}` | hash | how the replica that reported last runs its model: device, precision, attention, ... |
 | `gen:failed:{lane}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
 | `gen:tasks:{project}` | zset | all tasks that are still kept, by submission |
@@ -201,6 +203,18 @@ class TaskStore(Admission):
     async def migrate(self, lane: str) -> int:
         """Takes over what the release before queues and keeps under other names. Returns how many entries that were."""
         return await self._run("migrate", lane, [])
+
+    # Figures
+
+    async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        """Adds what a replica counted since its last report. Not told twice, or not at all: never exact."""
+        pipe = self.redis.pipeline()
+        for name, count in counts.items():
+            pipe.hincrbyfloat(self._key(f"work:{lane}"), name, count)
+        if setup:
+            pipe.delete(self._key(f"setup:{lane}"))
+            pipe.hset(self._key(f"setup:{lane}"), items=[part for pair in setup.items() for part in pair])
+        await pipe.execute()
 
     # Plumbing
 

@@ -61,6 +61,30 @@ def test_figures_follow_the_tasks(start_service: StartService) -> None:
     assert seen["gen_task_events_total", "content_moderated"] == 1
 
 
+def test_figures_of_their_work_are_what_replicas_told_together(start_service: StartService) -> None:
+    service: Service = start_service()
+    told = {"steps": 3.0, "members": 12.0, "steps_s": 0.5, "busy_s": 0.75, "prompts_hits": 2.0, "prompts_misses": 1.0}
+    with service.figures() as scraper:
+        assert not any(name.startswith("gen_model") for name, _ in figures(scraper)), "of lanes that told nothing"
+        for device in ("cpu", "cuda"):
+            service.worker.run(service.worker.tasks.report(LANE, told, {"device": device}))
+        families = {family.name: family for family in text_string_to_metric_families(scraper.get("/metrics").text)}
+
+    def value(name: str, **labels: str) -> float:
+        samples = families[name].samples
+        [found] = [each.value for each in samples if {"lane": LANE, **labels}.items() <= each.labels.items()]
+        return found
+
+    assert value("gen_model_steps") == 6
+    assert value("gen_model_step_members") == 24
+    assert value("gen_model_busy_seconds") == 1.5
+    assert value("gen_model_call_seconds", call="steps") == 1.0
+    assert value("gen_model_call_seconds", call="encode") == 0
+    assert value("gen_model_cache_lookups", cache="prompts", found="yes") == 4
+    assert value("gen_model_cache_lookups", cache="adapters", found="no") == 0
+    assert value("gen_model_setup_info", device="cuda") == 1
+
+
 def test_figures_are_not_for_clients(client: Client, scraper: Client) -> None:
     assert refusal(client.get("/metrics"), 404) == "Not Found"
     assert refusal(scraper.get("/v1/tasks"), 404) == "Not Found"
@@ -97,6 +121,13 @@ def test_figures_are_in_the_format_that_prometheus_reads(scraper: Client) -> Non
         "gen_task_events": "counter",
         "gen_task_wait_seconds": "histogram",
         "gen_task_work_seconds": "histogram",
+        "gen_model_busy_seconds": "counter",
+        "gen_model_call_seconds": "counter",
+        "gen_model_steps": "counter",
+        "gen_model_step_members": "counter",
+        "gen_model_cache_lookups": "counter",
+        "gen_model_cache_evictions": "counter",
+        "gen_model_setup_info": "gauge",
     }
     bounds = [sample.labels["le"] for sample in families["gen_task_wait_seconds"].samples if "le" in sample.labels]
     assert bounds[-1] == "+Inf"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from deployments.contract.counts import hits
 from deployments.contract.events import Event, Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.engine.backend import JobError, OutOfMemory
@@ -55,6 +56,13 @@ class VirtualBackend:
     before: Callable[[str, list[str]], None] = lambda call, names: None
     """Called at the beginning of each call, with its name and the ids of its jobs."""
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        return {"family": "virtual"}
+
+    def counts(self) -> Mapping[str, float]:
+        return {hits("prompts"): float(len(self.named("encode")))}
 
     def fetch(self, job: GenerationJob) -> GenerationJob:
         self._begin("fetch", [job])

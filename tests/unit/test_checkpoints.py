@@ -17,6 +17,7 @@ from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract import checkpoint
 from deployments.contract.job import GenerationJob
+from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.families import attention
 from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily, ClipInputs
@@ -27,13 +28,14 @@ from deployments.families.ltx2_noise import distilled
 from deployments.families.packed.attention import ATTENTIONS, one_by_one
 from deployments.families.packed.row import Row
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.probe import step_seconds
 from deployments.families.state import State
 from deployments.families.step import step
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Family:
-    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu"))
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family)
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
     for name in (str(copy), "somewhere/checkpoints/flux3"):
-        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu"))
+        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu").family)
         assert torch.equal(latents(again), latents(loaded))
 
 
@@ -128,12 +130,66 @@ def test_unusable_attention_of_packed_pictures_is_logged_and_skipped(
         use_packed_attention(family, ["all_as_one"])
 
 
-def test_float32_is_the_choice_without_a_gpu(loaded: Family) -> None:
-    assert loaded.transformer.dtype == torch.float32
+def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger=checkpoints.__name__):
+        setup = checkpoints.load("bundled/flux3", device="cpu", dtype="float32").setup
+    assert setup == {
+        "family": "Flux3",
+        "device": f"cpu, {torch.get_num_threads()} threads",
+        "dtype": "float32",
+        "dtype_because": "as configured",
+        "attention": "native",
+        "compiled": "false",
+        "packed_attention": "one_by_one",
+    }
+    [record] = [record for record in caplog.records if record.name == checkpoints.__name__]
+    assert all(f"{name} {value}" in record.getMessage() for name, value in setup.items())
+
+
+def without_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+
+
+def test_float32_is_the_choice_on_a_processor_without_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_halves(monkeypatch)
+    loaded = checkpoints.load("bundled/flux3", device="cpu")
+    assert loaded.family.transformer.dtype == torch.float32
+    assert "no bfloat16" in loaded.setup["dtype_because"]
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "bfloat16"), (2.0, "float32")])
+def test_a_processor_with_halves_uses_them_where_a_step_is_faster_so(
+    seconds: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(family: Family) -> float:
+        return seconds if family.transformer.dtype == torch.bfloat16 else 1.0
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    monkeypatch.setattr(checkpoints, "step_seconds", timed)
+    setup = checkpoints.load("bundled/flux3", device="cpu").setup
+    assert setup["dtype"] == chosen
+    assert f"{seconds:.2f} of the time" in setup["dtype_because"]
+
+
+@pytest.mark.parametrize("name", ["bundled/flux3", "bundled/ltx2"])
+def test_the_time_of_a_step_can_be_measured(name: str) -> None:
+    assert step_seconds(checkpoints.load(name, device="cpu", render_side=64).family) > 0
+
+
+@pytest.mark.parametrize(("error", "told"), [(NotFinite(), "weights are broken"), (OutOfMemory(), "no room")])
+def test_a_model_that_can_finish_no_picture_is_refused(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Flux3, state: State) -> None:
+        raise error
+
+    monkeypatch.setattr(Flux3, "finish", broken)
+    with pytest.raises(CheckpointError, match=told):
+        checkpoints.load("bundled/flux3", device="cpu")
 
 
 def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
-    half = checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="bfloat16"))
+    half = checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="bfloat16").family)
     assert half.transformer.dtype == torch.bfloat16
     x = latents(half)
     assert x.dtype == torch.float32
@@ -142,7 +198,7 @@ def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
 
 @pytest.fixture(scope="module")
 def clip_family() -> ClipFamily:
-    family = checkpoints.load("bundled/ltx2", device="cpu", render_side=96, distilled=True, enhance_noise=0.5)
+    family = checkpoints.load("bundled/ltx2", device="cpu", render_side=96, distilled=True, enhance_noise=0.5).family
     assert isinstance(family, ClipFamily)
     return family
 
@@ -181,7 +237,7 @@ def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatc
 
 
 def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:
-    half = checkpoints.load("bundled/ltx2", device="cpu", dtype="bfloat16", render_side=64)
+    half = checkpoints.load("bundled/ltx2", device="cpu", dtype="bfloat16", render_side=64).family
     assert isinstance(half, ClipFamily)
     assert half.transformer.dtype == torch.bfloat16
     state = half.encode(a_clip(), ClipInputs(lead=np.zeros((9, 64, 64, 3), np.uint8)))

@@ -8,7 +8,7 @@ from support.replicas import ProcessEnded, deployed, in_this_process
 from support.virtual_backend import VirtualBackend
 
 from deployments import media_model
-from deployments.contract.events import Event, Interrupted, Started
+from deployments.contract.events import Alive, Done, Event, Interrupted, Started
 from deployments.engine.backend import DeviceBroken, NotFinite
 from deployments.media_model import MediaModel
 
@@ -48,7 +48,9 @@ async def test_a_call_that_comes_to_a_broken_device_is_refused_before_it_begins(
     backend.errors["step", "a"] = DeviceBroken()
     events = await told(media, "a")
     assert events[0] == Started()
-    assert await told(media, "b") == events[-1:]
+    refused = await told(media, "b")
+    assert Started() not in refused
+    assert refused[-1] == events[-1]
 
 
 async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
@@ -62,3 +64,14 @@ async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: Media
         await media.check_health()
     await told(media, "good")
     await media.check_health()
+
+
+async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaModel, backend: VirtualBackend) -> None:
+    *_, told_before_the_end, last = await told(media, "a")
+    assert isinstance(last, Done)
+    assert isinstance(told_before_the_end, Alive)
+    assert told_before_the_end.told is not None
+    counts = told_before_the_end.told.counts
+    assert counts["steps"] == counts["members"] == len(backend.named("step"))
+    assert counts["busy_s"] > 0
+    assert told_before_the_end.told.setup == backend.setup

@@ -68,7 +68,7 @@ class ModelPainter:
             dtype="float32",
             render_side=self._model.get("render_side"),
             enlarge=self._model.get("enlarge", "smooth"),
-        )
+        ).family
         self._together = self._model.get("max_running", 8)
         self._engine = Engine(
             DiffusionBackend(checkpoints.for_pictures(family), self._store),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import pytest
 from support.job_records import new_job
 
-from deployments.contract.events import Done, Event, Started
+from deployments.contract.events import Alive, Done, Event, Report, Started
 from deployments.contract.job import GenerationJob, Output
 from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts
 from serve_app.dispatch.run_attempt import run_attempt
@@ -25,10 +25,14 @@ class _Store:
         self.limits_s: list[float | None] = []
         self.results: list[dict[str, Any]] = []
         self.details: list[dict[str, Any] | None] = []
+        self.reports: list[tuple[str, dict[str, float], dict[str, str]]] = []
 
     async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
         self.limits_s.append(run_s)
         return True
+
+    async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self.reports.append((lane, dict(counts), dict(setup)))
 
     async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
         self.results.append(result)
@@ -45,6 +49,8 @@ class _Stream:
 
     async def _events(self) -> AsyncIterator[Event]:
         yield Started()
+        yield Alive()
+        yield Alive(Report({"steps": 4}, {"device": "cpu"}))
         yield Done(Output("key", "image/png", 64, 80, 1, warnings=self._warnings))
 
     def cancel(self) -> None:
@@ -131,3 +137,11 @@ async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkey
     (result,) = store.results
     assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
     assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01
+
+
+async def test_what_a_replica_tells_of_its_work_is_added_to_its_lane() -> None:
+    store = _Store()
+    attempt = Attempt("lane", Lease("t", 1, isolated=False, created=0.0, job=_record()))
+    await run_attempt(attempt, Dependencies(lambda job: _Stream(), Timeouts(1, 1)), cast(TaskStore, store))
+    assert store.reports == [("lane", {"steps": 4}, {"device": "cpu"})]
+    assert len(store.results) == 1

@@ -212,3 +212,17 @@ def test_a_device_is_claimed_while_there_is_work_and_asked_for_before_every_step
     assert said[0] == "work"
     assert said[-1] == "rest"
     assert said.count("wait") == len(bench.backend.named("step")) == 3
+
+
+def test_calls_steps_and_their_members_are_counted() -> None:
+    backend = VirtualBackend(finish_seconds=0.5)
+    bench = Bench(backend)
+    bench.run(*(make_job(name, steps=8) for name in ("a", "b", "c")))
+    counted, batches = bench.engine.counts, backend.named("step")
+    assert counted["steps"] == len(batches)
+    assert counted["members"] == sum(map(len, batches)) == 3 * 8
+    assert counted["steps_s"] == pytest.approx(sum(backend.step_seconds(None, len(batch)) for batch in batches))
+    assert counted["finish_s"] == pytest.approx(3 * 0.5)
+    assert counted["encode_s"] > 0
+    assert counted["prompts_hits"] == len(backend.named("encode")), "the backend's own"
+    assert bench.engine.setup == backend.setup

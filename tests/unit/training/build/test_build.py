@@ -106,7 +106,7 @@ def test_every_autoencoder_is_stored_once() -> None:
 @pytest.mark.parametrize("name", ["kontext", "flux2klein"])
 def test_a_copied_bundle_loads_from_any_place(tmp_path: Path, name: str) -> None:
     folder = copied(name, tmp_path / "elsewhere")
-    assert load(str(folder), device="cpu", dtype="float32").transformer.dtype == torch.float32
+    assert load(str(folder), device="cpu", dtype="float32").family.transformer.dtype == torch.float32
 
 
 def test_the_bundle_holds_nothing_but_weights() -> None:

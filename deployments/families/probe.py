@@ -1,0 +1,89 @@
+"""Small pictures that show whether a model works here, and how fast, before anybody waits for one."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import JobError
+from deployments.families.clip_family import ClipFamily
+from deployments.families.family import Family
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+
+SMALL: Final = 64
+"""Pixels per side."""
+_ALIKE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+"""Up to which share of the largest velocity a packed forward may differ from the stock one: roundings stay far below,
+a picture that sees its neighbours does not."""
+_TIMED: Final = 3
+
+
+def try_alone(family: Family | ClipFamily) -> None:
+    """One step of something small. Raises whatever goes wrong, RuntimeError for numbers that are none."""
+    moved = family.probe() if isinstance(family, ClipFamily) else _velocities(family, [_picture(family)])[0]
+    if not torch.isfinite(moved).all():
+        raise RuntimeError("its results are not finite")
+
+
+def try_together(family: Family) -> None:
+    """One step of two small pictures of different shapes, together and alone. Raises RuntimeError when they differ."""
+    sizes = (SMALL, SMALL), (2 * SMALL, SMALL)
+    together = _velocities(family, [_picture(family, *size) for size in sizes])
+    alone = [_velocities(family, [_picture(family, *size)])[0] for size in sizes]
+    for one, other in zip(together, alone, strict=True):
+        if not (one - other).abs().max() <= _ALIKE[family.transformer.dtype] * other.abs().max():
+            raise RuntimeError("pictures that step together are not what they are alone")
+
+
+def warm_up(family: Family | ClipFamily, side: int) -> None:
+    """Makes one picture of `side` pixels from beginning to end, and then two at a time: what compiles, compiles now,
+    and what does not fit fails now. Raises NotFinite, OutOfMemory."""
+    if isinstance(family, ClipFamily):
+        try_alone(family)
+        return
+    for count in (1, 2):
+        pictures = [_picture(family, side, side) for _ in range(count)]
+        step(family, pictures)
+        for picture in pictures:
+            family.finish(picture)
+
+
+def step_seconds(family: Family | ClipFamily) -> float:
+    """Of one step of something small, once everything is warm."""
+    taken = []
+    for _ in range(1 + _TIMED):
+        states = [] if isinstance(family, ClipFamily) else [_picture(family) for _ in range(4)]
+        began = time.perf_counter()
+        family.probe() if isinstance(family, ClipFamily) else step(family, states)
+        taken.append(time.perf_counter() - began)
+    return median(taken[1:])
+
+
+def _velocities(family: Family, states: list[State]) -> list[Tensor]:
+    step(family, states)
+    return [state.v for state in states if state.v is not None]
+
+
+def _picture(family: Family, width: int = SMALL, height: int = SMALL) -> State:
+    job = GenerationJob(
+        id=f"probe-{width}x{height}",
+        attempt=0,
+        prompt="a probe",
+        width=width,
+        height=height,
+        steps=1,
+        seed=0,
+        output_format="png",
+        output_prefix="probe",
+    )
+    [state] = family.encode([PreparedRequest(job)])
+    if isinstance(state, JobError):
+        raise state
+    return state
