@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from ray import serve
@@ -19,6 +19,7 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.device_priority import priority_on
 from deployments.engine.loop import Engine
+from deployments.kept_costs import CostKeeper, KeptCosts
 from deployments.reports import Reports
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class MediaModel:
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(engine_of, spec)
         self._reports = Reports(self._engine)
+        self._costs = CostKeeper(_kept_costs(spec, self._engine.setup), lambda: self._engine.learned)
         # Tells Serve's router which adapters were here last: most of them still are.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
         self._engine.start()
@@ -77,6 +79,7 @@ class MediaModel:
                 started = started or isinstance(event, Started)
                 if isinstance(event, LAST) and (report := self._reports.due()) is not None:
                     yield Alive(report)
+                    self._costs.keep()
                 yield event
                 if isinstance(event, LAST):
                     return
@@ -116,12 +119,18 @@ def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
     backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
     return Engine(
         backend,
+        known_costs=_kept_costs(spec, backend.setup).read(),
         max_running=spec.max_running,
         max_batch=spec.max_batch,
         step_goal_s=spec.step_goal_s,
         preview_every=spec.preview_every,
         device_priority=priority_on(spec.sharing),
     )
+
+
+def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts:
+    store = ObjectStore(spec.objects_url, spec.objects_options)
+    return KeptCosts(store, f"{spec.checkpoint}@{spec.revision or ''}", setup)
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:

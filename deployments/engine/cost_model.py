@@ -44,6 +44,8 @@ _DRIFT: Final = 0.1
 """... by more than this share: less may be chance."""
 _CHANGED: Final = 1.5
 """So many times slower or faster it is as another machine."""
+_SPAN: Final = 2
+"""How many times the smallest step's tokens the largest must have had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,11 @@ class StepCost:
 class CostModel:
     """Of steps of one kind."""
 
-    def __init__(self) -> None:
-        self._cost: StepCost | None = None
+    def __init__(self, known: StepCost | None = None) -> None:
+        """`known` was learned elsewhere, by the like of this machine: it holds, but for how fast this one is, until
+        enough was measured here."""
+        self._known = known
+        self._cost = known
         self._fitted: StepCost | None = None
         self._measured: OrderedDict[tuple[int, int], deque[Measurement]] = OrderedDict()
         self._recent: deque[Measurement] = deque(maxlen=_RECENT)
@@ -73,7 +78,7 @@ class CostModel:
 
     @property
     def cost(self) -> StepCost | None:
-        """None as long as nothing was measured."""
+        """None as long as nothing is known."""
         return self._cost
 
     @property
@@ -82,11 +87,15 @@ class CostModel:
         return self._steps
 
     @property
-    def spans(self) -> float:
-        """The largest number of tokens measured as a multiple of the smallest: near 1, what is fixed can't be told from
-        what grows."""
+    def telling(self) -> bool:
+        """Whether what is fixed can be told from what grows."""
+        return self._known is not None or self.measured
+
+    @property
+    def measured(self) -> bool:
+        """Whether steps measured here suffice for that: their tokens differ enough."""
         tokens = [kept[-1][0] for kept in self._measured.values()]
-        return max(tokens) / min(tokens) if tokens else 1.0
+        return bool(tokens) and max(tokens) >= _SPAN * min(tokens)
 
     def observe(self, tokens: int, squares: int, seconds: float) -> None:
         """A step took so long."""
@@ -106,6 +115,8 @@ class CostModel:
         self._cost = cost.times(drift) if abs(drift - 1) > _DRIFT else cost
 
     def _fit(self) -> StepCost:
+        if self._known is not None and not self.measured:
+            return self._known
         sorts = self._measured.values()
         return fitted([_typical(kept) for kept in sorts], [len(kept) for kept in sorts])
 

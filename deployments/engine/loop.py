@@ -24,6 +24,7 @@ from deployments.contract.events import Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import Backend, DeviceBroken, P, S
 from deployments.engine.background import Background
+from deployments.engine.cost_model import StepCost
 from deployments.engine.device_priority import DevicePriority, Unshared
 from deployments.engine.encoder import Encoder
 from deployments.engine.exclusive import Exclusive
@@ -33,7 +34,7 @@ from deployments.engine.finisher import Finisher
 from deployments.engine.health import Health
 from deployments.engine.request_handle import RequestHandle
 from deployments.engine.request_table import RequestTable
-from deployments.engine.step_costs import StepCosts
+from deployments.engine.step_costs import NOTHING_KNOWN, StepCosts
 from deployments.engine.stepper import Stepper
 
 log = logging.getLogger(__name__)
@@ -52,13 +53,15 @@ class Engine(Generic[P, S]):
         max_running: int,
         max_batch: int,
         step_goal_s: float | None = None,
+        known_costs: Mapping[str, StepCost] = NOTHING_KNOWN,
         preview_every: float | None = None,
         device_priority: DevicePriority | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
-        call. `step_goal_s` is how long a step of several may be expected to take, in seconds. `preview_every` is the
+        call. `step_goal_s` is how long a step of several may be expected to take, in seconds. `known_costs`
+        is what another engine `learned`. `preview_every` is the
         share of the steps between two previews, None for none. `device_priority` says when steps may be taken on a
         device that others use, too. `clock` times waits and steps; `wall_clock` is compared with deadlines (epoch
         seconds). Raises ValueError for a setting out of range.
@@ -67,6 +70,7 @@ class Engine(Generic[P, S]):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
         requests: RequestTable[P, S] = RequestTable()
         health, device, background = Health(clock), Exclusive(), Background(_WAITERS)
+        costs = StepCosts(max_batch, goal_s=step_goal_s, known=known_costs)
         self._backend = backend
         self._clock = clock
         self._requests = requests
@@ -80,13 +84,14 @@ class Engine(Generic[P, S]):
             background,
             health,
             device,
-            costs=StepCosts(max_batch, goal_s=step_goal_s),
+            costs=costs,
             priority=device_priority or Unshared(),
             preview_every=preview_every,
             clock=clock,
             wall_clock=wall_clock,
         )
         self._finisher = Finisher(backend, requests, background, health, device)
+        self._costs = costs
         self._threads: list[threading.Thread] = []
 
     @property
@@ -113,6 +118,11 @@ class Engine(Generic[P, S]):
     def counts(self) -> Mapping[str, float]:
         """What was done so far, by the names of `contract/counts.py`."""
         return {**self._health.counts, **self._backend.counts()}
+
+    @property
+    def learned(self) -> Mapping[str, StepCost]:
+        """What steps cost here, by their kinds, for other engines on the like of this device; from any thread."""
+        return self._costs.learned()
 
     @property
     def faults(self) -> int:

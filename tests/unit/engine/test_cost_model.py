@@ -59,3 +59,21 @@ def test_it_follows_a_machine_that_became_slower() -> None:
             model.observe(tokens, squares, factor * TRUE.seconds(tokens, squares))
     assert model.cost is not None
     assert model.cost.seconds(352, 352**2) == pytest.approx(3 * TRUE.seconds(352, 352**2), rel=0.15)
+
+
+def test_what_is_known_holds_until_steps_here_tell_more() -> None:
+    model, slower = CostModel(TRUE), 1.4
+    assert model.cost == TRUE
+    assert model.telling
+    for _ in range(100):
+        model.observe(352, 352**2, slower * TRUE.seconds(352, 352**2))
+    assert not model.measured
+    assert model.cost is not None
+    assert model.cost.seconds(700, 2 * 352**2) == pytest.approx(slower * TRUE.seconds(700, 2 * 352**2), rel=1e-3)
+    other = StepCost(fixed=0.01, per_token=1e-6, per_square=0.0)
+    rng = random.Random(3)
+    for _ in range(200):
+        tokens, squares = a_batch(rng)
+        model.observe(tokens, squares, other.seconds(tokens, squares))
+    assert model.measured
+    assert model.cost.seconds(144, 144**2) == pytest.approx(other.seconds(144, 144**2), rel=0.1)

@@ -108,3 +108,14 @@ def test_bounds_that_allow_none_are_refused() -> None:
     for max_batch, goal_s in ((0, None), (1, 0.0)):
         with pytest.raises(ValueError, match="at least"):
             StepCosts(max_batch, goal_s=goal_s)
+
+
+def test_another_replica_begins_with_what_was_learned() -> None:
+    costs, seconds = StepCosts(max_batch=8), linear(0.009, 0.00003)
+    learnt(costs, seconds, [100] * 8, 50)
+    assert costs.learned() == {}, "too little to tell others"
+    learnt(costs, seconds, [100] * 8, step_costs.WORTH_TELLING)
+    other = StepCosts(max_batch=8, known=costs.learned())
+    assert len(other.together(pictures(*[100] * 8))) == 8
+    assert len(StepCosts(max_batch=8).together(pictures(*[100] * 8))) == 1
+    assert other.learned() == {}, "what it measured itself"
