@@ -20,6 +20,7 @@ MODULES: Final = {
     "overload": "overload",
     "overhead": "overhead",
     "batching": "batching",
+    "packing": "packing",
     "clips": "clips",
     "deblur": "deblur",
     "peers": "peers.comparison",

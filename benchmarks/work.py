@@ -40,8 +40,9 @@ def differences(name: str, work: Sequence[Work], other_name: str, other: Sequenc
     return list(found.values())
 
 
-def unlike(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[str]:
-    """What differs between files of the same requests, in the same order; empty if they are pixel by pixel the same.
+def unlike(ours: Sequence[bytes], theirs: Sequence[bytes], levels: int = 0) -> list[str]:
+    """What differs between files of the same requests, in the same order, by more than so many levels of 255; empty if
+    they are pixel by pixel the same.
 
     Drawn one at a time they are, if size, steps, precision and seed were: nothing less proves it. One rendered smaller
     and enlarged differs along edges alone, and by little on average.
@@ -52,7 +53,7 @@ def unlike(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[str]:
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if (off := largest_difference(one, other)) is None:
             found.append(f"picture {number} is missing, or of another size")
-        elif off:
+        elif off > levels:
             found.append(f"picture {number}: up to {off} levels of 255 apart")
     return found
 

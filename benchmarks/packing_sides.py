@@ -1,0 +1,250 @@
+"""Three ways to make the same pictures with the same networks, in this process: one at a time, in static batches of
+compatible requests, and by the step engine."""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+
+from deployments.backends.diffusion import DiffusionBackend
+from deployments.contract.events import LAST, Done, Event
+from deployments.contract.job import Adapter, GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.engine.loop import Engine
+from deployments.families.family import Family
+from deployments.families.flux3 import Flux3
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.outputs import encode_picture
+
+BATCH: Final = 8
+"""Pictures in a static batch at most: on a CPU larger ones bring nothing."""
+_SHAPES: Final = ((64, 64), (96, 64), (64, 128), (128, 128), (192, 128), (256, 256))
+_STEPS: Final = (4, 8, 16)
+_PROMPTS: Final = ("a small red star on a dark blue background", "two yellow circles", "a green square on white")
+_REFERENCES: Final = tuple(f"inputs/{number}" for number in range(4))
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    shapes: Sequence[tuple[int, int]] = _SHAPES
+    references: bool = False
+    """Half of the requests then have one or two, of four pictures."""
+    adapters: int = 0
+    """Every request has one of so many."""
+    one_prompt: bool = False
+
+    def jobs(self, count: int, seed: int) -> list[GenerationJob]:
+        chance = random.Random(seed)
+        return [self._job(f"{seed}-{number}", number, chance) for number in range(count)]
+
+    def _job(self, name: str, number: int, chance: random.Random) -> GenerationJob:
+        width, height = chance.choice(self.shapes)
+        steps, count = chance.choice(_STEPS), chance.choice((1, 2))
+        references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
+        kept = f"adapters/{number % self.adapters}" if self.adapters else None
+        return GenerationJob(
+            id=name,
+            attempt=1,
+            prompt=_PROMPTS[0] if self.one_prompt else f"{chance.choice(_PROMPTS)} {name}",
+            width=width,
+            height=height,
+            steps=steps,
+            seed=number,
+            output_format="jpeg",
+            output_prefix=f"packing/{name}",
+            references=references,
+            adapter=Adapter(kept, kept, 1.0) if kept else None,
+        )
+
+
+class Side(Protocol):
+    def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
+        """Makes all of them, each of which comes so many seconds after the beginning; rising. When each was done, in
+        seconds after the beginning."""
+        ...
+
+    def file(self, job: GenerationJob) -> bytes:
+        """What was made of it."""
+        ...
+
+
+class Loop:
+    """What a script does: takes what waits, makes it to its end, and looks again."""
+
+    def __init__(
+        self, store: ObjectStore, draw: Callable[[Sequence[PreparedRequest]], list[bytes]], at_once: int
+    ) -> None:
+        self._files: dict[str, bytes] = {}
+        self._store = store
+        self._draw = draw
+        self._at_once = at_once
+
+    def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
+        done, waiting, coming = [0.0] * len(jobs), deque[int](), deque(range(len(jobs)))
+        began = time.perf_counter()
+        while waiting or coming:
+            while coming and arrivals[coming[0]] <= time.perf_counter() - began:
+                waiting.append(coming.popleft())
+            if not waiting:
+                time.sleep(max(0.0, arrivals[coming[0]] - (time.perf_counter() - began)))
+                continue
+            alike = [number for number in waiting if shape_of(jobs[number]) == shape_of(jobs[waiting[0]])]
+            batch = alike[: self._at_once]
+            files = self._draw([prepared(jobs[number], self._store) for number in batch])
+            for number, file in zip(batch, files, strict=True):
+                self._files[jobs[number].id] = file
+                waiting.remove(number)
+                done[number] = time.perf_counter() - began
+        return done
+
+    def file(self, job: GenerationJob) -> bytes:
+        return self._files[job.id]
+
+
+class Stepping:
+    """The step engine, which is given a job when it comes."""
+
+    def __init__(self, family: Family, store: ObjectStore, *, running: int, batch: int) -> None:
+        self.engine = Engine(DiffusionBackend(family, store), max_running=running, max_batch=batch)
+        self.engine.start()
+        self._store = store
+        self._keys: dict[str, str] = {}
+
+    def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
+        done, left, failed = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
+        began = time.perf_counter()
+
+        def hear(number: int, event: Event) -> None:
+            if isinstance(event, LAST):
+                done[number] = time.perf_counter() - began
+                if isinstance(event, Done):
+                    self._keys[jobs[number].id] = event.output.key
+                else:
+                    failed.append(event)
+                left.release()
+
+        for number, job in enumerate(jobs):
+            time.sleep(max(0.0, arrivals[number] - (time.perf_counter() - began)))
+            self.engine.submit(job, lambda event, number=number: hear(number, event))
+        for _ in jobs:
+            left.acquire()
+        if failed:
+            raise RuntimeError(f"the engine gave {failed[0]}")
+        return done
+
+    def file(self, job: GenerationJob) -> bytes:
+        return self._store.get_blocking(self._keys[job.id])
+
+
+def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
+    """As the stock pipeline does, bit by bit."""
+
+    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
+        [state] = encoded(family, requests)
+        while state.done_steps < state.total_steps:
+            step(family, [state])
+        return [_file(family, state)]
+
+    return Loop(store, draw, 1)
+
+
+def static_batches(family: Flux3, store: ObjectStore) -> Loop:
+    """Those of equal shape and steps, with references of equal shapes, from beginning to end together."""
+
+    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
+        states = encoded(family, requests)
+        for moment in range(states[0].total_steps):
+            _step_alike(family, states, moment)
+        return [_file(family, state) for state in states]
+
+    return Loop(store, draw, BATCH)
+
+
+def stock_pipeline(threads: int) -> Loop:
+    """diffusers' own, by plain calls; for jobs without references and adapters."""
+    from benchmarks.peers.request import Request
+    from benchmarks.peers.stock import StockPipeline
+
+    pipeline = StockPipeline("bundled/flux3", threads)
+
+    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
+        [job] = [request.job for request in requests]
+        return [pipeline.draw(Request(job.prompt, job.width, job.height, job.steps, job.seed)).jpeg]
+
+    return Loop(ObjectStore("memory:///"), draw, 1)
+
+
+def _file(family: Family, state: State) -> bytes:
+    data, _, _ = encode_picture(family.finish(state), "jpeg")
+    return data
+
+
+@torch.inference_mode()
+def _step_alike(family: Flux3, states: Sequence[State], moment: int) -> None:
+    """One step of pictures that agree in all shapes, by the stock forward of a batch."""
+    first, dtype = states[0], family.transformer.dtype
+    count = len(states)
+    references = "references" in first.per
+    moved = family.transformer(
+        hidden_states=torch.cat([state.x for state in states]).to(dtype),
+        encoder_hidden_states=torch.cat([state.per["text"] for state in states]),
+        timestep=first.t[moment].expand(count).to(dtype),
+        target_timestep=first.t[moment + 1].expand(count).to(dtype),
+        img_ids=first.ids["picture_ids"],
+        txt_ids=first.ids["text_ids"],
+        image_cond_hidden_states=torch.cat([state.per["references"] for state in states]) if references else None,
+        image_cond_ids=first.ids.get("reference_ids"),
+        return_dict=False,
+    )[0].float()
+    for state, v in zip(states, moved.split(1), strict=True):
+        state.x, state.i = state.x + first.dt[moment] * v, moment + 1
+
+
+def encoded(family: Family, requests: Sequence[PreparedRequest]) -> list[State]:
+    states = [state for state in family.encode(requests) if isinstance(state, State)]
+    if len(states) < len(requests):
+        raise RuntimeError("a job was refused")
+    return states
+
+
+def prepared(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
+    return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.references))
+
+
+def with_inputs(store: ObjectStore, adapter: bytes, adapters: int) -> None:
+    """Puts what jobs of a `Mix` name into the store."""
+    for number, key in enumerate(_REFERENCES):
+        pixels = np.random.default_rng(number).integers(0, 256, (64, 64 + 32 * (number % 2), 3), dtype=np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "png")
+        store.put_blocking(key, file.getvalue(), "image/png")
+    for number in range(adapters):
+        store.put_blocking(f"adapters/{number}", adapter, "application/octet-stream")
+
+
+def alone(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float]:
+    """Seconds of one job of each shape, by its shape, when nobody else is there."""
+    firsts = {shape_of(job): replace(job, id=f"alone-{job.id}") for job in jobs}
+
+    def taken() -> dict[Any, float]:
+        return {shape: side.run([job], [0.0])[0] for shape, job in firsts.items()}
+
+    taken()  # the first of a shape warms up
+    return taken()
+
+
+def shape_of(job: GenerationJob) -> Any:
+    """What jobs must have in common to be batched by a stock forward."""
+    return job.width, job.height, job.steps, tuple(int(key[-1]) % 2 for key in job.references)
