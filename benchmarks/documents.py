@@ -27,6 +27,8 @@ VIEWS: Final[dict[str, View]] = {
     "goals": views.goals,
     "machine": views.where,
     "batching": views.batching,
+    "packing": views.packing,
+    "gpu": views.gpu,
     "clips": views.clips,
     "deblur": views.deblur,
     "peers": views.peers,

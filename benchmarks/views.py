@@ -61,6 +61,42 @@ def batching(found: Results) -> str:
     return table(headings, rows) + _plot("batching")
 
 
+def packing(found: Results) -> str:
+    """Pictures per second of the sides, and how many were in time."""
+    figures = found["packing"].figures
+    sides = ("one", "static", "engine")
+    rows = [
+        *(
+            (f"saturated, {name}, pictures/s", *(plain(rates[side]["middle"]) for side in sides))
+            for name, rates in figures["saturated"].items()
+        ),
+        *(
+            (f"in time at load {load}, pictures", *(plain(good[side]) for side in sides))
+            for load, good in figures["goodput"].items()
+        ),
+    ]
+    repeated, found_again = figures["repeated"]["encode_ms"], figures["repeated"]["hit_rate"]
+    shares = " and ".join(f"{share:.0%} of {cache}" for cache, share in found_again.items())
+    told = (
+        f"Encoding a picture whose words and pictures came before takes {plain(repeated['kept'])} ms, and "
+        f"{plain(repeated['not'])} ms where nothing is kept; {shares} were found."
+    )
+    return table(("", "one at a time", "static batches", "engine"), rows) + "\n\n" + told
+
+
+def gpu(found: Results) -> str:
+    """Simulated, which is said in every row."""
+    sides = ("one", "static", "engine")
+    rows = [
+        (
+            f"simulated: {cell['mix']}, load {cell['load']:g}",
+            *(" · ".join(plain(cell[side][figure]) for figure in ("rate", "good", "p99_s")) for side in sides),
+        )
+        for cell in found["gpu"].figures["cells"]
+    ]
+    return table(("rate · goodput · p99 s", "one at a time", "static batches", "engine"), rows)
+
+
 def clips(found: Results) -> str:
     rows = [
         (name, f"{of['seconds']:.1f} s", f"{of['peak_gib']:.2f} GiB", f"{of['megabytes']:.1f} MB")
