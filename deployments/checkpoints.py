@@ -48,6 +48,8 @@ def load(
     compile: bool = False,
     render_side: int | None = None,
     enlarge: Enlarge = "smooth",
+    channels_last: bool = False,
+    tile_above: int | None = None,
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
@@ -57,12 +59,12 @@ def load(
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors that have it where a step is faster
-    so, and float32 elsewhere. `attention` names diffusers'
-    attention backends; the first one that works here is used. `packed_attention` does so for pictures that take a step
-    together, by names of `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which slows
-    the first steps down and speeds the others up. `render_side` is the shorter side that pictures are rendered with
-    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `distilled` and
-    `enhance_noise` are for video models, as in Placement. `caches` bounds what is kept for further jobs.
+    so, and float32 elsewhere. `attention` names diffusers' attention backends; the first one that works here is used.
+    `packed_attention` does so for pictures that take a step together, by names of `families.packed.attention.ATTENTIONS`.
+    `compile` compiles the repeated blocks, which takes long once and speeds steps up. `render_side` is the shorter side that pictures are rendered with
+    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last` and
+    `tile_above` are for the autoencoders of pictures, `distilled` and `enhance_noise` for videos, as in Placement.
+    `caches` bounds what is kept for further jobs.
 
     Raises CheckpointError.
     """
@@ -75,6 +77,8 @@ def load(
         local_only=local_only,
         render_side=render_side,
         enlarge=enlarge,
+        channels_last=channels_last,
+        tile_above=tile_above,
         distilled=distilled,
         enhance_noise=enhance_noise,
         words=Words.of(folder),

@@ -167,6 +167,8 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
         compile=spec.compile,
         render_side=spec.render_side,
         enlarge=spec.enlarge,
+        channels_last=spec.channels_last,
+        tile_above=spec.tile_above,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
         caches=spec.caches,

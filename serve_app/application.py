@@ -187,6 +187,8 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "threads",
                 "render_side",
                 "enlarge",
+                "channels_last",
+                "tile_above",
                 "preview_every",
                 "enhance_noise",
                 "max_running",

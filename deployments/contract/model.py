@@ -77,7 +77,9 @@ class ModelSpec:
 
     Pictures are rendered with a shorter side of `render_side` pixels, whatever size was asked for, and scaled to it:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
-    `sharp` also makes edges crisp, which suits drawings and posterises photographs. `distilled` says of a video model
+    `sharp` also makes edges crisp, which suits drawings and posterises photographs. The autoencoder of pictures has its
+    channels together in memory (`channels_last`), and takes what is larger than `tile_above` pixels per side in tiles.
+    `distilled` says of a video model
     that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
     anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward; one of several may
     be expected to take `step_goal_s`. A single forward that takes longer than `step_limit_s` counts as hung.
@@ -96,6 +98,8 @@ class ModelSpec:
     threads: int | None = None
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
+    channels_last: bool = False
+    tile_above: int | None = None
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None

@@ -21,6 +21,7 @@ from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPip
 from torch import Tensor
 
 from deployments.engine.backend import JobError
+from deployments.families import autoencoder
 from deployments.families.canvas import Canvas
 from deployments.families.flux import Flux
 from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, MAX_REFERENCES, REFERENCES, Reading
@@ -53,6 +54,7 @@ class Flux1(Flux[EncodedPrompt]):
         """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
+        autoencoder.place(pipeline.vae, placement)
         latents = Latents(pipeline.vae, placement.device)
         super().__init__(
             pipeline.transformer,

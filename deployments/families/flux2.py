@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.families import autoencoder
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.kept import apart
@@ -68,6 +69,7 @@ class Flux2(Flux[EncodedPrompt]):
             raise CheckpointError(
                 "a Klein base model takes two passes per step, which nothing here does; use a distilled one"
             )
+        autoencoder.place(pipeline.vae, placement)
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
         tokenizer = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)

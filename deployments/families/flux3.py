@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.families import autoencoder
 from deployments.families.canvas import canvas_for
 from deployments.families.flux import TOKEN, Flux
 from deployments.families.kept import apart
@@ -48,6 +49,7 @@ POSITION_SCALE = 0.5
 class Flux3(Flux[Tensor]):
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
+        autoencoder.place(pipeline.vae, placement)
         self._text_encoder: Any = pipeline.text_encoder
         self._processor: Any = pipeline.tokenizer
         self._scheduler: Any = pipeline.scheduler

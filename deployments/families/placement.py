@@ -22,6 +22,10 @@ class Placement:
     """Whether all components must lie in the checkpoint's folder already."""
     render_side: int | None = None
     enlarge: Enlarge = "smooth"
+    channels_last: bool = False
+    """Of pictures: whether the autoencoder's channels lie together in memory: faster, and rounded differently."""
+    tile_above: int | None = None
+    """Of pictures: the side in pixels above which the autoencoder takes one in tiles of that size."""
     distilled: bool = False
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
     enhance_noise: float = ENHANCE_NOISE

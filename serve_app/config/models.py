@@ -93,6 +93,8 @@ class ModelSettings(Section):
     threads: int | None = Field(default=None, ge=1)
     render_side: int | None = Field(default=None, ge=32)
     enlarge: Enlarge = "smooth"
+    channels_last: bool = False
+    tile_above: int | None = Field(default=None, ge=256, multiple_of=64)
     preview_every: float | None = Field(default=None, gt=0, le=1)
     max_running: int = Field(default=16, ge=1)
     max_batch: int = Field(default=8, ge=1)

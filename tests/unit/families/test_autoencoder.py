@@ -1,0 +1,44 @@
+"""Layouts and tiles change how an autoencoder computes, and its pictures by nothing that can be seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from flux_drawing import a_picture, drawn, encoded, placement
+from support.jobs import make_job
+
+from deployments.contract.checkpoint import BUNDLED
+from deployments.families.family import Family
+from deployments.families.flux1 import Flux1
+from deployments.families.flux2 import Flux2
+from deployments.families.flux3 import Flux3
+
+FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
+
+
+def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
+    chosen = replace(placement(), channels_last=channels_last, tile_above=tile_above)
+    return FAMILIES[name].load(BUNDLED / name, chosen)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
+    reference = a_picture(1, 96, 64)
+    states = [encoded(loaded(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
+    torch.testing.assert_close(states[1].per["references"], states[0].per["references"], rtol=1e-4, atol=1e-4)
+    plain, last = (drawn(loaded(name, channels_last=last), states[0]).astype(int) for last in (False, True))
+    assert np.abs(plain - last).max() <= 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tiles_are_blended_into_about_the_same_picture(name: str) -> None:
+    job = make_job(width=448, height=320, steps=1)
+    whole, tiled = loaded(name), loaded(name, tile_above=256)
+    state = encoded(whole, job)
+    plain = drawn(whole, state).astype(int)
+    assert np.abs(plain - tiled.finish(state)).max() <= 8
+    small = encoded(whole, make_job(steps=1))
+    assert np.array_equal(drawn(whole, small), tiled.finish(small)), "it fits into one"
