@@ -60,8 +60,9 @@ def load(
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
     there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors that have it where a step is faster
     so, and float32 elsewhere. `attention` names diffusers' attention backends; the first one that works here is used.
-    `packed_attention` does so for pictures that take a step together, by names of `families.packed.attention.ATTENTIONS`.
-    `compile` compiles the repeated blocks, which takes long once and speeds steps up. `render_side` is the shorter side that pictures are rendered with
+    `packed_attention` does so for pictures that take a step together, by names of
+    `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
+    steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last` and
     `tile_above` are for the autoencoders of pictures, `distilled` and `enhance_noise` for videos, as in Placement.
     `caches` bounds what is kept for further jobs.

@@ -122,6 +122,7 @@ def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
         known_costs=_kept_costs(spec, backend.setup).read(),
         max_running=spec.max_running,
         max_batch=spec.max_batch,
+        order=spec.order,
         step_goal_s=spec.step_goal_s,
         preview_every=spec.preview_every,
         device_priority=priority_on(spec.sharing),

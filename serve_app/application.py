@@ -193,6 +193,7 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
                 "enhance_noise",
                 "max_running",
                 "max_batch",
+                "order",
                 "step_goal_s",
                 "step_limit_s",
             }

@@ -26,6 +26,7 @@ from deployments.engine.backend import JobError
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.side_stream import SideStream
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.matting.background_remover import BackgroundRemover, load_background_remover
@@ -65,6 +66,7 @@ class DiffusionBackend:
         self._outputs = Outputs(store)
         self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
+        self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
         self._matting = matting
         self._setup = setup
         self._background_remover: BackgroundRemover | None = None
@@ -93,7 +95,7 @@ class DiffusionBackend:
         return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
 
     def encode(self, fetched: Sequence[FetchedJob]) -> list[State | JobError]:
-        with translated_device_errors():
+        with translated_device_errors(), self._encoding.beside_the_steps():
             states = self._family.encode([one.request for one in fetched])
         for state, one in zip(states, fetched, strict=True):
             if not isinstance(state, JobError):
@@ -104,7 +106,7 @@ class DiffusionBackend:
         step(self._family, states)
 
     def finish(self, state: State) -> Callable[[], Output]:
-        with translated_device_errors():
+        with translated_device_errors(), self._finishing.beside_the_steps():
             pixels = self._family.finish(state)
         return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
 

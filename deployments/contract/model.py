@@ -9,6 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
+Order: TypeAlias = Literal["aged", "oldest", "deadline"]
+"""Who takes steps first, as `engine/policy.py` has it."""
 
 ENHANCE_NOISE: Final = 0.909375
 """Of the latents of a draft that is drawn anew: where LTX-2 begins its second stage."""
@@ -79,10 +81,10 @@ class ModelSpec:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. The autoencoder of pictures has its
     channels together in memory (`channels_last`), and takes what is larger than `tile_above` pixels per side in tiles.
-    `distilled` says of a video model
-    that it was made for a few noise levels; `enhance_noise` is how much noise it puts over a draft, up to 1, to draw it
-    anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward; one of several may
-    be expected to take `step_goal_s`. A single forward that takes longer than `step_limit_s` counts as hung.
+    `distilled` says of a video model that it was made for a few noise levels; `enhance_noise` is how much noise it puts
+    over a draft, up to 1, to draw it anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them
+    in one forward; one of several may be expected to take `step_goal_s`, and `order` says who goes first. A single
+    forward that takes longer than `step_limit_s` counts as hung.
     `preview_every` is the share of the steps between two previews.
     """
 
@@ -105,6 +107,7 @@ class ModelSpec:
     preview_every: float | None = None
     max_running: int = 16
     max_batch: int = 8
+    order: Order = "aged"
     step_goal_s: float | None = None
     step_limit_s: float = 120.0
     caches: Caches = Caches()

@@ -22,6 +22,7 @@ from typing import Final, Generic, Protocol
 
 from deployments.contract.events import Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Order
 from deployments.engine.backend import Backend, DeviceBroken, P, S
 from deployments.engine.background import Background
 from deployments.engine.cost_model import StepCost
@@ -52,6 +53,7 @@ class Engine(Generic[P, S]):
         *,
         max_running: int,
         max_batch: int,
+        order: Order = "aged",
         step_goal_s: float | None = None,
         known_costs: Mapping[str, StepCost] = NOTHING_KNOWN,
         preview_every: float | None = None,
@@ -60,11 +62,11 @@ class Engine(Generic[P, S]):
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
-        call. `step_goal_s` is how long a step of several may be expected to take, in seconds. `known_costs`
-        is what another engine `learned`. `preview_every` is the
-        share of the steps between two previews, None for none. `device_priority` says when steps may be taken on a
-        device that others use, too. `clock` times waits and steps; `wall_clock` is compared with deadlines (epoch
-        seconds). Raises ValueError for a setting out of range.
+        call. `order` says who steps first where not all can. `step_goal_s` is how long a step of several may be
+        expected to take, in seconds. `known_costs` is what another engine `learned`. `preview_every` is the share of
+        the steps between two previews, None for none. `device_priority` says when steps may be taken on a device that
+        others use, too. `clock` times waits and steps; `wall_clock` is compared with deadlines (epoch seconds). Raises
+        ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
@@ -85,6 +87,7 @@ class Engine(Generic[P, S]):
             health,
             device,
             costs=costs,
+            order=order,
             priority=device_priority or Unshared(),
             preview_every=preview_every,
             clock=clock,

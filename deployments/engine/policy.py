@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import Order
 from deployments.engine.backend import StateLike
 from deployments.engine.step_costs import StepCosts
 
-OVERDUE = 8.0
+OVERDUE: Final = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
+WITHIN: Final = 5.0
+"""Times its solo duration a picture may take, where `deadline` is the order."""
 
 
 class Member(Protocol):
@@ -39,28 +42,36 @@ M = TypeVar("M", bound=Member)
 C = TypeVar("C", bound=Candidate)
 
 
-def select_batch(running: Sequence[M], now: float, costs: StepCosts) -> list[M]:
-    """The members that take the next step together: all of one key, as many as `costs` lets, best rank first.
+def select_batch(running: Sequence[M], now: float, costs: StepCosts, order: Order = "aged") -> list[M]:
+    """The members that take the next step together: all of one key, as many as `costs` lets, first in `order` first.
 
-    The best-ranked member decides the key. A member's rank is its remaining work divided by (1 + wait / solo): short
-    work first, so that it does not queue behind long work, and less so the longer others have waited. Rank alone
-    would let a stream of short work hold up long work almost without end, so whoever has waited `OVERDUE` times its
-    solo duration goes by arrival, before all others: nobody that comes later can overtake it any more, and no key
-    starves. A key never measured has no known duration, and goes by arrival too. Empty only when `running` is empty.
+    The first decides the key. A key never measured has no known duration, and goes by arrival. Empty only when
+    `running` is empty.
     """
-    ranked = sorted(running, key=lambda member: _rank(member, now, costs.alone(member.state)))
+    ranked = sorted(running, key=lambda member: _rank(member, now, costs.alone(member.state), order))
     fitting = {id(member.state): member for member in ranked if member.state.key == ranked[0].state.key}
     return [fitting[id(state)] for state in costs.together([member.state for member in fitting.values()])]
 
 
-def _rank(member: Member, now: float, seconds_per_step: float | None) -> tuple[bool, float, float]:
-    """Sorts ascending: overdue by arrival, then the others by aged remaining work, equals by arrival."""
+def _rank(member: Member, now: float, seconds_per_step: float | None, order: Order) -> tuple[float, ...]:
+    """Sorts ascending; equals by arrival.
+
+    `aged`: by remaining work divided by (1 + wait / solo): short work first, so that it does not queue behind long
+    work, and less so the longer others have waited. `deadline`: by when a picture should be done, which is `WITHIN`
+    times its solo duration after it came; those that can't be any more come last. Either alone would let a stream of
+    others hold up long work almost without end, so whoever has waited `OVERDUE` times its solo duration goes by
+    arrival, before all others: nobody that comes later can overtake it any more, and no key starves. `oldest`: by
+    arrival.
+    """
     state, wait = member.state, now - member.submitted
     solo = (seconds_per_step or 0.0) * state.total_steps
-    if wait >= OVERDUE * solo:
-        return False, 0.0, member.submitted
+    if order == "oldest" or wait >= OVERDUE * solo:
+        return 0.0, member.submitted
     remaining = (seconds_per_step or 0.0) * (state.total_steps - state.done_steps)
-    return True, remaining / (1 + wait / solo), member.submitted
+    if order == "aged":
+        return 1.0, remaining / (1 + wait / solo), member.submitted
+    left = WITHIN * solo - wait
+    return (1.0 if remaining <= left else 2.0), left, member.submitted
 
 
 def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -> list[C]:
@@ -82,9 +93,10 @@ def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -
     return admitted
 
 
-def expired(job: GenerationJob, now: float) -> bool:
-    """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
-    return job.deadline is not None and job.deadline <= now
+def expired(job: GenerationJob, now: float, remaining_s: float = 0.0) -> bool:
+    """Whether nobody will wait for `job` until it is done, which takes so many seconds more at least; `now` in epoch
+    seconds, as the deadline."""
+    return job.deadline is not None and job.deadline <= now + remaining_s
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Generic
 
 from deployments.contract.events import Preview
+from deployments.contract.model import Order
 from deployments.engine.backend import Backend, DeviceBroken, OutOfMemory, P, S
 from deployments.engine.background import Background
 from deployments.engine.device_priority import DevicePriority
@@ -33,6 +34,7 @@ class Stepper(Generic[P, S]):
         device: Exclusive,
         *,
         costs: StepCosts,
+        order: Order,
         priority: DevicePriority,
         preview_every: float | None,
         clock: Callable[[], float],
@@ -45,6 +47,7 @@ class Stepper(Generic[P, S]):
         self._health = health
         self._device = device
         self._costs = costs
+        self._order: Order = order
         self._priority = priority
         self._preview_every = preview_every
         self._clock = clock
@@ -54,7 +57,7 @@ class Stepper(Generic[P, S]):
         """Ends whose deadline has passed, and takes one step. Raises DeviceBroken."""
         ended = self._expire()
         self._priority.announce(bool(self._requests.waiting or self._requests.running))
-        batch = select_batch(self._requests.stepping(), self._clock(), self._costs)
+        batch = select_batch(self._requests.stepping(), self._clock(), self._costs, self._order)
         if not batch:
             return ended
         self._priority.wait()
@@ -62,13 +65,23 @@ class Stepper(Generic[P, S]):
         return True
 
     def _expire(self) -> bool:
-        """Whether there was any. What only has to be finished is let through."""
+        """Whether there was any, or one that can't be done in time any more. What only has to be finished is let
+        through."""
         now = self._wall_clock()
         late = [handle for handle in self._requests.unfinished() if expired(handle.job, now)]
+        late += [
+            request.handle
+            for request in self._requests.stepping()
+            if expired(request.job, now, self._remaining_s(request.state))
+        ]
         for handle in late:
             handle.end(DEADLINE_PASSED)
         self._requests.drop_ended()
         return bool(late)
+
+    def _remaining_s(self, state: S) -> float:
+        """Of its steps at least; 0 as long as that is not known well."""
+        return self._costs.surely(state) * (state.total_steps - state.done_steps)
 
     def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
         """One step of pictures of one key. A step that failed changed nothing: it is taken again in other company."""

@@ -13,6 +13,7 @@ from deployments.contract.model import (
     Caches,
     Enlarge,
     MattingSpec,
+    Order,
     Precision,
     Sharing,
 )
@@ -98,6 +99,7 @@ class ModelSettings(Section):
     preview_every: float | None = Field(default=None, gt=0, le=1)
     max_running: int = Field(default=16, ge=1)
     max_batch: int = Field(default=8, ge=1)
+    order: Order = "aged"
     step_goal_s: float | None = Field(default=None, gt=0)
     step_limit_s: float = Field(default=120.0, gt=0)
     run_s: float | None = Field(default=None, gt=0)

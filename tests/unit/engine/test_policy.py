@@ -99,6 +99,21 @@ def test_a_stream_of_short_work_starves_no_key() -> None:
     assert now <= 3 * OVERDUE + 3.2
 
 
+def test_the_oldest_goes_first_where_that_is_the_order() -> None:
+    running = [picture("a", "k", 1, submitted=2.0), picture("b", "k", 50, submitted=1.0, done=1)]
+    assert names(select_batch(running, 3.0, table(limit=2, k=1.0), "oldest")) == "ba"
+    assert names(select_batch(running, 3.0, table(limit=2, k=1.0), "aged")) == "ab"
+
+
+def test_who_should_be_done_first_goes_first_where_deadlines_are_the_order() -> None:
+    times = table(limit=3, k=1.0)
+    soon, later = picture("s", "k", 4, submitted=10.0), picture("l", "k", 10, submitted=0.0)
+    assert names(select_batch([later, soon], 10.0, times, "deadline")) == "sl", "due at 30 and at 50"
+    missed = picture("m", "k", 4, submitted=0.0)
+    assert names(select_batch([missed, later, soon], 18.0, times, "deadline")) == "slm", "4 s of work, due in 2"
+    assert names(select_batch([missed, later, soon], 33.0, times, "deadline")) == "mls", "8 times its 4 s have passed"
+
+
 def test_admission_is_first_in_first_out_within_the_room() -> None:
     waiting = [Waiting(make_job(name)) for name in "abcd"]
     assert admit(waiting, [make_job("x")], room=2) == waiting[:2]

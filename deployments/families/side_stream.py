@@ -1,0 +1,28 @@
+"""Work on a device beside the steps, where a device can do several things at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class SideStream:
+    """A queue of work of its own on a CUDA device; nothing elsewhere. Used by one thread at a time.
+
+    What is handed to it must be ready, and what it makes is ready when its context ends: then the caller's thread has
+    waited for it, and no other.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @contextmanager
+    def beside_the_steps(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
