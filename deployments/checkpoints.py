@@ -19,7 +19,7 @@ from deployments.families.attention import use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
 from deployments.families.placement import Placement
-from deployments.families.probe import SMALL, step_seconds, warm_up
+from deployments.families.probe import SMALL, step_seconds, try_alone, warm_up
 from deployments.families.registry import family_of
 
 logger = logging.getLogger(__name__)
@@ -117,12 +117,19 @@ def load(
 
 
 def _warm_up(family: Family | ClipFamily, side: int) -> None:
+    if isinstance(family, ClipFamily):
+        try_alone(family)
+        return
     try:
-        warm_up(family, side)
+        warm_up(family, side, 1)
     except NotFinite as error:
         raise CheckpointError("what it draws holds numbers that are none: its weights are broken") from error
     except OutOfMemory as error:
-        raise CheckpointError(f"there is no room here for two pictures of {side} pixels at a time") from error
+        raise CheckpointError(f"there is no room here for a picture of {side} pixels") from error
+    try:
+        warm_up(family, side, 2)
+    except OutOfMemory:
+        logger.warning("there is room here for one picture of %d pixels at a time", side)
 
 
 def for_pictures(family: Family | ClipFamily) -> Family:

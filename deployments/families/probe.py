@@ -12,6 +12,7 @@ from torch import Tensor
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.clip_family import ClipFamily
+from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
@@ -42,13 +43,10 @@ def try_together(family: Family) -> None:
             raise RuntimeError("pictures that step together are not what they are alone")
 
 
-def warm_up(family: Family | ClipFamily, side: int) -> None:
-    """Makes one picture of `side` pixels from beginning to end, and then two at a time: what compiles, compiles now,
-    and what does not fit fails now. Raises NotFinite, OutOfMemory."""
-    if isinstance(family, ClipFamily):
-        try_alone(family)
-        return
-    for count in (1, 2):
+def warm_up(family: Family, side: int, count: int) -> None:
+    """Makes so many pictures of `side` pixels at a time, from beginning to end: what compiles, compiles now. Raises
+    NotFinite, OutOfMemory."""
+    with translated_device_errors():
         pictures = [_picture(family, side, side) for _ in range(count)]
         step(family, pictures)
         for picture in pictures:

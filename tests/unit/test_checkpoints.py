@@ -65,7 +65,7 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
     for name in (str(copy), "somewhere/checkpoints/flux3"):
-        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu").family)
+        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu", dtype="float32").family)
         assert torch.equal(latents(again), latents(loaded))
 
 
@@ -173,7 +173,20 @@ def test_a_processor_with_halves_uses_them_where_a_step_is_faster_so(
 
 @pytest.mark.parametrize("name", ["bundled/flux3", "bundled/ltx2"])
 def test_the_time_of_a_step_can_be_measured(name: str) -> None:
-    assert step_seconds(checkpoints.load(name, device="cpu", render_side=64).family) > 0
+    assert step_seconds(checkpoints.load(name, device="cpu", dtype="float32", render_side=64).family) > 0
+
+
+def test_a_device_that_has_room_for_one_picture_at_a_time_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def small(family: Family, side: int, count: int) -> None:
+        if count > 1:
+            raise OutOfMemory
+
+    monkeypatch.setattr(checkpoints, "warm_up", small)
+    with caplog.at_level(logging.WARNING, logger=checkpoints.__name__):
+        checkpoints.load("bundled/flux3", device="cpu", dtype="float32")
+    assert "one picture of 64 pixels" in caplog.text
 
 
 @pytest.mark.parametrize(("error", "told"), [(NotFinite(), "weights are broken"), (OutOfMemory(), "no room")])
@@ -198,7 +211,9 @@ def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
 
 @pytest.fixture(scope="module")
 def clip_family() -> ClipFamily:
-    family = checkpoints.load("bundled/ltx2", device="cpu", render_side=96, distilled=True, enhance_noise=0.5).family
+    family = checkpoints.load(
+        "bundled/ltx2", device="cpu", dtype="float32", render_side=96, distilled=True, enhance_noise=0.5
+    ).family
     assert isinstance(family, ClipFamily)
     return family
 

@@ -8,4 +8,4 @@ from deployments import checkpoints
 
 @pytest.fixture(scope="session")
 def transformer() -> nn.Module:
-    return checkpoints.load("bundled/flux3", device="cpu").family.transformer
+    return checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family.transformer

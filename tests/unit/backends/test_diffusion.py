@@ -28,7 +28,7 @@ JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu").family)
+    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family)
 
 
 @pytest.fixture

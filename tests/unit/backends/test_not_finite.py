@@ -23,7 +23,7 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
     """The last event of each job."""
-    family = checkpoints.for_pictures(checkpoints.load(str(checkpoint), device="cpu").family)
+    family = checkpoints.for_pictures(checkpoints.load(str(checkpoint), device="cpu", dtype="float32").family)
     backend = DiffusionBackend(family, ObjectStore(objects.as_uri()))
     engine = Engine(backend, max_running=8, max_batch=8)
     told: list[list[Event]] = [[] for _ in jobs]

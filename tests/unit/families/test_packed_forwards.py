@@ -32,7 +32,7 @@ def checkpoint(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def family(checkpoint: str) -> Family:
-    return checkpoints.for_pictures(checkpoints.load(f"bundled/{checkpoint}", device="cpu").family)
+    return checkpoints.for_pictures(checkpoints.load(f"bundled/{checkpoint}", device="cpu", dtype="float32").family)
 
 
 def requests(checkpoint: str) -> list[PreparedRequest]:

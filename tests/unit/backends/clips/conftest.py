@@ -23,7 +23,7 @@ from deployments.families.clip_family import ClipFamily
 
 @pytest.fixture(scope="session")
 def family() -> ClipFamily:
-    loaded = checkpoints.load("bundled/ltx2", device="cpu").family
+    loaded = checkpoints.load("bundled/ltx2", device="cpu", dtype="float32").family
     assert isinstance(loaded, ClipFamily)
     return loaded
 

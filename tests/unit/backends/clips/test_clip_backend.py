@@ -60,7 +60,7 @@ def test_a_clip_without_sound_has_no_sound_track(family: ClipFamily, store: Obje
 
 @pytest.mark.parametrize("enlarge", ["smooth", "sharp"])
 def test_clips_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
-    small = checkpoints.load("bundled/ltx2", device="cpu", render_side=64).family
+    small = checkpoints.load("bundled/ltx2", device="cpu", dtype="float32", render_side=64).family
     assert isinstance(small, ClipFamily)
     job = make_clip_job(width=200, height=104, clip={"frames": 9})
     seen = video_inspection.inspect(store.get_blocking(made(a_backend(small, store, enlarge=enlarge), job).key))
@@ -132,7 +132,7 @@ def small_means(data: bytes) -> Pixels:
 
 def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectStore) -> None:
     family = checkpoints.load(
-        "bundled/ltx2", device="cpu", enhance_noise=0.05
+        "bundled/ltx2", device="cpu", dtype="float32", enhance_noise=0.05
     ).family  # keeps most, whatever the weights
     assert isinstance(family, ClipFamily)
     backend = a_backend(family, store)
