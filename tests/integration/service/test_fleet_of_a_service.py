@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from playwright.sync_api import expect, sync_playwright
+from prometheus_client.parser import text_string_to_metric_families
 from support.browser import CHROMIUM, EXAMPLE
 from support.local_service import LocalService
 
@@ -29,6 +30,26 @@ def test_a_lane_that_works_tells_its_replicas_and_its_pace(service: LocalService
     assert told["replicas"]["RUNNING"] >= 1
     assert told["batch"] >= 1
     assert told["step_s"] > 0
+
+
+def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Client) -> None:
+    """The second of two equal prompts is known: it is not encoded again."""
+
+    def value(name: str, **labels: str) -> float:
+        text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", trust_env=False, timeout=30).text
+        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+        wanted = {"lane": LANE, **labels}.items()
+        return sum(sample.value for sample in samples if sample.name == name and wanted <= sample.labels.items())
+
+    prompt = "a small purple star on a yellow background"
+    client.generate("gen-3-image-klein", prompt=prompt)
+    steps = value("gen_model_steps_total")
+    found = value("gen_model_cache_lookups_total", cache="prompts", found="yes")
+    client.generate("gen-3-image-klein", prompt=prompt, steps=5)
+    assert value("gen_model_steps_total") == steps + 5
+    assert value("gen_model_cache_lookups_total", cache="prompts", found="yes") == found + 1
+    assert 0 < value("gen_model_call_seconds_total", call="steps") < value("gen_model_busy_seconds_total")
+    assert value("gen_model_setup_info", dtype="float32", packed_attention="one_by_one") == 1
 
 
 def test_the_first_visit_makes_a_picture_by_one_click(service: LocalService) -> None:
