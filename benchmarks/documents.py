@@ -28,7 +28,7 @@ VIEWS: Final[dict[str, View]] = {
     "machine": views.where,
     "batching": views.batching,
     "packing": views.packing,
-    "gpu": views.gpu,
+    "simulated-gpu": views.simulated_gpu,
     "clips": views.clips,
     "deblur": views.deblur,
     "peers": views.peers,

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -84,7 +84,7 @@ class Loop:
     """What a script does: takes what waits, makes it to its end, and looks again."""
 
     def __init__(
-        self, store: ObjectStore, draw: Callable[[Sequence[PreparedRequest]], list[bytes]], at_once: int
+        self, store: ObjectStore, draw: Callable[[Sequence[PreparedRequest]], Iterable[bytes]], at_once: int
     ) -> None:
         self._files: dict[str, bytes] = {}
         self._store = store
@@ -151,11 +151,11 @@ class Stepping:
 def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
     """As the stock pipeline does, bit by bit."""
 
-    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
+    def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
         [state] = encoded(family, requests)
         while state.done_steps < state.total_steps:
             step(family, [state])
-        return [_file(family, state)]
+        yield _file(family, state)
 
     return Loop(store, draw, 1)
 
@@ -163,11 +163,12 @@ def one_at_a_time(family: Family, store: ObjectStore) -> Loop:
 def static_batches(family: Flux3, store: ObjectStore) -> Loop:
     """Those of equal shape and steps, with references of equal shapes, from beginning to end together."""
 
-    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
+    def draw(requests: Sequence[PreparedRequest]) -> Iterator[bytes]:
         states = encoded(family, requests)
         for moment in range(states[0].total_steps):
             _step_alike(family, states, moment)
-        return [_file(family, state) for state in states]
+        for state in states:  # each is given away as soon as it is there
+            yield _file(family, state)
 
     return Loop(store, draw, BATCH)
 

@@ -175,9 +175,8 @@ def _one_after_the_other(jobs: Sequence[GenerationJob], moments: Sequence[float]
         gpu.encode([state.job for state in states])
         while states[0].done_steps < states[0].total_steps:
             gpu.step(states)
-        for state in states:
+        for number, state in zip(batch, states, strict=True):
             gpu.finish(state)
-        for number in batch:  # whoever called for a static batch gets it when all of it is there
             done[number] = clock.now
             waiting.remove(number)
     return done
@@ -218,8 +217,8 @@ def _figures(moments: np.ndarray, done: np.ndarray, solo: np.ndarray) -> dict[st
 
 
 BENCHMARK = Benchmark(
-    "gpu",
-    "simulated: what the engine's policy would do with the costs assumed of a GPU",
+    "simulated-gpu",
+    "what the engine's policy would do with the costs assumed of a GPU",
     Plan(),
     Plan(pictures=20, loads=(1.0,)),
     measure,

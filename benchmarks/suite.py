@@ -21,7 +21,7 @@ MODULES: Final = {
     "overhead": "overhead",
     "batching": "batching",
     "packing": "packing",
-    "gpu": "simulated_gpu",
+    "simulated-gpu": "simulated_gpu",
     "clips": "clips",
     "deblur": "deblur",
     "peers": "peers.comparison",

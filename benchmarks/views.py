@@ -67,7 +67,7 @@ def packing(found: Results) -> str:
     sides = ("one", "static", "engine")
     rows = [
         *(
-            (f"saturated, {name}, pictures/s", *(plain(rates[side]["middle"]) for side in sides))
+            (f"saturated, {name}, pictures/s", *(plain(rates[side]["median"]) for side in sides))
             for name, rates in figures["saturated"].items()
         ),
         *(
@@ -78,13 +78,13 @@ def packing(found: Results) -> str:
     repeated, found_again = figures["repeated"]["encode_ms"], figures["repeated"]["hit_rate"]
     shares = " and ".join(f"{share:.0%} of {cache}" for cache, share in found_again.items())
     told = (
-        f"Encoding a picture whose words and pictures came before takes {plain(repeated['kept'])} ms, and "
-        f"{plain(repeated['not'])} ms where nothing is kept; {shares} were found."
+        f"Encoding a picture whose words and pictures came before takes {plain(repeated['kept']['median'])} ms, and "
+        f"{plain(repeated['not']['median'])} ms where nothing is kept; {shares} were found."
     )
     return table(("", "one at a time", "static batches", "engine"), rows) + "\n\n" + told
 
 
-def gpu(found: Results) -> str:
+def simulated_gpu(found: Results) -> str:
     """Simulated, which is said in every row."""
     sides = ("one", "static", "engine")
     rows = [
@@ -92,7 +92,7 @@ def gpu(found: Results) -> str:
             f"simulated: {cell['mix']}, load {cell['load']:g}",
             *(" · ".join(plain(cell[side][figure]) for figure in ("rate", "good", "p99_s")) for side in sides),
         )
-        for cell in found["gpu"].figures["cells"]
+        for cell in found["simulated-gpu"].figures["cells"]
     ]
     return table(("rate · goodput · p99 s", "one at a time", "static batches", "engine"), rows)
 

@@ -28,9 +28,11 @@ class CacheFigures:
 class ByteCache(Generic[K, V]):
     """Used from any thread. What has left lives on where it is still in use."""
 
-    def __init__(self, limit: int, size: Callable[[V], int]) -> None:
-        """`limit` bytes of values, each of which takes `size` of them; 0 keeps nothing."""
+    def __init__(self, limit: int, size: Callable[[V], int], *, at_least: int = 0) -> None:
+        """`limit` bytes of values, each of which takes `size` of them; the latest `at_least` are kept however large
+        they are."""
         self._limit = limit
+        self._at_least = at_least
         self._size = size
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._bytes = 0
@@ -57,20 +59,26 @@ class ByteCache(Generic[K, V]):
             return self._kept[key][0]
 
     def put(self, key: K, value: V) -> V:
-        """Returns what is kept under `key` from now on: another thread may have been as quick. Keeps nothing that would
-        not fit alone."""
+        """Returns what is kept under `key` from now on: another thread may have been as quick. What would not fit alone
+        drives nobody out."""
         size = self._size(value)
         with self._lock:
             if key in self._kept:
                 return self._kept[key][0]
-            if size <= self._limit:
+            if size <= self._limit or self._at_least:
                 self._kept[key] = value, size
                 self._bytes += size
-            while self._bytes > self._limit:
+            while self._bytes > self._limit and len(self._kept) > self._at_least:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._bytes -= freed
                 self._evictions += 1
             return value
+
+    def clear(self) -> None:
+        """Somebody else needs the memory."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
 
     def made(self, key: K, make: Callable[[], V]) -> V:
         """What is kept, or made now. Raises whatever `make` does, and keeps nothing then."""

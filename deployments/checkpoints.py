@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _CACHES: Final = Caches()
 _PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_WORTH: Final = 0.8
+"""Of the time of a step: what bfloat16 must not exceed, so that chance decides nowhere, and replicas agree."""
 _WARM_SIDE: Final = 1024
 """Pixels of the pictures that a GPU is warmed up with: what is asked for most."""
 
@@ -54,12 +56,12 @@ def load(
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
 ) -> Loaded:
-    """The family of `checkpoint`, its networks on `device` and proven to run: small pictures were drawn, one and two at
-    a time, the way they will be from now on.
+    """The family of `checkpoint`, its networks on `device` and proven to run: pictures were made, one and two at a
+    time, or a step of a video taken, the way they will be from now on.
 
     `revision` is a branch, tag or commit of a hub repository. `device` is a torch device; `auto` takes a GPU where
-    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors that have it where a step is faster
-    so, and float32 elsewhere. `attention` names diffusers' attention backends; the first one that works here is used.
+    there is one. `dtype` `auto` is bfloat16 on GPUs that have it and on processors where a step is much faster so, and
+    float32 elsewhere. `attention` names diffusers' attention backends; the first one that works here is used.
     `packed_attention` does so for pictures that take a step together, by names of
     `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
     steps up. `render_side` is the shorter side that pictures are rendered with
@@ -90,7 +92,7 @@ def load(
     def in_precision(chosen: torch.dtype) -> Family | ClipFamily:
         return family_of(folder).load(folder, replace(placement, dtype=chosen))
 
-    precision, reason = _precision(dtype, place, in_precision)
+    precision, reason, measured = _precision(dtype, place, in_precision)
     family = in_precision(precision)
     setup = {
         "family": type(family).__name__,
@@ -107,9 +109,10 @@ def load(
     loaded = time.monotonic()
     _warm_up(family, SMALL if place.type == "cpu" else render_side or _WARM_SIDE)
     logger.info(
-        "%s: %s; loaded in %.1f s, warmed up in %.1f s",
+        "%s: %s%s; loaded in %.1f s, warmed up in %.1f s",
         checkpoint,
         ", ".join(f"{name} {value}" for name, value in setup.items()),
+        f" ({measured})" if measured else "",
         loaded - began,
         time.monotonic() - loaded,
     )
@@ -117,19 +120,24 @@ def load(
 
 
 def _warm_up(family: Family | ClipFamily, side: int) -> None:
-    if isinstance(family, ClipFamily):
-        try_alone(family)
-        return
+    """Of pictures of `side` pixels, or of small ones where there is no room for those."""
     try:
-        warm_up(family, side, 1)
-    except NotFinite as error:
-        raise CheckpointError("what it draws holds numbers that are none: its weights are broken") from error
-    except OutOfMemory as error:
-        raise CheckpointError(f"there is no room here for a picture of {side} pixels") from error
-    try:
-        warm_up(family, side, 2)
-    except OutOfMemory:
-        logger.warning("there is room here for one picture of %d pixels at a time", side)
+        if isinstance(family, ClipFamily):
+            try_alone(family)
+            return
+        for count in (1, 2):
+            try:
+                warm_up(family, side, count)
+            except OutOfMemory:
+                logger.warning("there is no room here for %d pictures of %d pixels at a time", count, side)
+                if count == 1:
+                    warm_up(family, SMALL, count)
+                break
+    except (NotFinite, OutOfMemory, RuntimeError) as error:
+        raise CheckpointError(f"it can make no picture here: {error or type(error).__name__}") from error
+    finally:
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # pools of this thread's stream: encoding and decoding have streams of their own
 
 
 def for_pictures(family: Family | ClipFamily) -> Family:
@@ -157,18 +165,24 @@ def precision_for(name: Precision, device: torch.device) -> torch.dtype:
 
 def _precision(
     name: Precision, device: torch.device, load: Callable[[torch.dtype], Family | ClipFamily]
-) -> tuple[torch.dtype, str]:
-    """The precision to run in, and why. A processor may have bfloat16 and yet be slower with it: that is tried."""
+) -> tuple[torch.dtype, str, str]:
+    """The precision to run in, why, and what was measured. A processor may have bfloat16 and yet be hardly faster with
+    it, or lack an operation: that is tried."""
     if name != "auto":
-        return _PRECISIONS[name], "as configured"
+        return _PRECISIONS[name], "as configured", ""
     if device.type != "cpu":
         chosen = precision_for(name, device)
-        return chosen, f"the device has {'' if chosen is torch.bfloat16 else 'no '}bfloat16"
+        return chosen, f"the device has {'' if chosen is torch.bfloat16 else 'no '}bfloat16", ""
     if not _has_halves():
-        return torch.float32, "the processor has no bfloat16"
-    seconds = {precision: step_seconds(load(precision)) for precision in _PRECISIONS.values()}
-    chosen = min(seconds, key=lambda precision: seconds[precision])
-    return chosen, f"bfloat16 takes {seconds[torch.bfloat16] / seconds[torch.float32]:.2f} of the time of a step"
+        return torch.float32, "the processor has no bfloat16", ""
+    try:
+        share = step_seconds(load(torch.bfloat16)) / step_seconds(load(torch.float32))
+    except RuntimeError as error:
+        return torch.float32, "the processor's bfloat16 does not do", str(error)
+    measured = f"a step in bfloat16 takes {share:.2f} of the time"
+    if share <= _WORTH:
+        return torch.bfloat16, "a step is much faster so", measured
+    return torch.float32, "bfloat16 is hardly faster", measured
 
 
 def _has_halves() -> bool:
@@ -179,4 +193,6 @@ def _has_halves() -> bool:
 def _named(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
+    if device.type != "cpu":
+        return str(device)
+    return f"{torch.cpu.get_capabilities().get('cpu_name', 'cpu')}, {torch.get_num_threads()} threads"

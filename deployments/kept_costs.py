@@ -39,21 +39,29 @@ class KeptCosts:
     def read(self) -> dict[str, StepCost]:
         """By kinds of steps; nothing where nothing is known, or it can't be had."""
         try:
-            found = json.loads(self._store.get_blocking(self._key))
-            return {kind: _cost(parts) for kind, parts in found.items()}
-        except FileNotFoundError:
-            return {}
-        except (BaseError, OSError, ValueError, TypeError, AttributeError) as error:
+            return self._found()
+        except (BaseError, OSError) as error:
             logger.warning("what steps cost is learned anew: %s", error)
             return {}
 
     def write(self, costs: Mapping[str, StepCost]) -> None:
         """Beside what is known of other kinds."""
-        known = {kind: asdict(cost) for kind, cost in {**self.read(), **costs}.items()}
         try:
+            known = {kind: asdict(cost) for kind, cost in {**self._found(), **costs}.items()}
             self._store.put_blocking(self._key, json.dumps(known).encode(), "application/json")
         except (BaseError, OSError) as error:
             logger.warning("what steps cost is not kept: %s", error)
+
+    def _found(self) -> dict[str, StepCost]:
+        """Nothing where there is nothing, or what makes no sense. Raises BaseError and OSError out of reach."""
+        try:
+            found = json.loads(self._store.get_blocking(self._key))
+            return {kind: _cost(parts) for kind, parts in found.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError) as error:
+            logger.warning("what is kept of steps' cost makes no sense: %s", error)
+            return {}
 
 
 class CostKeeper:

@@ -48,7 +48,8 @@ class MediaModel:
         logger.info("loading %s", spec.checkpoint)
         self._engine = await asyncio.to_thread(engine_of, spec)
         self._reports = Reports(self._engine)
-        self._costs = CostKeeper(_kept_costs(spec, self._engine.setup), lambda: self._engine.learned)
+        kept = _kept_costs(spec, self._engine.setup)
+        self._costs = CostKeeper(kept, lambda: self._engine.learned) if kept else None
         # Tells Serve's router which adapters were here last: most of them still are.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
         self._engine.start()
@@ -78,14 +79,15 @@ class MediaModel:
                     continue
                 started = started or isinstance(event, Started)
                 if isinstance(event, LAST) and (report := self._reports.due()) is not None:
-                    yield Alive(report)
-                    self._costs.keep()
+                    yield report
                 yield event
                 if isinstance(event, LAST):
                     return
         finally:
             self._reports.ended()
             self._engine.cancel(handle)
+            if self._costs is not None:
+                self._costs.keep()
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung step, or nothing but unexpected errors.
@@ -117,9 +119,10 @@ async def _held(adapter_id: str) -> str:
 def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
     backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
+    kept = _kept_costs(spec, backend.setup)
     return Engine(
         backend,
-        known_costs=_kept_costs(spec, backend.setup).read(),
+        known_costs=kept.read() if kept else {},
         max_running=spec.max_running,
         max_batch=spec.max_batch,
         order=spec.order,
@@ -129,9 +132,15 @@ def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
     )
 
 
-def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts:
+def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts | None:
+    """None for a backend that names no device: what its steps cost says nothing about another replica's."""
+    if "device" not in setup:
+        return None
     store = ObjectStore(spec.objects_url, spec.objects_options)
-    return KeptCosts(store, f"{spec.checkpoint}@{spec.revision or ''}", setup)
+    matters = {name: value for name, value in setup.items() if name != "dtype_because"}
+    return KeptCosts(
+        store, f"{spec.backend} {spec.checkpoint}@{spec.revision or ''}", matters | {"enlarge": spec.enlarge}
+    )
 
 
 def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:
@@ -176,7 +185,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
     )
     store, family = ObjectStore(spec.objects_url, spec.objects_options), loaded.family
     if isinstance(family, ClipFamily):
-        model = f"{spec.checkpoint}@{spec.revision or ''}"
+        model = f"{spec.checkpoint}@{spec.revision or ''} {loaded.setup['dtype']}"
         return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded.setup)
     return DiffusionBackend(
         family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting, setup=loaded.setup

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from deployments.contract.counts import BUSY_S
-from deployments.contract.events import Report
+from deployments.contract.events import Alive
 
 EVERY_S: Final = 1.0
 
@@ -28,7 +28,7 @@ class Reports:
         self._jobs = 0
         self._since = 0.0
         self._busy_s = 0.0
-        self._told: Mapping[str, float] = {}
+        self._told: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
         self._told_at = -EVERY_S
 
     def began(self) -> None:
@@ -43,12 +43,12 @@ class Reports:
         if not self._jobs:
             self._busy_s += self._clock() - self._since
 
-    def due(self) -> Report | None:
-        """To be told with a job that ends now: not more than one a second, but always with the last job there is."""
+    def due(self) -> Alive | None:
+        """What is to be told with a job that ends now: at most once a second, but always with the last job there is."""
         now = self._clock()
         if self._jobs > 1 and now - self._told_at < EVERY_S:
             return None
         counts = {**self._engine.counts, BUSY_S: self._busy_s + (now - self._since if self._jobs else 0.0)}
         grown = {name: count - self._told.get(name, 0) for name, count in counts.items()}
         self._told, self._told_at = counts, now
-        return Report({name: count for name, count in grown.items() if count}, self._engine.setup)
+        return Alive({name: count for name, count in grown.items() if count}, self._engine.setup)

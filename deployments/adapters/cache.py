@@ -18,14 +18,17 @@ class AdapterCache:
     """The adapters that a replica holds. Used from any thread."""
 
     def __init__(self, transformer: nn.Module, store: ObjectStore, limit: int) -> None:
-        """`limit` bytes of weights are kept beside those in use."""
+        """`limit` bytes of weights are kept beside those in use, and the latest adapter however large it is."""
         self._transformer = transformer
         self._store = store
-        self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes)
+        self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes, at_least=1)
 
     @property
     def figures(self) -> CacheFigures:
         return self._cache.figures
+
+    def clear(self) -> None:
+        self._cache.clear()
 
     def get(self, adapter: Adapter) -> AdapterWeights:
         """Loads what is not here. Raises JobError for a file that is gone or no adapter, Unavailable."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
@@ -37,8 +35,6 @@ from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import SOUND_RATE, ClipWriter
 
-_NO_SETUP: Final[Mapping[str, str]] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class FetchedClip:
@@ -58,7 +54,7 @@ class ClipBackend:
         *,
         enlarge: Enlarge = "smooth",
         threads: int | None = None,
-        setup: Mapping[str, str] = _NO_SETUP,
+        setup: Mapping[str, str] | None = None,
     ) -> None:
         """`model` names the weights: what it began, only the same can go on with. `threads` encode a file.
         `setup` is told to operators."""
@@ -66,7 +62,7 @@ class ClipBackend:
         self._model = model
         self._enlarge: Enlarge = enlarge
         self._threads = threads
-        self._setup = setup
+        self._setup = dict(setup or {})
         self._fetcher = InputFetcher(store)
         self._outputs = Outputs(store)
         self._checkpoints = ClipCheckpoints(store, model)

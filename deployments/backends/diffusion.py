@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
 from deployments.adapters.cache import AdapterCache
 from deployments.adapters.segments import AppliedAdapter
 from deployments.backends.inputs import InputFetcher
+from deployments.backends.side_stream import SideStream
 from deployments.byte_cache import MB
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract import counts
@@ -22,11 +22,10 @@ from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError
+from deployments.engine.backend import JobError, OutOfMemory
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
-from deployments.families.side_stream import SideStream
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.matting.background_remover import BackgroundRemover, load_background_remover
@@ -39,7 +38,6 @@ NO_SUBJECT = "No subject stands out from the background, so nothing was made tra
 
 _OPAQUE = 255
 _BY_COLOUR = MattingSpec()
-_NO_SETUP: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class DiffusionBackend:
         *,
         adapters_mb: int = 1024,
         matting: MattingSpec = _BY_COLOUR,
-        setup: Mapping[str, str] = _NO_SETUP,
+        setup: Mapping[str, str] | None = None,
     ) -> None:
         """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
         job that needs it: most models never have one. `setup` is told to operators."""
@@ -68,7 +66,7 @@ class DiffusionBackend:
         self._fetcher = InputFetcher(store)
         self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
         self._matting = matting
-        self._setup = setup
+        self._setup = dict(setup or {})
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
 
@@ -95,7 +93,7 @@ class DiffusionBackend:
         return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
 
     def encode(self, fetched: Sequence[FetchedJob]) -> list[State | JobError]:
-        with translated_device_errors(), self._encoding.beside_the_steps():
+        with self._memory(), self._encoding.beside_the_steps():
             states = self._family.encode([one.request for one in fetched])
         for state, one in zip(states, fetched, strict=True):
             if not isinstance(state, JobError):
@@ -103,10 +101,11 @@ class DiffusionBackend:
         return states
 
     def step(self, states: Sequence[State]) -> None:
-        step(self._family, states)
+        with self._memory():
+            step(self._family, states)
 
     def finish(self, state: State) -> Callable[[], Output]:
-        with translated_device_errors(), self._finishing.beside_the_steps():
+        with self._memory(), self._finishing.beside_the_steps():
             pixels = self._family.finish(state)
         return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
 
@@ -114,6 +113,17 @@ class DiffusionBackend:
         with translated_device_errors():
             pixels = self._family.preview(state)
         return None if pixels is None else partial(self._outputs.store_preview, state.job, pixels, state.done_steps)
+
+    @contextmanager
+    def _memory(self) -> Iterator[None]:
+        """What is kept for further jobs makes way for one that is there."""
+        try:
+            with translated_device_errors():
+                yield
+        except OutOfMemory:
+            self._family.forget()
+            self._adapters.clear()
+            raise
 
     def _store(self, job: GenerationJob, pixels: Pixels) -> Output:
         output = self._outputs.store_picture(job, pixels)

@@ -17,27 +17,22 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """How a replica does, whichever job it is told with.
+class Alive:
+    """The engine still works on the job; at least one event is sent every second.
 
-    `counts` is what it did since its last report, by the names of `contract/counts.py`; `setup` how it runs its model:
-    device, precision, attention, ...
+    Now and then, and before the event that ends a stream, it also tells how the replica does, whichever job it is told
+    with: `counts` is what it did since it last told, by the names of `contract/counts.py`, and `setup` how it runs its
+    model: device, precision, attention, ...
     """
 
-    counts: Mapping[str, float]
-    setup: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """The engine still works on the job; at least one event is sent every second."""
-
-    report: Report | None = field(default=None, compare=False)
+    counts: Mapping[str, float] | None = field(default=None, compare=False)
+    setup: Mapping[str, str] | None = field(default=None, compare=False)
 
     @property
-    def told(self) -> Report | None:
-        """The report; an event of a release that made none has no such field."""
-        return getattr(self, "report", None)
+    def report(self) -> tuple[Mapping[str, float], Mapping[str, str]] | None:
+        """Counts and setup, or None; an event of a release that told neither has no such fields, either."""
+        counts = getattr(self, "counts", None)
+        return None if counts is None else (counts, getattr(self, "setup", None) or {})
 
 
 @dataclass(frozen=True, slots=True)

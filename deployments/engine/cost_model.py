@@ -89,12 +89,16 @@ class CostModel:
     @property
     def telling(self) -> bool:
         """Whether what is fixed can be told from what grows."""
-        return self._known is not None or self.measured
+        return self._known is not None or self._spread
 
     @property
     def measured(self) -> bool:
-        """Whether steps measured here suffice for that: their tokens differ enough."""
-        tokens = [kept[-1][0] for kept in self._measured.values()]
+        """Whether steps measured here tell more than what was learned elsewhere. From any thread."""
+        return self._spread and self._steps >= _RECENT
+
+    @property
+    def _spread(self) -> bool:
+        tokens = [kept[-1][0] for kept in list(self._measured.values())]
         return bool(tokens) and max(tokens) >= _SPAN * min(tokens)
 
     def observe(self, tokens: int, squares: int, seconds: float) -> None:

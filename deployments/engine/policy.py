@@ -93,10 +93,9 @@ def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -
     return admitted
 
 
-def expired(job: GenerationJob, now: float, remaining_s: float = 0.0) -> bool:
-    """Whether nobody will wait for `job` until it is done, which takes so many seconds more at least; `now` in epoch
-    seconds, as the deadline."""
-    return job.deadline is not None and job.deadline <= now + remaining_s
+def expired(job: GenerationJob, now: float) -> bool:
+    """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
+    return job.deadline is not None and job.deadline <= now
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

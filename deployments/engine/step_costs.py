@@ -26,8 +26,6 @@ FEW: Final = 2
 """Until the model is telling, so many pictures at most go together, to learn."""
 LOOK_EVERY: Final = 16
 """Steps after which one of about twice the size is taken, lest a mistake about what pays lasts."""
-ENOUGH: Final = 32
-"""Steps from which on a hiccup, or a first one that compiles, no longer decides what is believed."""
 WORTH_TELLING: Final = 200
 """Steps after which another replica may begin with what was learned from them."""
 MAX_KEYS: Final = 4096
@@ -118,12 +116,6 @@ class StepCosts:
         kind = self._found(member.key)
         cost = kind.model.cost if kind else None
         return None if cost is None else cost.seconds(*_amount([member]))
-
-    def surely(self, member: Member) -> float:
-        """Seconds of a step of this member alone, where enough steps were measured to refuse work by that; else 0."""
-        kind = self._found(member.key)
-        enough = kind is not None and kind.model.steps >= ENOUGH
-        return (self.alone(member) or 0.0) if enough else 0.0
 
     def together(self, ranked: Sequence[M]) -> list[M]:
         """Of members of one kind, the best first: those that should take the next step. Empty only if there are none.

@@ -65,23 +65,13 @@ class Stepper(Generic[P, S]):
         return True
 
     def _expire(self) -> bool:
-        """Whether there was any, or one that can't be done in time any more. What only has to be finished is let
-        through."""
+        """Whether there was any. What only has to be finished is let through."""
         now = self._wall_clock()
         late = [handle for handle in self._requests.unfinished() if expired(handle.job, now)]
-        late += [
-            request.handle
-            for request in self._requests.stepping()
-            if expired(request.job, now, self._remaining_s(request.state))
-        ]
         for handle in late:
             handle.end(DEADLINE_PASSED)
         self._requests.drop_ended()
         return bool(late)
-
-    def _remaining_s(self, state: S) -> float:
-        """Of its steps at least; 0 as long as that is not known well."""
-        return self._costs.surely(state) * (state.total_steps - state.done_steps)
 
     def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
         """One step of pictures of one key. A step that failed changed nothing: it is taken again in other company."""
@@ -98,7 +88,7 @@ class Stepper(Generic[P, S]):
         """False when the step failed in a way that only single steps can explain."""
         states = [request.state for request in batch]
         try:
-            with self._health.call(Worker.STEPS), self._device.step():
+            with self._device.step(), self._health.call(Worker.STEPS):
                 began = self._clock()
                 self._backend.step(states)
         except DeviceBroken:

@@ -33,6 +33,10 @@ class Family(Protocol):
         """What is kept for further jobs, by name."""
         ...
 
+    def forget(self) -> None:
+        """Keeps nothing any more, until the next job."""
+        ...
+
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
         """Raises CheckpointError when a component is missing or broken."""

@@ -70,6 +70,10 @@ class Flux(ABC, Generic[T]):
     def caches(self) -> Mapping[str, CacheFigures]:
         return {"prompts": self._prompts.figures, "references": self._references.figures}
 
+    def forget(self) -> None:
+        self._prompts.clear()
+        self._references.clear()
+
     @torch.inference_mode()
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         if not requests:

@@ -62,7 +62,9 @@ class Flux3(Flux[Tensor]):
             return decoder(latents=latents.to(transformer.dtype), output_type="pt", output="images").float()
 
         channels = int(transformer.config.in_channels)
-        references: References[Tensor] = References(MAX_REFERENCES, placement.caches)
+        references: References[Tensor] = References(
+            MAX_REFERENCES, placement.caches, alone_differs=placement.render_side is None
+        )
         super().__init__(transformer, PackedFlux3, placement, channels=channels, references=references, decode=decode)
 
     @classmethod
@@ -124,7 +126,7 @@ class Flux3(Flux[Tensor]):
         if self._render_side is not None:
             picture = stretch(picture, canvas_for(*picture.size, TOKEN, self._render_side).size)
         # "fill" would pad to 64 pixels per side at least; "crop" cuts nothing off whole tokens.
-        mode = "fill" if alone and self._render_side is None else "crop"
+        mode = "fill" if alone else "crop"
         pixels, _ = self._processor_of_pictures.preprocess(picture, resize_mode=mode)
         return self._encode_pixels(condition_images=[pixels], output="image_cond_latents")[0]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
-from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Report, Started
+from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Tolerance
@@ -41,6 +41,7 @@ MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"
 UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
 _PROGRESS_EVERY_S = 0.2
+_REPORT_S = 1.0
 
 
 async def _at_once() -> None:
@@ -168,8 +169,8 @@ async def _follow(
                     raise Broke(reason)
                 raise GivenUp(reason) if counts else Unavailable(reason)
             case Alive():
-                if event.told is not None:
-                    await writer.report(event.told)
+                if event.report is not None:
+                    await writer.report(*event.report)
     raise WorkerLost("the stream ended without an outcome")
 
 
@@ -240,11 +241,12 @@ class _Writer:
             self._noted = now
             await self.advance(Status.GENERATING, **fields)
 
-    async def report(self, report: Report) -> None:
+    async def report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
         """Figures of the replica: not worth waiting for a store that is out of reach."""
         try:
-            await self._store.report(self.attempt.lane, report.counts, report.setup)
-        except RedisError as problem:
+            async with asyncio.timeout(_REPORT_S):
+                await self._store.report(self.attempt.lane, counts, setup)
+        except (RedisError, TimeoutError) as problem:
             logger.debug("a report of lane %s is lost: %s", self.attempt.lane, type(problem).__name__)
 
     async def publish(self, status: Status, **outcome: Any) -> None:

@@ -28,6 +28,24 @@ def test_what_would_not_fit_alone_is_not_kept_and_drives_nobody_out() -> None:
     assert cache.keys == ["a"]
 
 
+def test_the_latest_may_be_kept_however_large_they_are() -> None:
+    cache: ByteCache[str, bytes] = ByteCache(3, len, at_least=1)
+    for name in ("a", "b"):
+        cache.put(name, b"xxxx")
+    assert cache.keys == ["b"]
+    cache.put("c", b"x")
+    assert cache.keys == ["c"], "together they have no room"
+
+
+def test_who_needs_the_memory_gets_it() -> None:
+    cache = a_cache(10)
+    value = cache.put("a", b"xxx")
+    cache.clear()
+    assert cache.get("a") is None
+    assert cache.figures.bytes == 0
+    assert cache.made("a", lambda: b"y") is not value
+
+
 def test_no_room_at_all_keeps_nothing() -> None:
     cache = a_cache(0)
     assert [cache.made("a", lambda: b"x") for _ in range(2)] == [b"x", b"x"]

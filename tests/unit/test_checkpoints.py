@@ -135,7 +135,7 @@ def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixtu
         setup = checkpoints.load("bundled/flux3", device="cpu", dtype="float32").setup
     assert setup == {
         "family": "Flux3",
-        "device": f"cpu, {torch.get_num_threads()} threads",
+        "device": f"{torch.cpu.get_capabilities()['cpu_name']}, {torch.get_num_threads()} threads",
         "dtype": "float32",
         "dtype_because": "as configured",
         "attention": "native",
@@ -157,18 +157,31 @@ def test_float32_is_the_choice_on_a_processor_without_halves(monkeypatch: pytest
     assert "no bfloat16" in loaded.setup["dtype_because"]
 
 
-@pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "bfloat16"), (2.0, "float32")])
-def test_a_processor_with_halves_uses_them_where_a_step_is_faster_so(
-    seconds: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "chosen"), [(0.5, "bfloat16"), (0.9, "float32"), (2.0, "float32")])
+def test_a_processor_with_halves_uses_them_where_a_step_is_much_faster_so(
+    share: float, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def timed(family: Family) -> float:
-        return seconds if family.transformer.dtype == torch.bfloat16 else 1.0
+        return share if family.transformer.dtype == torch.bfloat16 else 1.0
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
     monkeypatch.setattr(checkpoints, "step_seconds", timed)
-    setup = checkpoints.load("bundled/flux3", device="cpu").setup
+    with caplog.at_level(logging.INFO, logger=checkpoints.__name__):
+        setup = checkpoints.load("bundled/flux3", device="cpu").setup
     assert setup["dtype"] == chosen
-    assert f"{seconds:.2f} of the time" in setup["dtype_because"]
+    assert not any(character.isdigit() for character in setup["dtype_because"]), "it names a series of figures"
+    assert f"takes {share:.2f} of the time" in caplog.text
+
+
+def test_a_processor_whose_halves_do_not_do_serves_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(family: Family) -> float:
+        if family.transformer.dtype == torch.bfloat16:
+            raise RuntimeError('"gelu_cpu" not implemented for BFloat16')
+        return 1.0
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    monkeypatch.setattr(checkpoints, "step_seconds", timed)
+    assert checkpoints.load("bundled/flux3", device="cpu").setup["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("name", ["bundled/flux3", "bundled/ltx2"])
@@ -186,10 +199,12 @@ def test_a_device_that_has_room_for_one_picture_at_a_time_serves(
     monkeypatch.setattr(checkpoints, "warm_up", small)
     with caplog.at_level(logging.WARNING, logger=checkpoints.__name__):
         checkpoints.load("bundled/flux3", device="cpu", dtype="float32")
-    assert "one picture of 64 pixels" in caplog.text
+    assert "2 pictures of 64 pixels" in caplog.text
 
 
-@pytest.mark.parametrize(("error", "told"), [(NotFinite(), "weights are broken"), (OutOfMemory(), "no room")])
+@pytest.mark.parametrize(
+    ("error", "told"), [(NotFinite("nothing finite"), "nothing finite"), (OutOfMemory(), "OutOfMemory")]
+)
 def test_a_model_that_can_finish_no_picture_is_refused(
     error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

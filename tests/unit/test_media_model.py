@@ -70,8 +70,8 @@ async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaMo
     *_, told_before_the_end, last = await told(media, "a")
     assert isinstance(last, Done)
     assert isinstance(told_before_the_end, Alive)
-    assert told_before_the_end.told is not None
-    counts = told_before_the_end.told.counts
+    assert told_before_the_end.report is not None
+    counts, setup = told_before_the_end.report
     assert counts["steps"] == counts["members"] == len(backend.named("step"))
     assert counts["busy_s"] > 0
-    assert told_before_the_end.told.setup == backend.setup
+    assert setup == backend.setup

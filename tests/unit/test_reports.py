@@ -55,6 +55,15 @@ def test_seconds_with_several_jobs_count_once(reports: Reports, clock: VirtualCl
     assert report.counts == {BUSY_S: 5.0}
 
 
+def test_what_came_before_the_first_job_is_no_work(clock: VirtualClock, engine: Counting) -> None:
+    engine.counts = {STEPS: 7.0}
+    reports = Reports(engine, clock)
+    reports.began()
+    report = reports.due()
+    assert report is not None
+    assert report.counts == {}
+
+
 def test_while_others_go_on_reports_come_once_a_second(reports: Reports, clock: VirtualClock) -> None:
     for _ in range(2):
         reports.began()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from support.job_records import new_job
 
-from deployments.contract.events import Alive, Done, Event, Report, Started
+from deployments.contract.events import Alive, Done, Event, Started
 from deployments.contract.job import GenerationJob, Output
 from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts
 from serve_app.dispatch.run_attempt import run_attempt
@@ -50,7 +50,7 @@ class _Stream:
     async def _events(self) -> AsyncIterator[Event]:
         yield Started()
         yield Alive()
-        yield Alive(Report({"steps": 4}, {"device": "cpu"}))
+        yield Alive({"steps": 4}, {"device": "cpu"})
         yield Done(Output("key", "image/png", 64, 80, 1, warnings=self._warnings))
 
     def cancel(self) -> None:

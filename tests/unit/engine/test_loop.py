@@ -226,13 +226,3 @@ def test_calls_steps_and_their_members_are_counted() -> None:
     assert counted["encode_s"] > 0
     assert counted["prompts_hits"] == len(backend.named("encode")), "the backend's own"
     assert bench.engine.setup == backend.setup
-
-
-def test_what_cannot_be_done_by_its_deadline_is_not_begun_with() -> None:
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0))
-    bench.learn()
-    now = bench.backend.clock()
-    bench.run(make_job("hopeless", steps=8, deadline=now + 5), make_job("fine", steps=8, deadline=now + 30))
-    assert bench.last("hopeless") == DEADLINE_PASSED
-    assert bench.done() == {"fine"}
-    assert all("hopeless" not in names for names in bench.backend.named("step"))

@@ -47,14 +47,19 @@ def assert_same(found: State, expected: State) -> None:
         assert all(torch.equal(one[part], other[part]) for part in one)
 
 
-def test_a_second_job_of_the_same_words_and_pictures_finds_all_of_it(family: Family, forgetful: Family) -> None:
+def test_a_second_job_of_the_same_words_and_pictures_finds_all_of_it(
+    name: str, family: Family, forgetful: Family
+) -> None:
     first, second, third = (a_picture(seed, 64 + 16 * seed, 64) for seed in range(3))
     for pictures in ((first, second), (second, first), (second, first, third), (third,)):
         assert_same(encoded(family, make_job(), *pictures), encoded(forgetful, make_job(), *pictures))
     assert (family.caches["prompts"].hits, family.caches["prompts"].misses) == (3, 1)
     references = family.caches["references"]
-    assert (references.hits, references.misses) == (4, 4), "the only one of a job may be read in another size"
+    expected = (4, 4) if name == "flux3" else (5, 3)
+    assert (references.hits, references.misses) == expected, "the only one of a job may be read in another size"
     assert references.bytes > 0
+    family.forget()
+    assert family.caches["references"].bytes == family.caches["prompts"].bytes == 0
     for figures in forgetful.caches.values():
         assert figures == CacheFigures(misses=figures.misses)
 

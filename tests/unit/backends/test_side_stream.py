@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from deployments.families.side_stream import SideStream
+from deployments.backends.side_stream import SideStream
 
 
 class NotingStream:
