@@ -207,7 +207,7 @@ class TaskStore(Admission):
     # Figures
 
     async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
-        """Adds what a replica counted since its last report, which may be lost, or added twice: figures, no accounts."""
+        """Adds what a replica counted since its last report; one may be lost, or added twice: figures, no accounts."""
         pipe = self.redis.pipeline()
         for name, count in counts.items():
             pipe.hincrbyfloat(self._key(f"work:{lane}"), name, count)
