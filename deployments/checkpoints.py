@@ -134,7 +134,7 @@ def _warm_up(family: Family | ClipFamily, side: int) -> None:
                     warm_up(family, SMALL, count)
                 break
     except (NotFinite, OutOfMemory, RuntimeError) as error:
-        raise CheckpointError(f"it can make no picture here: {error or type(error).__name__}") from error
+        raise CheckpointError(f"it can make no picture here: {str(error) or type(error).__name__}") from error
     finally:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # pools of this thread's stream: encoding and decoding have streams of their own
@@ -182,7 +182,7 @@ def _precision(
     measured = f"a step in bfloat16 takes {share:.2f} of the time"
     if share <= _WORTH:
         return torch.bfloat16, "a step is much faster so", measured
-    return torch.float32, "bfloat16 is hardly faster", measured
+    return torch.float32, "half precision is hardly faster", measured
 
 
 def _has_halves() -> bool:
