@@ -33,8 +33,8 @@ from training.worlds.pictures.drawing import covers, draw, in_pixels, layers, ma
 from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
 from training.worlds.vocabulary import SIZES
 
-BATCH: Final = 32
-"""Pictures, usually."""
+BATCH: Final = 8
+"""Pictures, usually: what a layer of a bundled model makes of so few stays in a core's cache."""
 
 RATIOS: Final = (
     *((1, 1), (4, 3), (3, 4), (3, 2), (2, 3), (16, 9), (9, 16)),

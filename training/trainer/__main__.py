@@ -3,8 +3,8 @@
     python -m training.trainer flux3
 
 Interrupted runs go on where they were. After one that is done, `--further` goes on from the checkpoint's own weights,
-`--further flux` from those of another one, whose networks must be the same. One core is enough; two runs beside each
-other finish sooner than one on both.
+`--further flux` from those of another one, whose networks must be the same. One core is enough; `--processes 2` takes
+two.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from training.trainer.course import Course, Plan
 from training.trainer.flow import ClipFlow, PictureFlow
 from training.trainer.flux1 import Flux1Student
 from training.trainer.ltx2 import ClipStudent
+from training.trainer.processes import ALONE, Processes, run_processes
 from training.trainer.qwen import Flux2Student, Flux3Student
 from training.trainer.reading import PictureReading, prompt_course
 from training.trainer.student import publish, published
@@ -44,17 +45,24 @@ STEPS: Final[Mapping[str, int]] = {
     "outlined": 600,
     "decoder": decoder.STEPS,
 }
+BATCHES: Final[Mapping[str, int]] = {"ltx2": 2}
+"""Per step, where not as usual."""
 _STATES: Final = Path(".training")
 """Where training goes on from."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _arguments(arguments)
+    run_processes(chosen.processes, partial(_learn, chosen))
+
+
+def _learn(chosen: argparse.Namespace, processes: Processes) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(chosen.seed)
     keep_freed_memory()
     steps = guidance.STEPS if chosen.guidance else STEPS[chosen.model]
-    plan = Plan(chosen.steps or steps, seed=chosen.seed, rate=chosen.rate)
+    batches = {"batches": BATCHES[chosen.model]} if chosen.model in BATCHES else {}
+    plan = Plan(chosen.steps or steps, seed=chosen.seed, rate=chosen.rate, **batches)
     state = _STATES / f"{chosen.model}.pt"
     if chosen.model == "outlined":
         student = outlined.OutlinedStudent()
@@ -70,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         publish(student)
         print(f"{chosen.model}: {step} steps, written to {', '.join(student.checkpoints())}")
     else:
-        _train(chosen, plan, state)
+        _train(chosen, plan, state, processes)
 
 
-def _train(chosen: argparse.Namespace, plan: Plan, state: Path) -> None:
+def _train(chosen: argparse.Namespace, plan: Plan, state: Path, processes: Processes) -> None:
     student: Any = STUDENTS[chosen.model]()
     if chosen.further is not None:
         student.adopt(lambda own, part, kind: published(chosen.further or own, part, kind))
@@ -83,22 +91,27 @@ def _train(chosen: argparse.Namespace, plan: Plan, state: Path) -> None:
         encoder = student.networks()["text_encoder_2"]
         prompt_course(encoder, student.tokenizer_2, chosen.read_first, chosen.seed).follow()
     everything = chosen.further is not None and not chosen.gradually
-    _finish(student, course_of(chosen.model, student, plan, everything), state)
+    _finish(student, course_of(chosen.model, student, plan, everything, processes), state, processes)
 
 
-def _finish(student: Any, course: Course[Any], state: Path) -> None:
+def _finish(student: Any, course: Course[Any], state: Path, processes: Processes = ALONE) -> None:
     """A course that is done leaves no state: the next one would go on from it, and write over newer weights."""
     course.follow(state)
-    publish(student)
-    state.unlink(missing_ok=True)
+    if processes.rank == 0:
+        publish(student)
+        state.unlink(missing_ok=True)
 
 
-def course_of(model: str, student: Any, plan: Plan, everything: bool = False) -> Course[Any]:
+def course_of(
+    model: str, student: Any, plan: Plan, everything: bool = False, processes: Processes = ALONE
+) -> Course[Any]:
     """Of clips; or of pictures, in which lessons come in as it goes on, or `everything` is there from its beginning."""
     if model == "ltx2":
-        return Course(ClipFlow(student), lambda random, done: lesson(random), plan)
+        return Course(ClipFlow(student), lambda random, done: lesson(random), plan, processes)
     learner, least = PictureFlow(student, PictureReading(student.transformer)), ALL if everything else 0.0
-    return Course(learner, lambda random, done: practice(MIXES[model], BATCH, random, max(done, least)), plan)
+    return Course(
+        learner, lambda random, done: practice(MIXES[model], BATCH, random, max(done, least)), plan, processes
+    )
 
 
 def stored(model: str, state: Path) -> tuple[Any, int]:
@@ -127,6 +140,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     option("--steps", type=int, help=", ".join(f"{model} {steps:,}" for model, steps in STEPS.items()))
     option("--rate", type=float, default=1.0, help="times the usual learning rates")
     option("--seed", type=int, default=0)
+    option("--processes", type=int, choices=(1, 2), default=1, help="which take the batches of a step side by side")
     begun = "begin with published weights, and all lessons"
     option("--further", nargs="?", const="", metavar="CHECKPOINT", help=begun)
     option("--gradually", action="store_true", help="with --further: words alone first, once more")
@@ -144,6 +158,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"{chosen.model} is no checkpoint: neither --further nor --publish means anything")
     if chosen.gradually and (chosen.further is None or chosen.model not in MIXES):
         parser.error("--gradually: only pictures' courses with --further have words alone first")
+    course = chosen.model in STUDENTS and not (chosen.publish or chosen.guidance or chosen.read_first)
+    if chosen.processes > 1 and not course:
+        parser.error("--processes: only courses of checkpoints are taken by several")
     return chosen
 
 

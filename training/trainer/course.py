@@ -23,6 +23,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
 from training.trainer.muon import Muon
+from training.trainer.processes import ALONE, Processes
 
 _SMOOTHING: Final = 0.98
 """Of the loss that is shown."""
@@ -47,8 +48,8 @@ class Learner(Protocol[Learnt]):
 @dataclass(frozen=True, slots=True)
 class Plan:
     steps: int
-    batches: int = 2
-    """Per step, which is their mean."""
+    batches: int = 8
+    """Per step, which is their mean; divided among the processes."""
     seed: int = 0
     rate: float = 1.0
     """Times the usual rates."""
@@ -71,12 +72,17 @@ class Plan:
 class Course(Generic[Batch]):
     """A learner, its optimizers and its randomness: all that a state of the training must hold."""
 
-    def __init__(self, learner: Learner[Batch], practice: Practice[Batch], plan: Plan) -> None:
+    def __init__(
+        self, learner: Learner[Batch], practice: Practice[Batch], plan: Plan, processes: Processes = ALONE
+    ) -> None:
         """Seeds torch's randomness, too."""
-        torch.manual_seed(plan.seed)
-        self._learner, self._practice, self._plan = learner, practice, plan
+        if plan.batches % processes.count:
+            raise ValueError(f"{plan.batches} batches a step can't be divided among {processes.count} processes")
+        self._learner, self._practice, self._plan, self._processes = learner, practice, plan, processes
         self._networks = learner.networks()
-        self._random = Random(plan.seed)
+        processes.agree(list(self._networks.values()))
+        self._random = Random(processes.seed(plan.seed))
+        torch.manual_seed(processes.seed(plan.seed))
         self.step = 0
         named = {
             f"{part}.{name}": parameter
@@ -91,11 +97,12 @@ class Course(Generic[Batch]):
     def run(self, state: Path | None = None) -> Iterator[float]:
         """Yields the loss of every step; writes its state every minute, and at the end."""
         saved = time.monotonic()
+        keeps = state if self._processes.rank == 0 else None
         while self.step < self._plan.steps:
             loss = self._take_step()
             self.step += 1
-            if state is not None and (self.step == self._plan.steps or time.monotonic() - saved > _SAVE_EVERY_S):
-                write_state(self.state(), state)
+            if keeps is not None and (self.step == self._plan.steps or time.monotonic() - saved > _SAVE_EVERY_S):
+                write_state(self.state(), keeps)
                 saved = time.monotonic()
             yield loss
 
@@ -104,7 +111,8 @@ class Course(Generic[Batch]):
         if state is not None and state.exists():
             self.resume(torch.load(state, weights_only=False))
         smooth = None
-        with tqdm(total=self._plan.steps, initial=self.step, unit="step", mininterval=10) as bar:
+        silent = self._processes.rank > 0
+        with tqdm(total=self._plan.steps, initial=self.step, unit="step", mininterval=10, disable=silent) as bar:
             for loss in self.run(state):
                 smooth = loss if smooth is None else _SMOOTHING * smooth + (1 - _SMOOTHING) * loss
                 bar.set_postfix_str(f"loss {smooth:.4f}", refresh=False)
@@ -125,21 +133,26 @@ class Course(Generic[Batch]):
             network.load_state_dict(state["networks"][name])
         for kept, stored in zip((*self._optimizers, *self._rates), state["optimizers"], strict=True):
             kept.load_state_dict(stored)
-        self._random.setstate(state["random"])
-        torch.set_rng_state(state["torch"])
+        if self._processes.rank == 0:
+            self._random.setstate(state["random"])
+            torch.set_rng_state(state["torch"])
+        else:
+            self._random = Random(self._processes.seed(self._plan.seed, self.step))
+            torch.manual_seed(self._processes.seed(self._plan.seed, self.step))
 
     def _take_step(self) -> float:
-        total = 0.0
-        for _ in range(self._plan.batches):
-            loss = self._learner.loss(self._practice(self._random, self.step / self._plan.steps)) / self._plan.batches
+        total, batches = 0.0, self._plan.batches // self._processes.count
+        for _ in range(batches):
+            loss = self._learner.loss(self._practice(self._random, self.step / self._plan.steps)) / batches
             loss.backward()
             total += loss.item()
+        self._processes.mean(self._parameters)
         clip_grad_norm_(self._parameters, 1.0)
         for optimizer, rate in zip(self._optimizers, self._rates, strict=True):
             optimizer.step()
             optimizer.zero_grad()
             rate.step()
-        return total
+        return self._processes.mean_of(total)
 
 
 def write_state(state: dict[str, Any], file: Path) -> None:

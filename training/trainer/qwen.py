@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deployments.families.flux3 import POSITION_SCALE, TEXT_MULTIPLE, TEXT_STATES
+from deployments.families.flux3 import POSITION_SCALE
+from deployments.families.flux3_prompts import TEXT_MULTIPLE, TEXT_STATES
 from training.build.checkpoints import component
 from training.lessons.batches import Batch
 from training.trainer.student import Student, tokenized
