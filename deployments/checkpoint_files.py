@@ -6,7 +6,9 @@ repository on the model hub (`owner/name`), fetched into its local cache.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from deployments.contract.checkpoint import BUNDLED, place_of
 
 _INDEXES: Final = ("modular_model_index.json", "model_index.json")
+_SAMPLES: Final = 64
+_SAMPLE: Final = 4096
+"""Pieces of a file of weights that are looked at, and their bytes."""
 _PIPELINE_FILES: Final = ("*.json", "*/*")
 """Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
 
@@ -56,6 +61,24 @@ def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path,
         return Path(snapshot_download(checkpoint, revision=revision, allow_patterns=list(_PIPELINE_FILES))), False
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+
+
+def fingerprint(folder: Path, parts: Iterable[str]) -> str:
+    """Of the weights of those components of the checkpoint in `folder`, as hexadecimal digits: of the names, shapes and
+    types of all tensors, and of pieces from all over them. Reading gigabytes to the last one would take longer than
+    loading them, and two trainings have no piece in common.
+    """
+    digest = hashlib.sha256()
+    for part in sorted(parts):
+        for file in sorted((folder / part).glob("*.safetensors")):
+            size = file.stat().st_size
+            digest.update(f"{part}/{file.name} {size}\n".encode())
+            with file.open("rb") as weights:
+                digest.update(weights.read(int.from_bytes(weights.read(8), "little")))  # the header
+                for piece in range(_SAMPLES):
+                    weights.seek(piece * max(0, size - _SAMPLE) // (_SAMPLES - 1))
+                    digest.update(weights.read(_SAMPLE))
+    return digest.hexdigest()
 
 
 def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path:

@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
 
 import torch
 from transformers.utils import logging as transformers_logging
 
-from deployments.checkpoint_files import CheckpointError, pipeline_folder
+from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision
 from deployments.contract.words import Words
 from deployments.engine.backend import NotFinite, OutOfMemory
@@ -20,6 +21,7 @@ from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
 from deployments.families.placement import Placement
 from deployments.families.probe import SMALL, step_seconds, try_alone, warm_up
+from deployments.families.prompts import PromptEncoder
 from deployments.families.registry import family_of
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,13 @@ _WORTH: Final = 0.8
 """Of the time of a step: what bfloat16 must not exceed, so that chance decides nowhere, and replicas agree."""
 _WARM_SIDE: Final = 1024
 """Pixels of the pictures that a GPU is warmed up with: what is asked for most."""
+
+
+class TextEncoder(Protocol):
+    """In another process."""
+
+    def __call__(self, prompt: str) -> bytes: ...
+    def fingerprint(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ def load(
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
+    text_encoder: TextEncoder | None = None,
 ) -> Loaded:
     """The family of `checkpoint`, its networks on `device` and proven to run: pictures were made, one and two at a
     time, or a step of a video taken, the way they will be from now on.
@@ -67,12 +77,15 @@ def load(
     steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last` and
     `tile_above` are for the autoencoders of pictures, `distilled` and `enhance_noise` for videos, as in Placement.
-    `caches` bounds what is kept for further jobs.
+    `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
+    must have the same weights; for pictures.
 
-    Raises CheckpointError.
+    Raises CheckpointError, TextEncoderUnavailable.
     """
     began = time.monotonic()
     folder, local_only = pipeline_folder(checkpoint, revision)
+    if text_encoder is not None:
+        _check_alike(folder, text_encoder)
     place = torch.device(device_for(device))
     placement = Placement(
         device=place,
@@ -86,6 +99,7 @@ def load(
         enhance_noise=enhance_noise,
         words=Words.of(folder),
         caches=caches,
+        shared_encoder=text_encoder,
     )
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
 
@@ -102,6 +116,8 @@ def load(
         "attention": use_attention(family, attention),
         "compiled": str(compile).lower(),
     }
+    if text_encoder is not None:
+        setup["text_encoder"] = "shared"
     if not isinstance(family, ClipFamily):
         setup["packed_attention"] = use_packed_attention(family, packed_attention)
     if compile:
@@ -117,6 +133,34 @@ def load(
         time.monotonic() - loaded,
     )
     return Loaded(family, setup)
+
+
+def load_prompt_encoder(
+    checkpoint: str, *, revision: str | None = None, device: str = "auto", dtype: Precision = "auto"
+) -> tuple[PromptEncoder[Any], str]:
+    """What reads prompts in `checkpoint`, and the fingerprint of its weights; arguments as for `load`, but that `auto`
+    is float32 on processors. Raises CheckpointError."""
+    folder, local_only = pipeline_folder(checkpoint, revision)
+    place = torch.device(device_for(device))
+    placement = Placement(device=place, dtype=precision_for(dtype, place), local_only=local_only)
+    transformers_logging.disable_progress_bar()
+    family = _sharing_family(folder)
+    return family.prompt_encoder(folder, placement), fingerprint(folder, family.text_parts)
+
+
+def _check_alike(folder: Path, text_encoder: TextEncoder) -> None:
+    if fingerprint(folder, _sharing_family(folder).text_parts) != text_encoder.fingerprint():
+        raise CheckpointError(
+            f"{folder} has text encoders with other weights than the shared one: let it load its own, by "
+            "text_encoder: null"
+        )
+
+
+def _sharing_family(folder: Path) -> type[Family]:
+    family = family_of(folder)
+    if not hasattr(family, "text_parts"):
+        raise CheckpointError(f"{folder} is for videos, which share no text encoder")
+    return cast(type[Family], family)
 
 
 def _warm_up(family: Family | ClipFamily, side: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from ray import serve
+from ray.serve.handle import DeploymentHandle
 
 from deployments.backends.simulated import SimulatedBackend, Simulation
 from deployments.contract.events import LAST, Alive, Event, Started
@@ -21,6 +22,7 @@ from deployments.engine.device_priority import priority_on
 from deployments.engine.loop import Engine
 from deployments.kept_costs import CostKeeper, KeptCosts
 from deployments.reports import Reports
+from deployments.text_encoding.remote_encoder import RemoteEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +44,12 @@ class MediaModel:
     checks are answered whatever the model does.
     """
 
-    async def __init__(self, spec: ModelSpec) -> None:
+    async def __init__(self, spec: ModelSpec, text_encoder: DeploymentHandle | None = None) -> None:
         self._spec = spec
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
-        self._engine = await asyncio.to_thread(engine_of, spec)
+        shared = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
+        self._engine = await asyncio.to_thread(engine_of, spec, shared)
         self._reports = Reports(self._engine)
         kept = _kept_costs(spec, self._engine.setup)
         self._costs = CostKeeper(kept, lambda: self._engine.learned) if kept else None
@@ -116,9 +119,9 @@ async def _held(adapter_id: str) -> str:
     return adapter_id
 
 
-def engine_of(spec: ModelSpec) -> Engine[Any, Any]:
+def engine_of(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Engine[Any, Any]:
     """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
-    backend = _simulated(spec) or (_diffusion(spec) if spec.backend == DIFFUSION else _restoring(spec))
+    backend = _simulated(spec) or (_diffusion(spec, text_encoder) if spec.backend == DIFFUSION else _restoring(spec))
     kept = _kept_costs(spec, backend.setup)
     return Engine(
         backend,
@@ -157,7 +160,7 @@ def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
     return RestorerBackend(load_restorer(spec), ObjectStore(spec.objects_url, spec.objects_options))
 
 
-def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
+def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
     import torch
 
     from deployments import checkpoints
@@ -182,6 +185,7 @@ def _diffusion(spec: ModelSpec) -> Backend[Any, Any]:
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
         caches=spec.caches,
+        text_encoder=text_encoder,
     )
     store, family = ObjectStore(spec.objects_url, spec.objects_options), loaded.family
     if isinstance(family, ClipFamily):

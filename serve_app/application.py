@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ray import serve
@@ -17,9 +17,10 @@ from deployments.contract.thresholds import Thresholds
 from deployments.media_model import MediaModel
 from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
+from deployments.text_encoding.deployment import TextEncoder
 from serve_app.config import catalog as catalogs
 from serve_app.config.catalog import Catalog, Model, RewriterModel
-from serve_app.config.models import ModelSettings, RewriterSettings
+from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.settings import Settings
 from serve_app.dispatch.deployment import Dispatcher
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
@@ -34,7 +35,10 @@ APP_NAME = "gen"
 def build(settings: Settings) -> Application:
     """The Ray Serve application that `settings` describes."""
     catalog = catalogs.load(settings)
-    models = {name: _model(name, model, settings.model(name), settings) for name, model in catalog.models.items()}
+    encoders = {name: _text_encoder(name, chosen) for name, chosen in settings.text_encoders.items()}
+    models = {
+        name: _model(name, model, settings.model(name), settings, encoders) for name, model in catalog.models.items()
+    }
     moderation = catalog.moderation if settings.moderation.enabled else None
     dispatcher = _deployment(
         Dispatcher,
@@ -99,7 +103,9 @@ def _deployment(target: type, **options: Any) -> serve.Deployment:
     return cast(serve.Deployment, serve.deployment(**options)(target))
 
 
-def _autoscaling(chosen: RewriterSettings | ModerationSettings, target_ongoing_requests: int) -> AutoscalingConfig:
+def _autoscaling(
+    chosen: RewriterSettings | ModerationSettings | TextEncoderSettings, target_ongoing_requests: int
+) -> AutoscalingConfig:
     """Of what answers in a moment: more replicas within seconds, fewer only after a while."""
     return AutoscalingConfig(
         min_replicas=chosen.min_replicas,
@@ -165,7 +171,21 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
     ).bind(spec)
 
 
-def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Application:
+def _text_encoder(name: str, chosen: TextEncoderSettings) -> Application:
+    return _deployment(
+        TextEncoder,
+        name=f"TextEncoder-{name}",
+        max_ongoing_requests=8 * chosen.max_batch,
+        **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
+        ray_actor_options=chosen.actor,
+        health_check_period_s=2,
+        health_check_timeout_s=3,
+    ).bind(chosen.spec())
+
+
+def _model(
+    name: str, model: Model, chosen: ModelSettings, settings: Settings, encoders: Mapping[str, Application]
+) -> Application:
     scaling = chosen.autoscaling
     spec = ModelSpec(
         backend=chosen.backend or model.backend,
@@ -209,4 +229,4 @@ def _model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,
         graceful_shutdown_timeout_s=chosen.drain_s,
-    ).bind(spec)
+    ).bind(spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)

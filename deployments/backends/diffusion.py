@@ -83,8 +83,8 @@ class DiffusionBackend:
         return found
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
-        """Its input pictures, and the adapter unless it is here."""
-        request = _prepared(job, self._fetcher.present(job.inputs))
+        """Its input pictures, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
+        request = self._family.fetch(_prepared(job, self._fetcher.present(job.inputs)))
         if job.adapter is None:
             return FetchedJob(request)
         with translated_device_errors():

@@ -25,6 +25,10 @@ class Unavailable(Exception):
     """Something the job needs is out of reach: the object store, say. No fault of the job; another attempt may do."""
 
 
+class TextEncoderUnavailable(Unavailable):
+    """Where models share one, in another process."""
+
+
 class NotFinite(Exception):
     """What came out holds numbers that are none (NaN, infinity). The model's fault, or the job's: nothing is stored."""
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from deployments.contract.events import Failed, Interrupted
-from deployments.engine.backend import JobError, NotFinite, OutOfMemory, Unavailable
+from deployments.engine.backend import JobError, NotFinite, OutOfMemory, TextEncoderUnavailable, Unavailable
 from deployments.engine.health import Health
 from deployments.engine.request_handle import RequestHandle
 
@@ -17,6 +17,7 @@ BROKEN = Interrupted("the model could not process this request", blame=True)
 NOTHING_USABLE = Interrupted("the model made nothing usable of this request", blame=True)
 DEVICE_BROKEN = Interrupted("the device that the model runs on failed", blame=False)
 STORAGE_UNREACHABLE = Interrupted("the service's storage is out of reach", blame=False, counts=False)
+TEXT_ENCODER_UNREACHABLE = Interrupted("the service's text encoder is out of reach", blame=False, counts=False)
 DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
 
 
@@ -40,6 +41,8 @@ def failure_event(error: Exception, *, blame: bool) -> Failed | Interrupted:
             return Failed(str(error))
         case OutOfMemory():
             return NO_MEMORY
+        case TextEncoderUnavailable():
+            return TEXT_ENCODER_UNREACHABLE
         case Unavailable():
             return STORAGE_UNREACHABLE
         case NotFinite():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
@@ -18,11 +18,15 @@ from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
+from deployments.families.prompts import PromptEncoder
 from deployments.families.state import State
 from deployments.pictures.pixels import Pixels
 
 
 class Family(Protocol):
+    text_parts: ClassVar[Sequence[str]]
+    """The components that read prompts."""
+
     @property
     def transformer(self) -> Any:
         """The network that every step runs: a diffusers model."""
@@ -40,6 +44,16 @@ class Family(Protocol):
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
         """Raises CheckpointError when a component is missing or broken."""
+        ...
+
+    @classmethod
+    def prompt_encoder(cls, folder: Path, placement: Placement) -> PromptEncoder[Any]:
+        """What reads prompts in the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
+        ...
+
+    def fetch(self, request: PreparedRequest) -> PreparedRequest:
+        """With its prompt as a shared text encoder reads it, where there is one: waits for that, from any thread.
+        Raises TextEncoderUnavailable."""
         ...
 
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:

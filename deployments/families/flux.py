@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Generic
 
 import numpy as np
 import torch
@@ -16,13 +18,14 @@ from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.finite import finite
-from deployments.families.kept import T, size_of
+from deployments.families.kept import size_of
 from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention
 from deployments.families.packed.forward import PackedForward
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.preview import LinearPreview
+from deployments.families.prompts import Encoded, PromptEncoder, SharedEncoder, from_bytes
 from deployments.families.references import References
 from deployments.families.state import State
 from deployments.pictures.enlarge import fitted
@@ -33,12 +36,14 @@ TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
 
 
-class Flux(ABC, Generic[T]):
+class Flux(ABC, Generic[Encoded]):
     """Base of the families Flux1, Flux2 and Flux3. Implements, with `velocity` and `load`, family.Family.
 
-    `T` is a prompt as a family's text encoders read it. One that was first read beside others may differ in its last
-    bits from what it would be alone, and stays so as long as it is kept.
+    `Encoded` is a prompt as a family's text encoders read it. One that was first read beside others may differ in its
+    last bits from what it would be alone, and stays so as long as it is kept.
     """
+
+    text_parts: ClassVar[Sequence[str]]
 
     def __init__(
         self,
@@ -49,11 +54,14 @@ class Flux(ABC, Generic[T]):
         channels: int,
         references: References[Any],
         decode: Callable[[Tensor], Tensor],
+        prompts: PromptEncoder[Encoded] | None,
     ) -> None:
         """`packed` is the transformer's forward over a row of pictures. `channels` is C, the numbers of a token of the
         picture. `decode` takes tokens (1, C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1],
-        float32."""
+        float32. `prompts` may be None where `placement` names a shared encoder."""
         self.transformer: Any = transformer
+        self._encoder = prompts
+        self._shared: SharedEncoder | None = placement.shared_encoder
         self._packed = packed(transformer)
         self._device = placement.device
         self._render_side = placement.render_side
@@ -61,7 +69,7 @@ class Flux(ABC, Generic[T]):
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
-        self._prompts: ByteCache[str, T] = ByteCache(placement.caches.prompts_mb * MB, size_of)
+        self._prompts: ByteCache[str, Encoded] = ByteCache(placement.caches.prompts_mb * MB, size_of)
         self._references = references
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(decode, channels, placement.device)
@@ -74,12 +82,20 @@ class Flux(ABC, Generic[T]):
         self._prompts.clear()
         self._references.clear()
 
+    def fetch(self, request: PreparedRequest) -> PreparedRequest:
+        shared = self._shared
+        if shared is None:
+            return request
+        read = self._read(request)
+        return replace(request, prompt=self._prompts.made(read, lambda: self._received(shared(read))))
+
     @torch.inference_mode()
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
-        if not requests:
-            return []
-        prompts = self._encoded_prompts([self._read(request) for request in requests])
-        return [self._state_or_error(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+        prompts = iter(self._encoded_prompts([self._read(request) for request in requests if request.prompt is None]))
+        return [
+            self._state_or_error(request, next(prompts) if request.prompt is None else request.prompt)
+            for request in requests
+        ]
 
     @torch.inference_mode()
     def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
@@ -103,20 +119,31 @@ class Flux(ABC, Generic[T]):
         denoised = state.x - state.t[state.i] * state.v
         return self._preview.picture(to_grid(denoised, state.grid), state.job.width, state.job.height)
 
+    @classmethod
     @abstractmethod
-    def _encode_prompts(self, prompts: Sequence[str]) -> Sequence[T]:
-        """One per prompt, in order, at least one; none of them keeps another one in memory."""
+    def prompt_encoder(cls, folder: Path, placement: Placement) -> PromptEncoder[Encoded]:
+        """Of the checkpoint in `folder`, with nothing else of it. Raises CheckpointError."""
+
+    @classmethod
+    @abstractmethod
+    def _encoded(cls, tensors: Sequence[Tensor]) -> Encoded:
+        """A prompt from its tensors, in their order."""
 
     @abstractmethod
-    def _state(self, request: PreparedRequest, prompt: T) -> State:
+    def _state(self, request: PreparedRequest, prompt: Encoded) -> State:
         """The picture before its first step. Raises JobError."""
 
-    def _encoded_prompts(self, prompts: Sequence[str]) -> list[T]:
+    def _received(self, data: bytes) -> Encoded:
+        return self._encoded(from_bytes(data, self._device, self.transformer.dtype))
+
+    def _encoded_prompts(self, prompts: Sequence[str]) -> list[Encoded]:
         """One per prompt; equal ones, and those that are kept, are not encoded again."""
         known = {prompt: self._prompts.get(prompt) for prompt in prompts}
         missing = [prompt for prompt, kept in known.items() if kept is None]
         if missing:
-            for prompt, encoded in zip(missing, self._encode_prompts(missing), strict=True):
+            if self._encoder is None:
+                raise ValueError("a shared encoder reads the prompts: requests have to be fetched first")
+            for prompt, encoded in zip(missing, self._encoder.encode(missing), strict=True):
                 known[prompt] = self._prompts.put(prompt, encoded)
         return [kept for prompt in prompts if (kept := known[prompt]) is not None]
 
@@ -128,7 +155,7 @@ class Flux(ABC, Generic[T]):
         placed = any(given is not None for given in (request.mask, request.control, request.image_prompt))
         return read(job.prompt, self._words, pictures, placed=placed, tuned=job.adapter is not None)
 
-    def _state_or_error(self, request: PreparedRequest, prompt: T) -> State | JobError:
+    def _state_or_error(self, request: PreparedRequest, prompt: Any) -> State | JobError:
         try:
             return self._state(request, prompt)
         except JobError as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
@@ -27,7 +27,7 @@ from deployments.families.flux import Flux
 from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, MAX_REFERENCES, REFERENCES, Reading
 from deployments.families.flux1_guidance import guidance_of_steps
 from deployments.families.flux1_latents import Latents, from_grid, grid_ids, to_tokens
-from deployments.families.flux1_prompts import EncodedPrompt, PromptEncoder
+from deployments.families.flux1_prompts import TEXT_PARTS, EncodedPrompt, Flux1PromptEncoder, ImagePromptEncoder
 from deployments.families.moment import Moment
 from deployments.families.packed.flux1 import PackedFlux1
 from deployments.families.pipeline import load_pipeline
@@ -50,6 +50,8 @@ class Flux1State(State):
 
 
 class Flux1(Flux[EncodedPrompt]):
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+
     def __init__(self, pipeline: Any, placement: Placement, redux: Any | None = None) -> None:
         """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device."""
         self._scheduler: Any = pipeline.scheduler
@@ -63,17 +65,23 @@ class Flux1(Flux[EncodedPrompt]):
             channels=4 * latents.channels,
             references=References(MAX_REFERENCES, placement.caches),
             decode=lambda tokens: latents.decode(from_grid(tokens)),
+            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
         )
         self._latents = latents
         self._guided = bool(self.transformer.config.guidance_embeds)
-        self._prompt_encoder = PromptEncoder(pipeline, redux, self.transformer.dtype, self._device)
+        self._image_prompts = ImagePromptEncoder(redux, self.transformer.dtype, self._device)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
         redux = None
         if (folder / REDUX).is_dir():
             redux = load_pipeline(folder / REDUX, placement, FluxPriorReduxPipeline)
-        return cls(load_pipeline(folder, placement), placement, redux)
+        absent = TEXT_PARTS if placement.shared_encoder else ()
+        return cls(load_pipeline(folder, placement, without=absent), placement, redux)
+
+    @classmethod
+    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux1PromptEncoder:
+        return _encoder_of(load_pipeline(folder, placement, without=("transformer", "vae")), placement)
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
@@ -100,15 +108,16 @@ class Flux1(Flux[EncodedPrompt]):
         backdrop = state.backdrop if isinstance(state, Flux1State) else None
         return drawn if backdrop is None else backdrop.under(drawn)
 
-    def _encode_prompts(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
-        return self._prompt_encoder.encode(prompts)
+    @classmethod
+    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+        return EncodedPrompt(*tensors)
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         self._refuse(request)
         job, canvas = request.job, self._canvas(request.job)
         text = prompt.text
         if request.image_prompt is not None:
-            text = torch.cat([text, self._prompt_encoder.picture(open_picture(request.image_prompt))], dim=1)
+            text = torch.cat([text, self._image_prompts.encode(open_picture(request.image_prompt))], dim=1)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         strength = self._condition.guidance if job.guidance is None else job.guidance
         guidance = guidance_of_steps(job.steps, strength, job.guidance_interval)
@@ -159,3 +168,7 @@ class Flux1(Flux[EncodedPrompt]):
             config.get("base_shift", 0.5),
             config.get("max_shift", 1.15),
         )
+
+
+def _encoder_of(pipeline: Any, placement: Placement) -> Flux1PromptEncoder:
+    return Flux1PromptEncoder(pipeline, placement.dtype, placement.device)

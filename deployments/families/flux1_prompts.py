@@ -26,11 +26,14 @@ class EncodedPrompt(NamedTuple):
     """CLIP's pooled embedding, (1, P)."""
 
 
-class PromptEncoder:
-    def __init__(self, pipeline: Any, redux: Any | None, dtype: torch.dtype, device: torch.device) -> None:
-        """`pipeline` has two tokenizers and text encoders, `redux` is a `FluxPriorReduxPipeline`; both on `device`."""
+TEXT_PARTS = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+"""Components of a checkpoint."""
+
+
+class Flux1PromptEncoder:
+    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
+        """`pipeline` has two tokenizers and text encoders, on `device`."""
         self._pipeline = pipeline
-        self._redux = redux
         self._dtype = dtype
         self._device = device
 
@@ -42,15 +45,23 @@ class PromptEncoder:
         pooled = self._pipeline.text_encoder(clip_ids, output_hidden_states=False).pooler_output.to(self._dtype)
         return [EncodedPrompt(*pair) for pair in zip(apart(texts), apart(pooled), strict=True)]
 
-    def picture(self, picture: Image.Image) -> Tensor:
-        """Tokens (1, M, D) that say what the picture shows, to follow a prompt's. JobError where there is no Redux."""
-        if self._redux is None:
-            raise JobError("this model takes no image prompt")
-        seen = self._redux.encode_image(picture, self._device, 1)
-        return self._redux.image_embedder(seen).image_embeds.to(self._dtype)
-
     def _ids(self, tokenizer: Any, prompts: Sequence[str], most: int) -> Tensor:
         """Token ids (B, L), L being `most` or less."""
         length = prompt_length(tokenizer, most)
         inputs = tokenizer(list(prompts), padding="max_length", max_length=length, truncation=True, return_tensors="pt")
         return inputs.input_ids.to(self._device)
+
+
+class ImagePromptEncoder:
+    def __init__(self, redux: Any | None, dtype: torch.dtype, device: torch.device) -> None:
+        """`redux` is a `FluxPriorReduxPipeline` on `device`."""
+        self._redux = redux
+        self._dtype = dtype
+        self._device = device
+
+    def encode(self, picture: Image.Image) -> Tensor:
+        """Tokens (1, M, D) that say what the picture shows, to follow a prompt's. JobError where there is no Redux."""
+        if self._redux is None:
+            raise JobError("this model takes no image prompt")
+        seen = self._redux.encode_image(picture, self._device, 1)
+        return self._redux.image_embedder(seen).image_embeds.to(self._dtype)

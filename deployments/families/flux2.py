@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline, compute_empirical_mu
@@ -25,10 +25,10 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.families import autoencoder
 from deployments.families.canvas import Canvas, canvas_for
 from deployments.families.flux import TOKEN, Flux
-from deployments.families.kept import apart
+from deployments.families.flux2_prompts import TEXT_PARTS, EncodedPrompt, Flux2PromptEncoder
 from deployments.families.moment import Moment
 from deployments.families.packed.flux2 import PackedFlux2
-from deployments.families.pipeline import load_pipeline, prompt_length
+from deployments.families.pipeline import load_pipeline
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.references import References
@@ -36,20 +36,11 @@ from deployments.families.schedule import schedule
 from deployments.families.state import State
 from deployments.pictures.pixels import stretch
 
-MAX_TEXT = 512
-"""Text tokens, as the pipelines pad it."""
 MAX_REFERENCES = 10
 REFERENCE_PIXELS = 1024 * 1024
 """Larger references are scaled down to this, as the pipelines do."""
 GUIDANCE = 4.0
 """The pipelines' default, for jobs that name none."""
-
-
-class EncodedPrompt(NamedTuple):
-    text: Tensor
-    """(1, L, D)."""
-    ids: Tensor
-    """Positions, (L, 4)."""
 
 
 class Reference(NamedTuple):
@@ -60,6 +51,8 @@ class Reference(NamedTuple):
 
 
 class Flux2(Flux[EncodedPrompt]):
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux2KleinPipeline` or `Flux2Pipeline`, on its device.
 
@@ -72,8 +65,6 @@ class Flux2(Flux[EncodedPrompt]):
         autoencoder.place(pipeline.vae, placement)
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
-        tokenizer = getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer)
-        self._text_length = prompt_length(tokenizer, MAX_TEXT)
         channels = int(pipeline.transformer.config.in_channels)
         decode = partial(_decoded, pipeline)
         super().__init__(
@@ -83,11 +74,16 @@ class Flux2(Flux[EncodedPrompt]):
             channels=channels,
             references=References(MAX_REFERENCES, placement.caches),
             decode=decode,
+            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
         )
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        return cls(load_pipeline(folder, placement), placement)
+        return cls(load_pipeline(folder, placement, without=TEXT_PARTS if placement.shared_encoder else ()), placement)
+
+    @classmethod
+    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux2PromptEncoder:
+        return _encoder_of(load_pipeline(folder, placement, without=("transformer", "vae")), placement)
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
@@ -106,11 +102,9 @@ class Flux2(Flux[EncodedPrompt]):
         )
         return moved[0][:, : state.x.shape[1]].float()
 
-    def _encode_prompts(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
-        texts, ids = self._pipeline.encode_prompt(
-            list(prompts), device=self._device, max_sequence_length=self._text_length
-        )
-        return [EncodedPrompt(text, ids[0]) for text in apart(texts.to(self.transformer.dtype))]
+    @classmethod
+    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+        return EncodedPrompt(*tensors)
 
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas, text = request.job, self._canvas(request.job), prompt.text
@@ -169,6 +163,10 @@ class Flux2(Flux[EncodedPrompt]):
         picture = _widened(processor._resize_if_exceeds_area(_widened(picture), REFERENCE_PIXELS))
         width, height = (side // TOKEN * TOKEN for side in picture.size)
         return processor.preprocess(picture, height=height, width=width, resize_mode="crop")
+
+
+def _encoder_of(pipeline: Any, placement: Placement) -> Flux2PromptEncoder:
+    return Flux2PromptEncoder(pipeline, placement.dtype, placement.device)
 
 
 def _decoded(pipeline: Any, latents: Tensor) -> Tensor:

@@ -10,11 +10,9 @@ halved: the picture at l = 0, reference k at l = -k, text along l. Padded text i
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from diffusers.modular_pipelines.flux3.encoders import Flux3VaeEncoderStep
@@ -26,7 +24,7 @@ from deployments.checkpoint_files import CheckpointError
 from deployments.families import autoencoder
 from deployments.families.canvas import canvas_for
 from deployments.families.flux import TOKEN, Flux
-from deployments.families.kept import apart
+from deployments.families.flux3_prompts import TEXT_PARTS, EncodedPrompt, Flux3PromptEncoder
 from deployments.families.moment import Moment
 from deployments.families.noise import draw_noise
 from deployments.families.packed.flux3 import PackedFlux3
@@ -38,20 +36,16 @@ from deployments.families.shared_components import shared_components
 from deployments.families.state import State
 from deployments.pictures.pixels import stretch
 
-TEXT_MULTIPLE = 80
-MAX_TEXT = 8192
-TEXT_STATES = (4, 8, 12, 16, 20, 24, 28, 32)
-"""Hidden states of the text encoder that are stacked, as the pipeline does by default."""
 MAX_REFERENCES = 10
 POSITION_SCALE = 0.5
 
 
-class Flux3(Flux[Tensor]):
+class Flux3(Flux[EncodedPrompt]):
+    text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
         autoencoder.place(pipeline.vae, placement)
-        self._text_encoder: Any = pipeline.text_encoder
-        self._processor: Any = pipeline.tokenizer
         self._scheduler: Any = pipeline.scheduler
         self._processor_of_pictures = _with_vae(pipeline.blocks.sub_blocks["vae_encoder"], pipeline).image_processor
         self._encode_pixels = _with_vae(Flux3VaeEncoderStep(), pipeline)
@@ -65,19 +59,30 @@ class Flux3(Flux[Tensor]):
         references: References[Tensor] = References(
             MAX_REFERENCES, placement.caches, alone_differs=placement.render_side is None
         )
-        super().__init__(transformer, PackedFlux3, placement, channels=channels, references=references, decode=decode)
+        super().__init__(
+            transformer,
+            PackedFlux3,
+            placement,
+            channels=channels,
+            references=references,
+            decode=decode,
+            prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
+        )
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        blocks = Flux3DistilledAutoBlocks()
-        blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
-        pipeline = blocks.init_pipeline(str(folder))
+        pipeline = _pipeline_of(folder)
         pipeline.update_components(**shared_components(folder, placement.dtype))
-        pipeline.load_components(dtype=placement.dtype, local_files_only=placement.local_only)
-        missing = sorted(name for name, component in pipeline.components.items() if component is None)
-        if missing:
-            raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
-        return cls(pipeline.to(placement.device), placement)
+        absent = TEXT_PARTS if placement.shared_encoder else ()
+        wanted = [name for name, component in pipeline.components.items() if component is None and name not in absent]
+        _load(folder, pipeline, wanted, placement)
+        return cls(pipeline, placement)
+
+    @classmethod
+    def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux3PromptEncoder:
+        pipeline = _pipeline_of(folder)
+        _load(folder, pipeline, TEXT_PARTS, placement)
+        return _encoder_of(pipeline, placement)
 
     @torch.inference_mode()
     def velocity(self, state: State, moment: Moment) -> Tensor:
@@ -95,11 +100,14 @@ class Flux3(Flux[Tensor]):
         )
         return moved[0].float()
 
-    def _state(self, request: PreparedRequest, prompt: Tensor) -> State:
-        """`prompt` is (1, L, 8 x width)."""
+    @classmethod
+    def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
+        return EncodedPrompt(*tensors)
+
+    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._latents)
-        per, ids = {"text": prompt}, {"text_ids": _line_ids(prompt.shape[1])}
+        per, ids = {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1])}
         ids["picture_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
             per["references"] = torch.cat([_packed(r) for r in references], dim=1).to(self.transformer.dtype)
@@ -130,45 +138,24 @@ class Flux3(Flux[Tensor]):
         pixels, _ = self._processor_of_pictures.preprocess(picture, resize_mode=mode)
         return self._encode_pixels(condition_images=[pixels], output="image_cond_latents")[0]
 
-    def _encode_prompts(self, prompts: Sequence[str]) -> list[Tensor]:
-        """Text tokens per prompt, (1, L, 8 x width). Prompts of equal padded length go through the encoder together."""
-        tokenizer = getattr(self._processor, "tokenizer", self._processor)
-        chats = [
-            self._processor.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-            )
-            for prompt in prompts
-        ]
-        groups: dict[int, list[int]] = defaultdict(list)
-        for index, chat in enumerate(chats):
-            length = len(tokenizer(chat, truncation=True, max_length=MAX_TEXT)["input_ids"])
-            groups[min(math.ceil(length / TEXT_MULTIPLE) * TEXT_MULTIPLE, MAX_TEXT)].append(index)
-        texts: dict[int, Tensor] = {}
-        for length, members in groups.items():
-            inputs = tokenizer(
-                [chats[index] for index in members],
-                return_tensors="pt",
-                padding="max_length",
-                padding_side="right",
-                truncation=True,
-                max_length=length,
-            ).to(self._device)
-            texts.update(zip(members, self._encoded(inputs["input_ids"], inputs["attention_mask"]), strict=True))
-        return [texts[index] for index in range(len(prompts))]
 
-    def _encoded(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """Token ids and mask (B, L) to B stacks of hidden states (1, L, 8 x width), in the transformer's precision."""
-        # The models were trained with padding at position 1; newer text encoders would put it at 0.
-        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens).masked_fill(mask == 0, 1)
-        states = self._text_encoder(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            output_hidden_states=True,
-            use_cache=False,
-            logits_to_keep=1,
-        ).hidden_states
-        return apart(torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self.transformer.dtype))
+def _pipeline_of(folder: Path) -> Any:
+    """Without its networks, yet."""
+    blocks = Flux3DistilledAutoBlocks()
+    blocks.sub_blocks.pop("prompt_upsampler")  # prompts are rewritten before they become jobs
+    return blocks.init_pipeline(str(folder))
+
+
+def _load(folder: Path, pipeline: Any, names: Sequence[str], placement: Placement) -> None:
+    """Those components, onto their device. Raises CheckpointError."""
+    pipeline.load_components(names=list(names), dtype=placement.dtype, local_files_only=placement.local_only)
+    if missing := sorted(name for name in names if getattr(pipeline, name) is None):
+        raise CheckpointError(f"{folder}: could not load {', '.join(missing)}; the log says why")
+    pipeline.to(placement.device)
+
+
+def _encoder_of(pipeline: Any, placement: Placement) -> Flux3PromptEncoder:
+    return Flux3PromptEncoder(pipeline, placement.dtype, placement.device)
 
 
 def _with_vae(block: Any, pipeline: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from deployments.families.placement import Placement
 from deployments.families.shared_components import shared_components
 
 
-def load_pipeline(folder: Path, placement: Placement, kind: Any = DiffusionPipeline) -> Any:
-    """The pipeline in `folder`, of the class `kind` (as its index says, if none is given), on its device.
+def load_pipeline(
+    folder: Path, placement: Placement, kind: Any = DiffusionPipeline, without: Iterable[str] = ()
+) -> Any:
+    """The pipeline in `folder`, of the class `kind` (as its index says, if none is given), on its device; the
+    components `without` are None.
 
     Raises CheckpointError when a component is missing or broken.
     """
     disable_progress_bar()  # a bar is no use in a replica's log
     options = {"dtype": placement.dtype, "local_files_only": placement.local_only}
-    shared = shared_components(folder, placement.dtype)
+    absent = dict.fromkeys(without)
+    shared = shared_components(folder, placement.dtype, without=absent)
     try:
-        pipeline = kind.from_pretrained(str(folder), **shared, **options)
+        pipeline = kind.from_pretrained(str(folder), **absent, **shared, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} can't be loaded: {error}") from error
     return pipeline.to(placement.device)

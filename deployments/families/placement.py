@@ -8,6 +8,7 @@ import torch
 
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge
 from deployments.contract.words import Words
+from deployments.families.prompts import SharedEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,5 @@ class Placement:
     words: Words | None = None
     """How prompts are put before the checkpoint; None: as they are."""
     caches: Caches = field(default_factory=Caches)
+    shared_encoder: SharedEncoder | None = None
+    """Of pictures: what reads prompts in place of the checkpoint's text encoders, which then are not loaded."""

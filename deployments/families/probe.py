@@ -81,7 +81,7 @@ def _picture(family: Family, width: int = SMALL, height: int = SMALL) -> State:
         output_format="png",
         output_prefix="probe",
     )
-    [state] = family.encode([PreparedRequest(job)])
+    [state] = family.encode([family.fetch(PreparedRequest(job))])
     if isinstance(state, JobError):
         raise state
     return state

@@ -6,6 +6,7 @@ passes over entries that begin with an underscore, and published checkpoints hav
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from safetensors import SafetensorError
 from deployments.checkpoint_files import CheckpointError, index_of
 
 
-def shared_components(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
-    """Those of the checkpoint in `folder`, by their names, for its pipeline. Raises CheckpointError."""
+def shared_components(folder: Path, dtype: torch.dtype, without: Container[str] = ()) -> dict[str, Any]:
+    """Those of the checkpoint in `folder`, by their names, for its pipeline, but for some. Raises CheckpointError."""
     index = index_of(folder)
     return {
         name: _loaded(getattr(diffusers, index[name][1]), folder / place, dtype)
         for name, place in index.get("_shared", {}).items()
+        if name not in without
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from deployments.batcher import Batcher
 from deployments.contract.moderation import (
     PICTURE_JUDGES,
     TEXT_JUDGES,
@@ -18,7 +19,6 @@ from deployments.contract.moderation import (
     Scores,
 )
 from deployments.contract.objects import ObjectStore
-from deployments.moderation.batcher import Batcher
 from deployments.moderation.frames import pictures_of
 from deployments.moderation.judges import load_judge
 

@@ -17,6 +17,7 @@ from deployments.contract.model import (
     Precision,
     Sharing,
 )
+from deployments.contract.text_encoder import TextEncoderSpec
 from serve_app.section import Section
 
 
@@ -88,6 +89,7 @@ class ModelSettings(Section):
     guidance: float | None = None
     device: str = "auto"
     dtype: Precision = "auto"
+    text_encoder: str | None = None
     attention: list[str] = ["native"]
     packed_attention: list[str] = ["one_by_one"]
     compile: bool = False
@@ -122,6 +124,25 @@ class ModelSettings(Section):
                 "else a full replica never asks for a second one"
             )
         return self
+
+
+class TextEncoderSettings(Section):
+    """Text encoders that several models have in common, in processes of their own."""
+
+    checkpoint: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    threads: int | None = Field(default=None, ge=1)
+    max_batch: int = Field(default=8, ge=1)
+    min_replicas: int = Field(default=1, ge=1)
+    max_replicas: int = Field(default=1, ge=1)
+    downscale_delay_s: float = Field(default=600.0, ge=0)
+    actor: dict[str, Any] = {"num_cpus": 0}
+
+    def spec(self) -> TextEncoderSpec:
+        told = self.model_dump(include={"checkpoint", "revision", "device", "dtype", "threads", "max_batch"})
+        return TextEncoderSpec(**told)
 
 
 class RewriterSettings(Section):

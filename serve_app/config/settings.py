@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from serve_app.accounts.settings import AccountSettings
 from serve_app.config.addresses import is_loopback
-from serve_app.config.models import ModelSettings, RewriterSettings
+from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
@@ -156,6 +156,7 @@ class Settings(BaseSettings):
     webhooks: WebhookSettings = WebhookSettings()
     dispatcher: DispatcherSettings = DispatcherSettings()
     models: dict[str, ModelSettings] = {}
+    text_encoders: dict[Annotated[str, Field(pattern="^[a-z0-9-]+$")], TextEncoderSettings] = {}
     rewriter: RewriterSettings = RewriterSettings()
     moderation: ModerationSettings = ModerationSettings()
     ray: RaySettings = RaySettings()
@@ -175,6 +176,14 @@ class Settings(BaseSettings):
                     f"models.{name}.autoscaling.downscale_delay_s must be at least three times tasks.lease_s: "
                     "the demand of a dispatcher that died is back only after a lease"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _text_encoders_are_there(self) -> Settings:
+        for name, model in self.models.items():
+            if model.text_encoder is not None and model.text_encoder not in self.text_encoders:
+                known = ", ".join(self.text_encoders) or "there is none"
+                raise ValueError(f"models.{name}.text_encoder: no {model.text_encoder!r} in text_encoders ({known})")
         return self
 
     @model_validator(mode="after")

@@ -70,6 +70,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("tasks: {lease_s: 0}", "lease_s"),
         ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
         ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
+        ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
         ("a: [", "YAML"),
     ],
 )

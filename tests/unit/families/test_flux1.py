@@ -19,7 +19,7 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.flux1 import Flux1
 from deployments.families.flux1_guidance import guidance_of_steps, guided_steps
-from deployments.families.flux1_prompts import PromptEncoder
+from deployments.families.flux1_prompts import Flux1PromptEncoder
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
@@ -172,7 +172,7 @@ def test_intervals_below_one_and_foreign_inputs_fail_their_own_job_alone(family:
 
 def test_a_checkpoint_whose_tokenizers_know_short_texts_reads_short_texts(stock: Any) -> None:
     t5, clip = stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length
-    encoder = PromptEncoder(stock, None, torch.float32, torch.device("cpu"))
+    encoder = Flux1PromptEncoder(stock, torch.float32, torch.device("cpu"))
     try:
         stock.tokenizer_2.model_max_length, stock.tokenizer.model_max_length = 48, 20
         with torch.inference_mode():

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deployments.moderation.batcher import Batcher
+from deployments.batcher import Batcher
 
 
 class Work:

@@ -1,0 +1,1 @@
+"""Text encoders that several models share, in processes of their own."""

@@ -1,0 +1,84 @@
+"""The deployment that reads prompts for several models, whose checkpoints have the same text encoders.
+
+Four models of Flux1 would hold four T5 of 9 GB: so they hold one. What waits meanwhile is read together, whichever
+model asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from deployments.batcher import Batcher
+from deployments.contract.text_encoder import TextEncoderSpec
+
+logger = logging.getLogger(__name__)
+
+_LIMIT_S = 60.0
+"""A batch that takes longer than this counts as hung."""
+_FAULTS = 20
+"""So many batches in a row that failed: the device is broken, not the prompts."""
+
+
+class TextEncoder:
+    """Loads and reads in one thread of its own; the event loop stays free."""
+
+    async def __init__(self, spec: TextEncoderSpec) -> None:
+        began = time.monotonic()
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text encoder")
+        encode, self._fingerprint = await asyncio.get_running_loop().run_in_executor(thread, _load, spec)
+        self._faults = 0
+        self._prompts = Batcher(self._counted(encode), thread, spec.max_batch)
+        logger.info("the text encoders of %s are loaded after %.1f s", spec.checkpoint, time.monotonic() - began)
+
+    async def encode(self, prompt: str) -> bytes:
+        """What `families.prompts.from_bytes` reads. A call cancelled before its turn costs nothing."""
+        return await self._prompts(prompt)
+
+    async def fingerprint(self) -> str:
+        """Of the weights: models with others must not be given what these make."""
+        return self._fingerprint
+
+    async def check_health(self) -> None:
+        """Raises when a new process would do better: a hung batch, or nothing but errors."""
+        busy_since = self._prompts.busy_since
+        if busy_since is not None and time.monotonic() - busy_since > _LIMIT_S:
+            raise RuntimeError(f"prompts have been in work for more than {_LIMIT_S} s")
+        if self._faults >= _FAULTS:
+            raise RuntimeError(f"{self._faults} batches of prompts in a row failed")
+
+    def _counted(self, encode: Callable[[Sequence[str]], list[bytes]]) -> Callable[[Sequence[str]], list[bytes]]:
+        def counted(prompts: Sequence[str]) -> list[bytes]:
+            try:
+                encoded = encode(prompts)
+            except Exception:
+                self._faults += 1
+                raise
+            self._faults = 0
+            return encoded
+
+        return counted
+
+
+def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]], str]:
+    """Runs in the thread that will read, since torch counts threads per thread that calls it."""
+    import torch
+
+    from deployments import checkpoints
+    from deployments.families.prompts import as_bytes
+
+    # Workers without a CPU share get one thread from Ray; a model wants the machine.
+    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    encoder, fingerprint = checkpoints.load_prompt_encoder(
+        spec.checkpoint, revision=spec.revision, device=spec.device, dtype=spec.dtype
+    )
+
+    def encode(prompts: Sequence[str]) -> list[bytes]:
+        with torch.inference_mode():
+            return [as_bytes(encoded) for encoded in encoder.encode(prompts)]
+
+    return encode, fingerprint

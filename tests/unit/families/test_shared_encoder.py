@@ -1,0 +1,106 @@
+"""Pictures whose prompts a text encoder elsewhere reads are the same ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.jobs import make_job
+
+from deployments import checkpoints
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import TextEncoderUnavailable
+from deployments.families.family import Family
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.prompts import as_bytes
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.pictures.pixels import Pixels
+
+NAMES = ["flux", "flux2klein", "flux3"]
+
+
+class Elsewhere:
+    """What a deployment of text encoders answers, in this process."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._encoder, self._fingerprint = checkpoints.load_prompt_encoder(checkpoint, device="cpu", dtype="float32")
+        self.asked: list[str] = []
+
+    @torch.inference_mode()
+    def __call__(self, prompt: str) -> bytes:
+        self.asked.append(prompt)
+        return as_bytes(self._encoder.encode([prompt])[0])
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+
+class Gone:
+    def __call__(self, prompt: str) -> bytes:
+        raise TextEncoderUnavailable("no answer")
+
+    def fingerprint(self) -> str:
+        return self("")  # type: ignore[return-value]  # raises
+
+
+def family(name: str, **options: Any) -> Family:
+    loaded = checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32", render_side=64, **options)
+    return checkpoints.for_pictures(loaded.family)
+
+
+def drawn(family: Family, job: GenerationJob) -> Pixels:
+    [state] = family.encode([family.fetch(PreparedRequest(job))])
+    assert isinstance(state, State)
+    while state.done_steps < state.total_steps:
+        step(family, [state])
+    return family.finish(state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_the_same_bit_by_bit(name: str) -> None:
+    job = make_job(prompt="a red star on a white background", width=64, height=64, steps=2, seed=3)
+    elsewhere = Elsewhere(f"bundled/{name}")
+    shared = family(name, text_encoder=elsewhere)
+    assert np.array_equal(drawn(shared, job), drawn(family(name), job))
+    before = list(elsewhere.asked)
+    drawn(shared, job)
+    assert elsewhere.asked == before, "what was read is kept"
+
+
+def test_the_models_own_text_encoders_are_not_loaded() -> None:
+    own, shared = family("flux"), family("flux", text_encoder=Elsewhere("bundled/flux"))
+    assert getattr(own, "_encoder") is not None  # noqa: B009  # of one family
+    assert getattr(shared, "_encoder") is None  # noqa: B009
+    assert (
+        checkpoints.load("bundled/flux", device="cpu", dtype="float32", text_encoder=Elsewhere("bundled/flux")).setup[
+            "text_encoder"
+        ]
+        == "shared"
+    )
+
+
+def test_other_weights_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="other weights than the shared one"):
+        family("kontext", text_encoder=Elsewhere("bundled/flux"))
+
+
+def test_videos_share_none() -> None:
+    with pytest.raises(CheckpointError, match="for videos"):
+        checkpoints.load("bundled/ltx2", device="cpu", text_encoder=Elsewhere("bundled/flux"))
+    with pytest.raises(CheckpointError, match="for videos"):
+        checkpoints.load_prompt_encoder("bundled/ltx2", device="cpu")
+
+
+def test_an_encoder_that_is_away_is_waited_for_in_no_other_thread() -> None:
+    """Fetching says so, where an engine ends the attempt without blame; a picture that was not fetched is a mistake."""
+    shared = family("flux3", text_encoder=Elsewhere("bundled/flux3"))
+    job = make_job(prompt="something new", steps=1)
+    with pytest.raises(ValueError, match="fetched first"):
+        shared.encode([PreparedRequest(job)])
+    setattr(shared, "_shared", Gone())  # noqa: B010  # of one family
+    with pytest.raises(TextEncoderUnavailable):
+        shared.fetch(PreparedRequest(job))
