@@ -54,7 +54,15 @@ def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
     (folder / "known.txt").write_text(f"{known.text} violence\n")
     pictures = [{"backend": "known-pictures", "checkpoint": str(folder / "known.txt")}]
     eraser = {"backend": "telea", "checkpoint": "", "steps": 1, "max_batch": 1}
-    service = LocalService(folder, repository, moderation={"pictures": pictures}, tasks=PACE, models={"eraser": eraser})
+    sharing = {model: {"text_encoder": "klein"} for model in ("flux2-pro-snapshot", "flux2-max")}
+    service = LocalService(
+        folder,
+        repository,
+        moderation={"pictures": pictures},
+        tasks=PACE,
+        models={"eraser": eraser, **sharing},
+        text_encoders={"klein": {"checkpoint": "bundled/flux2klein", "dtype": "float32"}},
+    )
     with _running(service):
         yield service
 
@@ -63,7 +71,8 @@ def _breakable(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
 def breakable(_breakable: LocalService) -> LocalService:
     """A service whose processes may be killed, and that may be stopped; the next test finds it up again.
 
-    It knows a forbidden picture, and its eraser brings back what is around a mask, exactly.
+    It knows a forbidden picture, its eraser brings back what is around a mask, exactly, and two models share text
+    encoders.
     """
     if not _breakable.is_up:
         _breakable.start()
