@@ -60,7 +60,10 @@ def up(
     except RayNotStarted as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise typer.Exit(1) from None
-    except Stopped:
+    except (Stopped, SystemError) as stop:
+        # A signal that comes while Ray's compiled code waits for something, as at a slow start, arrives as the latter.
+        if not isinstance(stop, Stopped) and not isinstance(stop.__cause__, Stopped):
+            raise
         print("stopped; nothing accepted is lost", flush=True)
 
 

@@ -76,3 +76,15 @@ def test_a_service_is_started_with_what_is_here_not_with_what_runs(
     monkeypatch.setattr(Launcher, "serve", serve)
     assert gen_serve("up").code == 0
     assert "configs/local.yaml" in nested[0]
+
+
+def test_ctrl_c_while_ray_is_busy_is_a_stop_and_no_crash(gen_serve: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code can't pass on what a signal's handler raises."""
+
+    def start(_: Launcher) -> None:
+        raise SystemError("returned a result with an exception set") from Stopped()
+
+    monkeypatch.setattr(Launcher, "_start", start)
+    ran = gen_serve("up")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.endswith("stopped; nothing accepted is lost\n")
