@@ -1,7 +1,8 @@
 """What packing pictures of any shape into one forward gains.
 
-The bundled flux3, float32, in this process, with as many threads as the service takes; pictures of six shapes from 64
-to 256 pixels, of 4, 8 or 16 steps, each with a prompt of its own, from the fetched job to JPEG bytes:
+The bundled flux3 in this process, in float32 and, saturated and where the processor has it, in bfloat16, with as many
+threads as the service takes; pictures of six shapes from 64 to 256 pixels, of 4, 8 or 16 steps, each with a prompt of
+its own, from the fetched job to JPEG bytes:
 
 * `one`: one at a time, in the order of arrival, as the stock pipeline does
 * `static`: up to 8 that wait and agree in shape, steps and shapes of references go through it together
@@ -34,12 +35,13 @@ from benchmarks.report import Report, Target
 from benchmarks.work import unlike
 from deployments.contract import counts
 from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.model import Caches
+from deployments.contract.model import Caches, Precision
 from serve_app.load.arrivals import schedule
 from serve_app.load.interval import Interval
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from benchmarks.packing_sides import Mix, Side, Stepping
+    from deployments.families.flux3 import Flux3
 
 _ADAPTER: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
 _ADAPTERS: Final = 8
@@ -51,6 +53,11 @@ _NOTHING: Final = Caches(prompts_mb=0, references_mb=0, adapters_mb=1024)
 _RUNNING, _BATCH = 24, 8
 _ROUNDINGS: Final = 4
 """Levels of 255 that two files may be apart whose pictures differ by one: what JPEG makes of it."""
+_ANY: Final = 255
+"""In bfloat16 every shape of a forward rounds in its own way: that the same is drawn is shown in float32."""
+_RATES: Final = {"float32": (1.8, 1.2), "bfloat16": (2.5, 1.4)}
+"""Goals: engine / one at a time, and / static batches."""
+_COMPARED: Final = ("one", "static", "engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,10 @@ def measure(plan: Plan, console: Console) -> Report:
     import torch
 
     from benchmarks.packing_sides import Mix, with_inputs
+    from deployments.checkpoints import has_bfloat16
     from deployments.contract.objects import ObjectStore
+
+    mixes = {"text": Mix(), "references": Mix(references=True)}
 
     torch.set_num_threads(os.cpu_count() or 1)
     with ExitStack() as stack:
@@ -78,17 +88,20 @@ def measure(plan: Plan, console: Console) -> Report:
         with_inputs(store, _ADAPTER.read_bytes(), _ADAPTERS)
         sides, engines = _sides(stack, store)
         bench = _Bench(plan, sides, engines, console)
-        sides_of_loads = ("one", "static", "engine")
-        saturated = {
-            name: bench.saturated(dict.fromkeys(sides_of_loads, mix))
-            for name, mix in (("text", Mix()), ("references", Mix(references=True)))
-        }
+        saturated = {name: bench.saturated(dict.fromkeys(_COMPARED, mix)) for name, mix in mixes.items()}
         shares = list(bench.shares)
         capacity = Interval.of_median(saturated["text"]["one"]).middle
         goodput = {load: bench.under_load(Mix(), load, capacity) for load in plan.loads}
         tuned = bench.saturated({"engine": Mix(), "tuned": Mix(adapters=_ADAPTERS)})
         repeated = bench.repeated(Mix(one_prompt=True, references=True))
         alone = bench.alone(Mix(one_prompt=True))
+        rates = {"float32": saturated}
+        if has_bfloat16():
+            halves = _Bench(plan, *_sides_in(stack, store, "bfloat16"), console)
+            rates["bfloat16"] = {
+                name: halves.saturated(dict.fromkeys(_COMPARED, mix), _ANY) for name, mix in mixes.items()
+            }
+            bench.faults += halves.faults
     encode = repeated["encode_ms"]
     by_keeping = Interval.of_ratio(encode["kept"], encode["not"])
     by_tuning = Interval.of_ratio(tuned["tuned"], tuned["engine"])
@@ -96,8 +109,11 @@ def measure(plan: Plan, console: Console) -> Report:
     return Report(
         figures={
             "saturated": {
-                name: {side: Interval.of_median(values).as_json() for side, values in rates.items()}
-                for name, rates in saturated.items()
+                dtype: {
+                    name: {side: Interval.of_median(values).as_json() for side, values in of_sides.items()}
+                    for name, of_sides in of_mixes.items()
+                }
+                for dtype, of_mixes in rates.items()
             },
             "goodput": {str(load): {side: sum(done) for side, done in good.items()} for load, good in goodput.items()},
             "repeated": {
@@ -107,7 +123,12 @@ def measure(plan: Plan, console: Console) -> Report:
         },
         targets=[
             Target("alone: engine / stock pipeline", by_stock, 0.97, "x", True),
-            *(target for name, rates in saturated.items() for target in _of_rates(name, rates)),
+            *(
+                target
+                for dtype, of_mixes in rates.items()
+                for name, of_sides in of_mixes.items()
+                for target in _of_rates(dtype, name, of_sides)
+            ),
             Target("saturated: share of the time inside steps", Interval.of_median(shares), 0.85, "", True),
             *(_of_goodput(load, good) for load, good in goodput.items()),
             Target(f"saturated: {_ADAPTERS} tuned models / none", by_tuning, 0.85, "x", True),
@@ -117,11 +138,12 @@ def measure(plan: Plan, console: Console) -> Report:
     )
 
 
-def _of_rates(name: str, rates: Mapping[str, Sequence[float]]) -> list[Target]:
+def _of_rates(dtype: str, name: str, rates: Mapping[str, Sequence[float]]) -> list[Target]:
     ratios = {side: Interval.of_ratio(rates["engine"], rates[side]) for side in ("one", "static")}
+    by_one, by_static = _RATES[dtype]
     return [
-        Target(f"saturated, {name}: engine / one at a time", ratios["one"], 1.8, "x", True),
-        Target(f"saturated, {name}: engine / static batches", ratios["static"], 1.2, "x", True),
+        Target(f"saturated, {name}, {dtype}: engine / one at a time", ratios["one"], by_one, "x", True),
+        Target(f"saturated, {name}, {dtype}: engine / static batches", ratios["static"], by_static, "x", True),
     ]
 
 
@@ -137,28 +159,33 @@ def _of_goodput(load: float, good: Mapping[str, Sequence[float]]) -> Target:
 def _sides(stack: ExitStack, store: Any) -> tuple[dict[str, Side], dict[str, Stepping]]:
     import torch
 
-    from benchmarks.packing_sides import Stepping, one_at_a_time, static_batches, stock_pipeline
+    from benchmarks.packing_sides import Stepping, stock_pipeline
+
+    sides, engines = _sides_in(stack, store, "float32")
+    engines["keeping"] = Stepping(_loaded("float32", Caches()), store, running=_RUNNING, batch=_BATCH)
+    stack.callback(engines["keeping"].engine.stop)
+    sides |= {"stock": stock_pipeline(torch.get_num_threads()), "tuned": sides["engine"], **engines}
+    return sides, engines
+
+
+def _sides_in(stack: ExitStack, store: Any, dtype: Precision) -> tuple[dict[str, Side], dict[str, Stepping]]:
+    """Those that keep nothing and are compared in every precision."""
+    from benchmarks.packing_sides import Stepping, one_at_a_time, static_batches
+
+    plain = _loaded(dtype, _NOTHING)
+    engine = Stepping(_loaded(dtype, _NOTHING), store, running=_RUNNING, batch=_BATCH)
+    stack.callback(engine.engine.stop)
+    sides: dict[str, Side] = {"one": one_at_a_time(plain, store), "static": static_batches(plain, store)}
+    return {**sides, "engine": engine}, {"engine": engine}
+
+
+def _loaded(dtype: Precision, caches: Caches) -> Flux3:
     from deployments import checkpoints
     from deployments.families.flux3 import Flux3
 
-    def loaded(caches: Caches) -> Flux3:
-        family = checkpoints.load("bundled/flux3", device="cpu", dtype="float32", caches=caches).family
-        assert isinstance(family, Flux3)
-        return family
-
-    plain = loaded(_NOTHING)
-    engines = {
-        "engine": Stepping(loaded(_NOTHING), store, running=_RUNNING, batch=_BATCH),
-        "keeping": Stepping(loaded(Caches()), store, running=_RUNNING, batch=_BATCH),
-    }
-    for engine in engines.values():
-        stack.callback(engine.engine.stop)
-    loops: dict[str, Side] = {
-        "one": one_at_a_time(plain, store),
-        "static": static_batches(plain, store),
-        "stock": stock_pipeline(torch.get_num_threads()),
-    }
-    return {**loops, **engines, "tuned": engines["engine"]}, engines
+    family = checkpoints.load("bundled/flux3", device="cpu", dtype=dtype, caches=caches).family
+    assert isinstance(family, Flux3)
+    return family
 
 
 class _Bench:
@@ -174,8 +201,9 @@ class _Bench:
         self.shares: list[float] = []
         """Of the time of saturated rounds that the engine spent inside steps."""
 
-    def saturated(self, mixes: Mapping[str, Mix]) -> dict[str, list[float]]:
-        """Pictures per second by side, round by round. Jobs of a round differ by what their mixes do alone."""
+    def saturated(self, mixes: Mapping[str, Mix], levels: int = _ROUNDINGS) -> dict[str, list[float]]:
+        """Pictures per second by side, round by round. Jobs of a round differ by what their mixes do alone; pictures of
+        sides that have the same may differ by so many `levels`."""
         rates: dict[str, list[float]] = defaultdict(list)
         alike = [name for name, mix in mixes.items() if mix == mixes["engine"]]
         with Progress(console=self._console) as bars:
@@ -191,7 +219,7 @@ class _Bench:
                             self.shares.append((self._spent("engine") - before) / seconds)
                     bars.advance(bar)
                 if len(alike) > 1:
-                    self._compare(mixes["engine"].jobs(self._plan.pictures, seed), alike, _ROUNDINGS)
+                    self._compare(mixes["engine"].jobs(self._plan.pictures, seed), alike, levels)
         return rates
 
     def alone(self, mix: Mix) -> dict[str, list[float]]:
@@ -218,7 +246,7 @@ class _Bench:
         """Pictures done in time, by side, round by round."""
         from benchmarks.packing_sides import alone, shape_of
 
-        names = ("one", "static", "engine")
+        names = _COMPARED
         good: dict[str, list[float]] = defaultdict(list)
         solo = alone(self._sides["one"], mix.jobs(200, 0))
         with Progress(console=self._console) as bars:

@@ -67,8 +67,9 @@ def packing(found: Results) -> str:
     sides = ("one", "static", "engine")
     rows = [
         *(
-            (f"saturated, {name}, pictures/s", *(plain(rates[side]["median"]) for side in sides))
-            for name, rates in figures["saturated"].items()
+            (f"saturated, {name}, {dtype}, pictures/s", *(plain(rates[side]["median"]) for side in sides))
+            for dtype, of_mixes in figures["saturated"].items()
+            for name, rates in of_mixes.items()
         ),
         *(
             (f"in time at load {load}, pictures", *(plain(good[side]) for side in sides))

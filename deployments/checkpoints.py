@@ -217,7 +217,7 @@ def _precision(
     if device.type != "cpu":
         chosen = precision_for(name, device)
         return chosen, f"the device has {'' if chosen is torch.bfloat16 else 'no '}bfloat16", ""
-    if not _has_halves():
+    if not has_bfloat16():
         return torch.float32, "the processor has no bfloat16", ""
     try:
         share = step_seconds(load(torch.bfloat16)) / step_seconds(load(torch.float32))
@@ -229,7 +229,8 @@ def _precision(
     return torch.float32, "half precision is hardly faster", measured
 
 
-def _has_halves() -> bool:
+def has_bfloat16() -> bool:
+    """Whether the processor does, in its instructions."""
     known = torch.cpu.get_capabilities()
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
