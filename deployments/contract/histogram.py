@@ -33,8 +33,11 @@ class Buckets:
 
     def field(self, name: str, value: float) -> str:
         """The counter of the bucket that `value` lies in."""
-        place = bisect_left(self.bounds, value)
-        return f"{name}:{self.bounds[place] if place < len(self.bounds) else 'more'}"
+        return self.fields(name)[bisect_left(self.bounds, value)]
+
+    def fields(self, name: str) -> list[str]:
+        """The counters of all buckets."""
+        return [f"{name}:{bound}" for bound in (*self.bounds, "more")]
 
     def read(self, name: str, raw: Mapping[str, str | float], total: str | None = None) -> Histogram:
         """From a hash; `total` names the counter of the sum where it has a name of its own."""
