@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises conformance check proof chaos attack bench bench-smoke lock audit openapi clean
+.PHONY: help run test test-fast promises conformance check proof chaos attack bench bench-smoke lock audit openapi figures clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -78,6 +78,10 @@ audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities 
 openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the clients have of it
 	$(BIN)/gen-serve openapi --config configs/local.yaml > openapi.json
 	$(BIN)/python clients/python/generate_types.py
+
+figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, from their declarations
+	$(BIN)/python -m serve_app.figures.document
+	$(BIN)/python -m deploy.grafana
 
 clean:  ## Remove the virtual environment and caches, never data
 	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info

@@ -50,13 +50,14 @@ class MediaModel:
         logger.info("loading %s", spec.checkpoint)
         shared = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
         self._engine = await asyncio.to_thread(engine_of, spec, shared)
-        self._reports = Reports(self._engine)
+        load_s = time.monotonic() - began
+        self._reports = Reports(self._engine, load_s)
         kept = _kept_costs(spec, self._engine.setup)
         self._costs = CostKeeper(kept, lambda: self._engine.learned) if kept else None
         # Tells Serve's router which adapters were here last: most of them still are.
         self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
         self._engine.start()
-        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, time.monotonic() - began)
+        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, load_s)
 
     async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
         """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""

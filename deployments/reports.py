@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from deployments.contract.counts import BUSY_S
+from deployments.contract.counts import BUSY_S, LOAD_S, LOADS
 from deployments.contract.events import Alive
 
 EVERY_S: Final = 1.0
@@ -22,12 +22,14 @@ class Counting(Protocol):
 class Reports:
     """Used from one thread alone. What is in a report that got lost on its way is lost: figures, no accounts."""
 
-    def __init__(self, engine: Counting, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Counting, load_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`load_s` is how long the model took to load, which the first report tells."""
         self._engine = engine
         self._clock = clock
         self._jobs = 0
         self._since = 0.0
         self._busy_s = 0.0
+        self._loaded = {LOADS: 1.0, LOAD_S: load_s}
         self._told: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
         self._told_at = -EVERY_S
 
@@ -48,7 +50,8 @@ class Reports:
         now = self._clock()
         if self._jobs > 1 and now - self._told_at < EVERY_S:
             return None
-        counts = {**self._engine.counts, BUSY_S: self._busy_s + (now - self._since if self._jobs else 0.0)}
+        busy_s = self._busy_s + (now - self._since if self._jobs else 0.0)
+        counts = {**self._engine.counts, **self._loaded, BUSY_S: busy_s}
         grown = {name: count - self._told.get(name, 0) for name, count in counts.items()}
         self._told, self._told_at = counts, now
         return Alive({name: count for name, count in grown.items() if count}, self._engine.setup)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from deployments.contract.histogram import Buckets
+
 STEPS: Final = "steps"
 """Forwards of any number of pictures."""
 MEMBERS: Final = "members"
 """Pictures in them, all together."""
 BUSY_S: Final = "busy_s"
 """Seconds in which there was a job."""
+LOADS: Final = "loads"
+"""Replicas that loaded their model and told of a job."""
+LOAD_S: Final = "load_s"
+"""Seconds that it took them."""
+
+BATCH: Final = "batch"
+"""A histogram: how many took a step together. MEMBERS is its sum."""
+BATCHES: Final = Buckets((1, 2, 4, 8, 16, 32, 64))
+STEP: Final = "step_ms"
+"""A histogram: how long a step took."""
+STEP_TIMES: Final = Buckets((5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000), per_unit=1000)
 
 CALLS: Final = ("encode", "steps", "finish")
 """What a backend does on its device."""

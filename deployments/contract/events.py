@@ -62,20 +62,34 @@ class Preview:
     steps: int
 
 
+class _Last:
+    """Ends a stream. `device_s` is how much of the device's time the attempt took: its share of what was done for it
+    together with others."""
+
+    __slots__ = ()
+
+    @property
+    def took_s(self) -> float:
+        """`device_s`, or 0; an event of a release that did not tell has no such field."""
+        return getattr(self, "device_s", 0.0)
+
+
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(_Last):
     output: Output
+    device_s: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Last):
     """This job cannot be done, and trying again would not help. `reason` is fit for the client's eyes."""
 
     reason: str
+    device_s: float = field(default=0.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(_Last):
     """This attempt can't go on, but another may. `reason` is fit for the client's eyes.
 
     `blame`: something broke over this job, which nobody foresaw. Otherwise something the job needs is out of reach,
@@ -86,6 +100,7 @@ class Interrupted:
     reason: str
     blame: bool
     counts: bool = True
+    device_s: float = field(default=0.0, compare=False, kw_only=True)
 
 
 LAST = (Done, Failed, Interrupted)

@@ -100,7 +100,7 @@ class Encoder(Generic[P, S]):
 
     def _encoded(self, batch: Sequence[WaitingRequest[P]]) -> list[S | JobError]:
         prepared = [request.prepared for request in batch if request.prepared is not None]
-        with self._health.call(Worker.ENCODE):
+        with self._health.call(Worker.ENCODE, [request.handle for request in batch]):
             try:
                 return self._backend.encode(prepared)
             except OutOfMemory:

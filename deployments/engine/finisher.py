@@ -14,7 +14,7 @@ from deployments.engine.exclusive import Exclusive
 from deployments.engine.failures import DEVICE_BROKEN, fail
 from deployments.engine.health import Health, Worker
 from deployments.engine.request_handle import RequestHandle
-from deployments.engine.request_table import RequestTable
+from deployments.engine.request_table import ActiveRequest, RequestTable
 
 MAX_STORING: Final = 64
 """Pictures on their way to the store; the next is finished once there are fewer."""
@@ -43,7 +43,7 @@ class Finisher(Generic[P, S]):
         if request is None:
             return False
         try:
-            store = self._finished(request.state)
+            store = self._finished(request)
         except DeviceBroken:
             request.handle.end(DEVICE_BROKEN)
             self._requests.remove(request)
@@ -57,14 +57,14 @@ class Finisher(Generic[P, S]):
             self._background.run(partial(self._store, request.handle, store))
         return True
 
-    def _finished(self, state: S) -> Callable[[], Output]:
-        with self._health.call(Worker.FINISH):
+    def _finished(self, request: ActiveRequest[S]) -> Callable[[], Output]:
+        with self._health.call(Worker.FINISH, [request.handle]):
             try:
-                return self._backend.finish(state)
+                return self._backend.finish(request.state)
             except OutOfMemory:
                 pass
             with self._device.alone():
-                return self._backend.finish(state)
+                return self._backend.finish(request.state)
 
     def _store(self, handle: RequestHandle, store: Callable[[], Output]) -> None:
         if handle.ended:

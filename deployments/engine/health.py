@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
 from deployments.contract import counts
+from deployments.contract.histogram import sum_field
+from deployments.engine.request_handle import RequestHandle
 
 
 class Worker(IntEnum):
@@ -51,19 +53,26 @@ class Health:
         return self._broken
 
     @contextmanager
-    def call(self, worker: Worker) -> Iterator[None]:
-        """Notes that `worker` is inside the backend."""
+    def call(self, worker: Worker, handles: Sequence[RequestHandle]) -> Iterator[None]:
+        """Notes that `worker` is inside the backend, and that these share the time."""
         self._calls[worker] = began = self._clock()
         try:
             yield
         finally:
             self._calls[worker] = None
-            self._counts[worker.counted] += self._clock() - began
+            took_s = self._clock() - began
+            self._counts[worker.counted] += took_s
+            for handle in handles:
+                handle.device_s += took_s / len(handles)
 
-    def stepped(self, members: int) -> None:
-        """So many took a step together."""
+    def stepped(self, members: int, step_s: float) -> None:
+        """So many took a step together, in so many seconds."""
+        step_ms = 1000 * step_s
         self._counts[counts.STEPS] += 1
         self._counts[counts.MEMBERS] += members
+        self._counts[counts.BATCHES.field(counts.BATCH, members)] += 1
+        self._counts[counts.STEP_TIMES.field(counts.STEP, step_ms)] += 1
+        self._counts[sum_field(counts.STEP)] += step_ms
 
     def succeeded(self) -> None:
         """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""

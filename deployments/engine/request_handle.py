@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
@@ -22,6 +23,8 @@ class RequestHandle:
         """`submitted` in seconds of the engine's clock."""
         self.job = job
         self.submitted = submitted
+        self.device_s = 0.0
+        """Seconds of the device that were spent on it: its share of what it did together with others."""
         self._emit = emit
         self._ended = False
         self._fraction = 0.0
@@ -60,5 +63,5 @@ class RequestHandle:
         """Sends the last event, or None to leave without one. Only the first call does anything."""
         with self._lock:
             if event is not None:
-                self.send(event)
+                self.send(replace(event, device_s=self.device_s))
             self._ended = True

@@ -88,7 +88,7 @@ class Stepper(Generic[P, S]):
         """False when the step failed in a way that only single steps can explain."""
         states = [request.state for request in batch]
         try:
-            with self._device.step(), self._health.call(Worker.STEPS):
+            with self._device.step(), self._health.call(Worker.STEPS, [request.handle for request in batch]):
                 began = self._clock()
                 self._backend.step(states)
         except DeviceBroken:
@@ -105,7 +105,7 @@ class Stepper(Generic[P, S]):
             return isinstance(error, OutOfMemory)
         step_s = self._clock() - began
         self._costs.observe(states, step_s)
-        self._health.stepped(len(batch))
+        self._health.stepped(len(batch), step_s)
         for request in batch:
             self._report(request, len(batch), step_s)
             if request.state.done_steps >= request.state.total_steps:
@@ -120,7 +120,7 @@ class Stepper(Generic[P, S]):
         if request.previewing:  # the store is slow, and the next one will say more
             return
         try:
-            with self._health.call(Worker.STEPS):
+            with self._health.call(Worker.STEPS, [request.handle]):
                 store = self._backend.preview(request.state)
         except DeviceBroken:
             raise

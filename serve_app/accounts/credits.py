@@ -9,6 +9,8 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 | `gen:grants:{organization}` | hash | grant id to amount: a grant that is repeated is made once |
 | `gen:spent:{project}:{window}:{day}` | string | spent and held in the window that begins on that day |
 | `gen:usage:{organization}:{day}` | hash | `tasks` and `cost` by project and endpoint, settled that day |
+| `gen:made` | hash | since the store began, `tasks` that became ready and their `cost`, by endpoint |
+| `gen:paid` | zset | since the store began, the cost of a project's tasks |
 
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
 killed before, since each step is one script. Tasks move money in those that make and end them (`tasks/money.lua`).
@@ -36,6 +38,9 @@ MAX_GRANT: Final = 10**15
 """Beyond it, Lua's numbers have no place for single milli-credits."""
 MAX_DAYS: Final = 366
 """Of a usage report."""
+_AMOUNTS: Final = ("balance", "held", "spent", "granted")
+_AT_A_TIME: Final = 500
+"""Organizations whose amounts are asked for at once."""
 _GRANT = (Path(__file__).parent / "grant.lua").read_text()
 
 
@@ -106,7 +111,7 @@ class Credits:
     async def balance(self, organization: str) -> Balance:
         """All zero for one that never had any."""
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}credits:{organization}"))
-        return Balance(*(int(raw.get(name, 0)) for name in ("balance", "held", "spent", "granted")))
+        return Balance(*(int(raw.get(name, 0)) for name in _AMOUNTS))
 
     async def grant(self, organization: str, grant_id: str, amount: int, by: str, note: str = "") -> tuple[int, bool]:
         """Gives `amount`, or takes it back where negative. Returns the balance, and whether this call did it.
@@ -138,6 +143,29 @@ class Credits:
             for field in sorted(counts)
             if field.startswith("tasks|")
         ]
+
+    async def sums(self) -> Balance:
+        """Of all organizations together. Reads each one's."""
+        ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
+        organizations, sums = sorted(ids | {DEFAULT_ORGANIZATION}), [0, 0, 0, 0]
+        for start in range(0, len(organizations), _AT_A_TIME):
+            pipe = self._redis.pipeline(transaction=False)
+            for organization in organizations[start : start + _AT_A_TIME]:
+                pipe.hmget(f"{self._prefix}credits:{organization}", *_AMOUNTS)
+            rows: list[list[str | None]] = await pipe.execute()
+            sums = [total + sum(int(row[n] or 0) for row in rows) for n, total in enumerate(sums)]
+        return Balance(*sums)
+
+    async def made(self) -> dict[str, tuple[int, int]]:
+        """By endpoint, how many tasks became ready since the store began, and what they cost."""
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}made"))
+        endpoints = [field.partition("|")[2] for field in raw if field.startswith("tasks|")]
+        return {each: (int(raw[f"tasks|{each}"]), int(raw[f"cost|{each}"])) for each in endpoints}
+
+    async def paid(self, most: int) -> dict[str, int]:
+        """What those `most` projects paid that paid most, since the store began."""
+        found = await self._redis.zrange(f"{self._prefix}paid", 0, most - 1, desc=True, withscores=True) if most else []
+        return {project: int(cost) for project, cost in cast(list[tuple[str, float]], found)}
 
     async def spending(self, project: str) -> list[Spending]:
         """Of the present day, week and month."""

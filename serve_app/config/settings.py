@@ -85,6 +85,7 @@ class MetricsSettings(Section):
     host: str = "127.0.0.1"
     port: int | None = Field(default=9464, ge=1, le=65535)
     token: SecretStr | None = None
+    projects: int = Field(default=50, ge=0, le=1000)
 
     @model_validator(mode="after")
     def _not_for_everyone(self) -> MetricsSettings:

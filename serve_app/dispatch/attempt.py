@@ -62,6 +62,8 @@ class Attempt:
     """Its task was cancelled or has ended, or belongs to someone else: nothing more is to be done for it."""
     completing: bool = False
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
+    device_s: float = 0.0
+    """How much of its device's time the model spent on it, once it has told."""
     work_began: float = field(default_factory=time.monotonic)
     """Monotonic: the wall clock may be set meanwhile."""
 

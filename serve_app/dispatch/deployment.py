@@ -26,6 +26,7 @@ from serve_app.loops import Loops
 from serve_app.moderation.gate import Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store import connection
+from serve_app.redis_store.tally import Tallied, Tally
 from serve_app.tasks.store import TaskStore
 
 _LOOK_EVERY_S = 1.0
@@ -42,6 +43,8 @@ class Dispatcher:
     ) -> None:
         redis = connection.connect(settings.redis_url)
         self._redis = redis
+        self._prefix = settings.redis.prefix
+        self._tally = Tally()
         self._store = TaskStore(
             redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication(), settings.at_rest()
         )
@@ -49,7 +52,10 @@ class Dispatcher:
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
         objects = ObjectStore(settings.objects_url, settings.objects.options)
         writes = _writes(rewriter, settings.rewriter.asked_for) if rewriter else {}
-        gate = _gate(moderator, thresholds, objects, settings.moderation) if moderator and thresholds else None
+        gate = None
+        if moderator and thresholds:
+            took = partial(self._tally.observe, Tallied.JUDGING)
+            gate = _gate(moderator, thresholds, objects, settings.moderation, took)
         self._lanes: dict[str, Lane] = {}
         for name, handle in models.items():
             model = settings.model(name)
@@ -67,6 +73,7 @@ class Dispatcher:
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
                 "archive": self._archive.run,
+                "tally": partial(self._tally.keep_adding, redis, prefix),
                 **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
             }
@@ -79,6 +86,7 @@ class Dispatcher:
         """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
         await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
         await self._loops.stop()
+        await self._tally.add_rest(self._redis, self._prefix)
         await self._redis.aclose()
 
     async def _look(self) -> None:
@@ -116,7 +124,11 @@ def _writes(rewriter: DeploymentHandle, asked_for: Collection[str]) -> dict[str,
 
 
 def _gate(
-    moderator: DeploymentHandle, thresholds: Thresholds, objects: ObjectStore, chosen: ModerationSettings
+    moderator: DeploymentHandle,
+    thresholds: Thresholds,
+    objects: ObjectStore,
+    chosen: ModerationSettings,
+    took: Callable[[str, float], None],
 ) -> Gate:
     return Gate(
         judge_text=moderator.judge_text.remote,
@@ -127,6 +139,7 @@ def _gate(
         video_call_s=chosen.video_call_s,
         wait_s=chosen.wait_s,
         open_when_down=chosen.when_down == "pass",
+        took=took,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from obstore.exceptions import BaseError
 from redis.exceptions import RedisError
 
-from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
+from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Tolerance
@@ -145,6 +145,8 @@ async def _follow(
     """Passes on what the model tells, to its outcome."""
     attempt, gate = writer.attempt, dependencies.gate
     async for event in _events(attempt, dependencies.timeouts):
+        if isinstance(event, LAST):
+            attempt.device_s = event.took_s
         match event:
             case Started():
                 attempt.started = True
@@ -255,7 +257,9 @@ class _Writer:
         attempt.completing = True
         while True:
             try:
-                published = await self._store.complete(attempt.lane, *attempt.key, status, **outcome)
+                published = await self._store.complete(
+                    attempt.lane, *attempt.key, status, device_s=attempt.device_s, **outcome
+                )
                 break
             except RedisError as problem:
                 logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)

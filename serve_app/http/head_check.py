@@ -35,7 +35,7 @@ class HeadCheck:
             caller = await authenticated(services, request, permission)
             await self._admission(services, caller, path, request.headers.get("idempotency-key", ""))
         except Refused as refusal:
-            raise refusals.answer(refusal, path.removeprefix("/v1/"), services.tasks.limits) from None
+            raise refusals.answer(refusal, path.removeprefix("/v1/"), services) from None
         except UNREACHABLE:
             raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
 

@@ -32,6 +32,7 @@ from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
 from serve_app.http.pages.router import PATH, add_pages
 from serve_app.http.path_aliases import PathAliases
+from serve_app.http.request_figures import RequestFigures
 from serve_app.http.routes import (
     account,
     admin,
@@ -54,6 +55,7 @@ from serve_app.http.routes import (
 )
 from serve_app.http.routes.openai import errors as openai_errors
 from serve_app.http.slow_bodies import SlowBodies
+from serve_app.redis_store.tally import Tally
 
 DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
 once, fetch the result with `GET /v1/get_result`."""
@@ -64,9 +66,11 @@ def create_app(
 ) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
 
+    tally = Tally()
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with services.opened(settings, catalog, replicas) as app.state.services, mcp.running():
+        async with services.opened(settings, catalog, replicas, tally) as app.state.services, mcp.running():
             yield
 
     app = FastAPI(
@@ -82,6 +86,7 @@ def create_app(
     errors.install(app, openai_errors.translated)
     offers = generate.offers(catalog, settings)
     mcp = McpServer(app, offers)
+    app.add_middleware(RequestFigures, routes=app, tally=tally)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
         BodyLimit,

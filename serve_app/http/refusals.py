@@ -7,6 +7,7 @@ is left of it.
 from __future__ import annotations
 
 import math
+import re
 import time
 from datetime import UTC, datetime
 from typing import Final
@@ -15,6 +16,8 @@ from fastapi import HTTPException
 
 from serve_app.accounts.credits import told
 from serve_app.http.errors import OUT_OF_REACH, SHORTLY
+from serve_app.http.services import Services
+from serve_app.redis_store.tally import Tallied
 from serve_app.submission.errors import Invalid
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
@@ -40,8 +43,10 @@ _SOON = 5
 """Seconds until another try is worth it, where nothing better is known."""
 
 
-def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
-    """The exception that the client is to see as an answer."""
+def answer(refusal: Refused, endpoint: str, services: Services) -> Exception:
+    """The exception that the client is to see as an answer. Counts it among the figures."""
+    services.tally.count(Tallied.REFUSALS, f"{_reason(refusal)} {endpoint}")
+    limits = services.tasks.limits
     match refusal:
         case IdempotencyMismatch():
             message = "This Idempotency-Key was used with another request body in the last 24 hours"
@@ -74,6 +79,11 @@ def answer(refusal: Refused, endpoint: str, limits: Limits) -> Exception:
             return HTTPException(503, OUT_OF_REACH, SHORTLY)
         case _:
             return refusal
+
+
+def _reason(refusal: Refused) -> str:
+    """The name of its kind: `queue_full`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
 
 
 def rate_limit(limits: Limits, left: int, wait_s: float = 0.0) -> dict[str, str]:

@@ -40,6 +40,7 @@ from serve_app.media.inputs import Inputs
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
+from serve_app.redis_store.tally import Tally
 from serve_app.sealing.sealer import Sealer
 from serve_app.submission.dependencies import Dependencies
 from serve_app.tasks.completions import Completions
@@ -95,11 +96,12 @@ class Services:
     eraser: Eraser
     erasures: ErasureStore
     replicas: AskReplicas
+    tally: Tally
 
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas
+    settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas, tally: Tally | None = None
 ) -> AsyncIterator[Services]:
     sealer, at_rest = Sealer(settings.sealing_keys), settings.at_rest()
     redis, prefix = connection.connect(settings.redis_url, answer_s=ANSWER_S), settings.redis.prefix
@@ -147,12 +149,14 @@ async def opened(
         eraser=Eraser(redis, prefix, objects),
         erasures=ErasureStore(redis, prefix),
         replicas=replicas,
+        tally=tally or Tally(),
     )
     try:
         await snapshot.check_whole(redis, prefix)
         await services.keys.claim_projects()
         await _give_first_credits(services)
-        yield services
+        async with services.tally.kept(redis, prefix):
+            yield services
     finally:
         inputs.close()
         await completions.close()

@@ -25,6 +25,7 @@ from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
 from serve_app.http.metrics import PATH as METRICS
 from serve_app.http.metrics import create_metrics_app
+from serve_app.http.services import AskReplicas, Replicas, unknown_replicas
 from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.local.metrics_server import MetricsServer
@@ -55,6 +56,7 @@ class Launcher:
         self.settings = settings
         self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
         self._server: EmbeddedRedis | None = None
+        self._ask_replicas: AskReplicas = unknown_replicas
         self._started = ExitStack()
 
     def __enter__(self) -> Launcher:
@@ -109,8 +111,12 @@ class Launcher:
     def _start_metrics(self) -> None:
         host, port = self.settings.metrics.host, self.settings.metrics.port
         if port is not None:
-            app = create_metrics_app(self.settings, catalog.load(self.settings))
+            app = create_metrics_app(self.settings, catalog.load(self.settings), self._replicas)
             self._started.enter_context(MetricsServer(app, _listener(host, port, "metrics.port")))
+
+    async def _replicas(self) -> Replicas:
+        """Those of the service, while it runs here: Serve, asked at another time, would start a Ray of its own."""
+        return await self._ask_replicas()
 
     def _start_ray(self) -> None:
         settings = self.settings
@@ -162,6 +168,8 @@ class Launcher:
         from serve_app import application
 
         serve.run(application.build(settings), name=application.APP_NAME, route_prefix="/")
+        self._ask_replicas = application.replicas
+        self._started.callback(setattr, self, "_ask_replicas", unknown_replicas)
 
     def _close(self) -> None:
         # A second Ctrl-C must not leave processes behind.

@@ -56,6 +56,8 @@ class Gate:
     video_call_s: float = 120.0
     wait_s: float = 120.0
     open_when_down: bool = False
+    took: Callable[[str, float], None] = lambda what, seconds: None
+    """Is told how long judging a `request`, or an `output`, took, whatever came of it."""
 
     async def request(
         self, prompt: str, inputs: Sequence[str], tolerance: Tolerance, leaving: Callable[[], bool]
@@ -66,11 +68,11 @@ class Gate:
         """
         calls = [self._about(prompt)] if prompt.strip() else []
         calls += [self._looking_at(key) for key in inputs]
-        return await self._reasons(calls, tolerance, leaving)
+        return await self._timed("request", self._reasons(calls, tolerance, leaving))
 
     async def output(self, key: str, tolerance: Tolerance, leaving: Callable[[], bool]) -> list[str]:
         """The same for a result that is stored at `key`."""
-        return await self._reasons([self._looking_at(key)], tolerance, leaving)
+        return await self._timed("output", self._reasons([self._looking_at(key)], tolerance, leaving))
 
     async def preview(self, key: str, tolerance: Tolerance) -> str | None:
         """Where a preview can be seen; None if it may not be. It is not worth waiting for: in doubt it may not."""
@@ -97,6 +99,13 @@ class Gate:
             await self.objects.delete(keys)
         except (BaseError, OSError) as problem:
             logger.warning("a refused result is not deleted yet: %s", type(problem).__name__)
+
+    async def _timed(self, what: str, judging: Awaitable[list[str]]) -> list[str]:
+        began = time.monotonic()
+        try:
+            return await judging
+        finally:
+            self.took(what, time.monotonic() - began)
 
     def _about(self, text: str) -> _Call:
         return _Call(lambda: self.judge_text(text), self.call_s)

@@ -75,6 +75,9 @@ local function settle(organization, project, id, endpoint, held, cost, submitted
     local usage = P .. 'usage:' .. organization .. ':' .. math.floor(now / 86400000)
     redis.call('HINCRBY', usage, 'tasks|' .. project .. '|' .. endpoint, 1)
     redis.call('HINCRBY', usage, 'cost|' .. project .. '|' .. endpoint, cost)
+    redis.call('HINCRBY', P .. 'made', 'tasks|' .. endpoint, 1)
+    redis.call('HINCRBY', P .. 'made', 'cost|' .. endpoint, cost)
+    if cost > 0 then redis.call('ZINCRBY', P .. 'paid', cost, project) end
   end
   if held == 0 then return end
   redis.call('HINCRBY', credits_key(organization), 'held', -held)

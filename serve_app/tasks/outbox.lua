@@ -4,7 +4,7 @@ local function delivery_key(id) return P .. 'delivery:' .. id end
 local function attempts_key(id) return P .. 'attempts:' .. id end
 local function waiting_key(receiver) return P .. 'outbox:' .. receiver end
 local function sending_key(receiver) return P .. 'sending:' .. receiver end
-local DELIVERIES, UNDELIVERED = P .. 'deliveries', P .. 'undelivered'
+local DELIVERIES, UNDELIVERED, PENDING = P .. 'deliveries', P .. 'undelivered', P .. 'pending'
 
 -- Has the delivery sent as soon as its receiver may be called.
 local function announce(id, receiver, now)
@@ -15,6 +15,7 @@ local function announce(id, receiver, now)
   redis.call('ZADD', waiting_key(receiver), now, id)
   redis.call('ZADD', OUTBOX, 'LT', now, receiver)
   redis.call('ZADD', DELIVERIES, 'NX', now, id)
+  redis.call('ZADD', PENDING, now, id)
   redis.call('ZREM', UNDELIVERED, id)
   redis.call('PUBLISH', OUTBOX, '1')
 end
@@ -33,5 +34,6 @@ local function forget_delivery(id)
   redis.call('ZREM', sending_key(receiver), id)
   redis.call('DEL', delivery_key(id), attempts_key(id))
   redis.call('ZREM', DELIVERIES, id)
+  redis.call('ZREM', PENDING, id)
   redis.call('ZREM', UNDELIVERED, id)
 end

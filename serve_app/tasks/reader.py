@@ -136,6 +136,16 @@ class TaskReader:
         raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"work:{lane}")))
         return {name: float(count) for name, count in raw.items()}
 
+    async def device_seconds(self, lane: str) -> dict[str, float]:
+        """Of a device, by endpoint, of the lane's tasks that have ended."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"device:{lane}")))
+        return {endpoint: int(us) / 1e6 for endpoint, us in raw.items()}
+
+    async def device_seconds_of_projects(self, most: int) -> dict[str, float]:
+        """Of all lanes; those `most` projects whose tasks took most."""
+        found = await self.redis.zrange(self._key("device"), 0, most - 1, desc=True, withscores=True) if most else []
+        return {project: us / 1e6 for project, us in cast(list[tuple[str, float]], found)}
+
     async def setup(self, lane: str) -> dict[str, str]:
         """How the replica that reported last runs its model."""
         return await cast(Awaitable[dict[str, str]], self.redis.hgetall(self._key(f"setup:{lane}")))

@@ -29,5 +29,5 @@ def source(name: str) -> str:
     return joined(PRELUDE, *(_HERE / f"{part}.lua" for part in (*_CALLED.get(name, ()), name)))
 
 
-OUTBOX: Final = (PRELUDE, _HERE / "outbox.lua")
+OUTBOX: Final = (PRELUDE, _HERE / "timings.lua", _HERE / "outbox.lua")
 """What a script begins with that adds to the webhook outbox or takes from it."""

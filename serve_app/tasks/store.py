@@ -16,6 +16,8 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
 | `gen:pace:{lane}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
 | `gen:work:{lane}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
+| `gen:device:{lane}` | hash | microseconds of a device that tasks took which have ended, by endpoint |
+| `gen:device` | zset | the same by project |
 | `gen:setup:{lane}` | hash | how the replica that reported last runs its model: device, precision, attention, ... |
 | `gen:failed:{lane}` | list | ids of the last ten that ended as `Error` and were not cancelled, newest first |
 | `gen:active:{project}` | zset | tasks that have not ended, by submission |
@@ -30,6 +32,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 
 Money moves in the same steps: `accounts/credits.py` names its structures. A submission reads the limits of its project
 from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
+What processes count in memory comes to `gen:tally:{name}`: `redis_store/tally.py`.
 
 A task's hash: who and what (`id lane organization project endpoint key_id user job`), where it stands
 (`status attempt begun strikes losses interruptions published_by`; `begun` is the last attempt that a worker began
@@ -61,6 +64,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from serve_app.redis_store.scripts import call_id, flat, milliseconds
@@ -68,6 +72,17 @@ from serve_app.tasks.admission import Admission
 from serve_app.tasks.task import Lease, Status
 
 _LOST = "The task lost its worker too many times and was given up"
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Seconds, 0 where there is nothing of the kind."""
+
+    waiting: float
+    """Since the submission of the task that has waited longest."""
+    lease: float
+    """Since the end of the lease that is longest over: what the reaper is behind."""
+    deadline: float
 
 
 class TaskStore(Admission):
@@ -138,8 +153,12 @@ class TaskStore(Admission):
         result: Mapping[str, Any] | None = None,
         details: Mapping[str, Any] | None = None,
         cost: int | None = None,
+        device_s: float = 0.0,
     ) -> bool:
-        """Publishes the outcome. True when this attempt published it, now or in an earlier try; False when refused."""
+        """Publishes the outcome. True when this attempt published it, now or in an earlier try; False when refused.
+
+        `device_s` is how much of a device's time the attempt took, for the figures.
+        """
         if not status.terminal:
             raise ValueError(f"{status} is no outcome")
         fields: dict[str, Any] = {}
@@ -149,7 +168,8 @@ class TaskStore(Admission):
             fields["details"] = self._at_rest.seal(json.dumps(details))
         if cost is not None:
             fields["cost"] = cost
-        args = [lane, task_id, attempt, status.value, self._retention, *flat(fields)]
+        device_us = round(1e6 * device_s)
+        args = [lane, task_id, attempt, status.value, self._retention, device_us, *flat(fields)]
         return await self._scripts.run_replicated("complete", args) in (1, 2)
 
     async def release(
@@ -172,6 +192,16 @@ class TaskStore(Admission):
         """
         args = [task_id, attempt, int(strike), int(alone), int(interrupted), *self._bounds(reason or _LOST)]
         return await self._run("release", lane, args)
+
+    async def ages(self, lane: str) -> Ages:
+        waiting, lease, deadline = await self._run("ages", lane, [])
+        return Ages(waiting / 1000, lease / 1000, deadline / 1000)
+
+    async def sweep_lag(self) -> float:
+        """For how many seconds the task has been due that is to be forgotten next; 0 where none is due."""
+        first = await self.redis.zrange(self._key("retention"), 0, 0, withscores=True)
+        due = cast(list[tuple[str, float]], first)
+        return max(0.0, await self._clock.now() - due[0][1] / 1000) if due else 0.0
 
     # Maintenance
 

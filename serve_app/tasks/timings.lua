@@ -1,7 +1,7 @@
--- How long tasks took, as histograms that tasks/timings.py names: in front of every script that ends a wait.
+-- How long things took, as histograms that tasks/timings.py names: in front of every script that ends a wait.
 local BUCKETS_MS = { 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000, 3600000 }
 
-local function observe(name, ms)
+local function observe_in(key, name, ms)
   local bucket = 'more'
   for _, bound in ipairs(BUCKETS_MS) do
     if ms <= bound then
@@ -9,6 +9,9 @@ local function observe(name, ms)
       break
     end
   end
-  redis.call('HINCRBY', TIMINGS, name .. ':' .. bucket, 1)
-  redis.call('HINCRBY', TIMINGS, name .. ':sum', ms)
+  redis.call('HINCRBY', key, name .. ':' .. bucket, 1)
+  redis.call('HINCRBY', key, name .. ':sum', ms)
 end
+
+-- Of tasks of this lane.
+local function observe(name, ms) observe_in(TIMINGS, name, ms) end

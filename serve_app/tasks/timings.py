@@ -1,19 +1,22 @@
 """How long tasks of a lane waited and took: histograms kept by the steps of a task (`timings.lua`), as any replica
 tells them.
 
-`gen:timings:{lane}` is a hash of counters: `<name>:<upper bound in ms>`, above the last `<name>:more`, and
-`<name>:sum` in ms.
+`gen:timings:{lane}` is a hash of counters in milliseconds, by the names of `deployments/contract/histogram.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final, cast
 
 from redis.asyncio import Redis
 
-BUCKETS_MS: Final = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
+from deployments.contract.histogram import Buckets, Histogram
+
+BUCKETS: Final = Buckets(
+    (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000), per_unit=1000
+)
 """Upper bounds, as in `timings.lua`."""
 
 WAIT: Final = "wait"
@@ -22,23 +25,24 @@ WORK: Final = "work"
 """From the first start of work to the result, of tasks that became ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    buckets: tuple[tuple[float, int], ...]
-    """Upper bounds in seconds, the last one infinite, each with how many lie at or below it."""
-    sum_s: float
-
-
 async def timings(redis: Redis, prefix: str, lane: str) -> dict[str, Histogram]:
     """The histograms WAIT and WORK of a lane."""
     raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{lane}"))
-    return {name: _histogram(name, raw) for name in (WAIT, WORK)}
+    return {name: BUCKETS.read(name, raw) for name in (WAIT, WORK)}
 
 
-def _histogram(name: str, raw: Mapping[str, str]) -> Histogram:
-    below, buckets = 0, []
-    for bound in BUCKETS_MS:
-        below += int(raw.get(f"{name}:{bound}", 0))
-        buckets.append((bound / 1000, below))
-    buckets.append((float("inf"), below + int(raw.get(f"{name}:more", 0))))
-    return Histogram(tuple(buckets), int(raw.get(f"{name}:sum", 0)) / 1000)
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is to be expected of a lane, by how long its tasks took so far. None where none has ended yet."""
+
+    queued_s: float | None
+    """The work that waits, in seconds of one task after the other."""
+    wait_s: float | None
+    """Of a task submitted now, if as many run at a time as do now."""
+
+
+def forecast(waiting: int, running: int, work: Histogram) -> Forecast:
+    if work.mean is None:
+        return Forecast(None, None)
+    queued_s = waiting * work.mean
+    return Forecast(queued_s, queued_s / max(running, 1))

@@ -12,6 +12,8 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
 | `gen:deliveries` | zset | all that are kept, by when they were first due |
 | `gen:undelivered` | zset | those that failed for good, by when |
+| `gen:pending` | zset | those that wait or are being sent, by `since` |
+| `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/timings.py` |
 | `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
 
 A receiver is scheme, host and port: what fails together; where the settings seal what clients wrote, their keyed hash,
@@ -24,29 +26,33 @@ Invariants, each held by every script:
 3. A claim that runs out is an attempt: a delivery that kills its sender ends, too.
 4. A receiver with anything waiting or claimed is in `outbox`.
 5. Records, like tasks, are deleted when their retention is over, but not before the delivery has ended.
+6. A delivery is in `pending` exactly while it waits or is being sent.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from redis.asyncio import Redis
 
+from deployments.contract.histogram import Histogram
 from serve_app.redis_store.pages import page
 from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest
 from serve_app.sealing.sealer import Unreadable
 from serve_app.tasks.scripts import OUTBOX
+from serve_app.tasks.timings import BUCKETS
 from serve_app.webhooks.policy import Policy
 
 _HERE: Final = Path(__file__).parent
 _UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
+_CAME_OF_IT: Final = ("delivered", "failed", "put_off")
 
 Outcome: TypeAlias = Literal["delivered", "retry", "failed"]
 
@@ -176,6 +182,16 @@ class Outbox:
         index = f"{self._prefix}{'undelivered' if failed else 'deliveries'}"
         ids, following = await page(self.redis, index, limit, cursor)
         return [delivery for delivery in await self._get_many(ids) if delivery], following
+
+    async def backlog(self) -> tuple[int, float]:
+        """How many deliveries are on their way, and for how many seconds the oldest of them."""
+        deliveries, oldest = await self._run("backlog")
+        return deliveries, oldest / 1000
+
+    async def delivered(self) -> tuple[dict[str, int], Histogram]:
+        """Counts of what came of attempts: `delivered failed put_off`; and how long those delivered took."""
+        raw = await cast(Awaitable[dict[str, str]], self.redis.hgetall(f"{self._prefix}delivered"))
+        return {name: int(raw.get(name, 0)) for name in _CAME_OF_IT}, BUCKETS.read("delay", raw)
 
     async def _get_many(self, ids: Sequence[str]) -> list[Delivery | None]:
         pipe = self.redis.pipeline(transaction=False)

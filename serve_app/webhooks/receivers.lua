@@ -1,6 +1,7 @@
 -- What is decided per receiver: how many calls at a time, and when the next one is due.
 -- Between outbox.lua and the scripts that claim deliveries and record how they went.
 local MOST_ATTEMPTS_LISTED = 50
+local DELIVERED = P .. 'delivered'
 
 -- How many more calls a receiver may get right now, and until when it gets none, 0 for no such time.
 -- One that failed too often in a row is left alone for a while; then a single call finds out whether it is back.
@@ -37,4 +38,6 @@ local function fail(id, receiver, now)
   redis.call('HSET', delivery_key(id), 'state', 'failed', 'finished', now)
   redis.call('HDEL', delivery_key(id), 'next')
   redis.call('ZADD', UNDELIVERED, now, id)
+  redis.call('ZREM', PENDING, id)
+  redis.call('HINCRBY', DELIVERED, 'failed', 1)
 end

@@ -6,7 +6,7 @@
 local id, claim, outcome, now = ARGV[3], ARGV[4], ARGV[5], now_ms()
 local per_receiver, trips_after = tonumber(ARGV[9]), tonumber(ARGV[10])
 local key = delivery_key(id)
-local h = redis.call('HMGET', key, 'receiver', 'claim', 'state')
+local h = redis.call('HMGET', key, 'receiver', 'claim', 'state', 'since')
 local receiver = h[1]
 if h[2] ~= claim or h[3] ~= 'sending' then return 0 end
 
@@ -15,9 +15,13 @@ redis.call('ZREM', sending_key(receiver), id)
 if outcome == 'delivered' then
   redis.call('HSET', key, 'state', 'delivered', 'finished', now)
   redis.call('HDEL', key, 'again')
+  redis.call('ZREM', PENDING, id)
+  redis.call('HINCRBY', DELIVERED, 'delivered', 1)
+  observe_in(DELIVERED, 'delay', now - tonumber(h[4]))
 elseif outcome == 'retry' then
   redis.call('HSET', key, 'state', 'waiting', 'next', now + tonumber(ARGV[6]))
   redis.call('ZADD', waiting_key(receiver), now + tonumber(ARGV[6]), id)
+  redis.call('HINCRBY', DELIVERED, 'put_off', 1)
 else
   fail(id, receiver, now)
 end

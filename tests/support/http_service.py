@@ -23,7 +23,7 @@ from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
 from serve_app.http.ingress import create_app
 from serve_app.http.metrics import create_metrics_app
-from serve_app.http.services import Services
+from serve_app.http.services import AskReplicas, Services, unknown_replicas
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
@@ -76,9 +76,9 @@ class Service:
         return url.host, url.port
 
     @contextmanager
-    def figures(self) -> Iterator[Client]:
+    def figures(self, replicas: AskReplicas = unknown_replicas) -> Iterator[Client]:
         """A client, without a key, of the port that `/metrics` has."""
-        app = create_metrics_app(self.settings, catalog.load(self.settings))
+        app = create_metrics_app(self.settings, catalog.load(self.settings), replicas)
         with serving(app) as base_url, Client(base_url, project="", secret="") as client:
             yield client
 
@@ -107,7 +107,7 @@ class Service:
             yield
         # When a key was last used changes whatever comes of the request; others are forgotten by themselves. Where
         # inputs were stored before the refusal, their reservation came and went.
-        passing = ("keys:used", "rate:", "report:", "retention", "reserved:")
+        passing = ("keys:used", "rate:", "report:", "retention", "reserved:", "tally:")
         changed = {key for key in keys if not key.startswith(passing)}
         # Kept for a request while it was checked, and given up with it.
         changed -= {key for key in changed if key.startswith("idempotency:") and not self.worker.has(key)}

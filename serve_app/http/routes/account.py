@@ -90,7 +90,7 @@ async def pricing(services: Deps, caller: CreditReader, request: PricingRequest,
             ]
         ) from None
     except TooFast as refusal:
-        raise refusals.answer(refusal, name, limits) from None
+        raise refusals.answer(refusal, name, services) from None
     except Invalid as problem:
         raise problem.within("body") from None
     response.headers.update(refusals.rate_limit(limits, left))

@@ -10,8 +10,10 @@ from playwright.sync_api import expect, sync_playwright
 from prometheus_client.parser import text_string_to_metric_families
 from support.browser import CHROMIUM, EXAMPLE
 from support.local_service import LocalService
+from support.redis_process import until
 
 from serve_app.cli.client import Client
+from serve_app.figures.declared import ALL, REFUSED
 
 LANE = "flux3-klein"
 
@@ -50,6 +52,19 @@ def test_replicas_tell_prometheus_what_they_do(service: LocalService, client: Cl
     assert value("gen_model_cache_lookups_total", cache="prompts", found="yes") == found + 1
     assert 0 < value("gen_model_call_seconds_total", call="steps") < value("gen_model_busy_seconds_total")
     assert value("gen_model_setup_info", dtype="float32", packed_attention="one_by_one") == 1
+
+
+def test_a_service_tells_every_series_that_is_declared(service: LocalService, client: Client) -> None:
+    """Dashboards and alerts ask for nothing else. Nobody is refused anything here."""
+    client.generate("gen-3-image-klein", prompt="a small green star on a blue background")
+
+    def told() -> set[str]:
+        text = httpx2.get(f"http://127.0.0.1:{service.metrics_port}/metrics", trust_env=False, timeout=30).text
+        return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+
+    declared = {name for series in ALL if series is not REFUSED for name in series.samples}
+    # Ingress and dispatchers add what they counted once a second.
+    until(lambda: not declared - told())
 
 
 def test_the_first_visit_makes_a_picture_by_one_click(service: LocalService) -> None:

@@ -210,6 +210,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
             assert members("deliveries") == set(self.expected)
             assert members("undelivered") == having(State.FAILED)
+            assert members("pending") == having(*ON_THE_WAY)
             for receiver in map(receiver_of, (URL, OTHER_URL)):
                 assert members(f"outbox:{receiver}") == having(State.WAITING, receiver=receiver)
                 assert members(f"sending:{receiver}") == having(State.SENDING, receiver=receiver)

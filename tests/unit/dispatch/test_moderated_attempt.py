@@ -41,7 +41,9 @@ class Store:
             self.previews.append(fields["preview"]["key"])
         return True
 
-    async def complete(self, lane: str, id: str, attempt: int, status: Status, **outcome: Any) -> bool:
+    async def complete(
+        self, lane: str, id: str, attempt: int, status: Status, *, device_s: float, **outcome: Any
+    ) -> bool:
         self.status, self.outcome = status, outcome
         return True
 

@@ -224,5 +224,22 @@ def test_calls_steps_and_their_members_are_counted() -> None:
     assert counted["steps_s"] == pytest.approx(sum(backend.step_seconds(None, len(batch)) for batch in batches))
     assert counted["finish_s"] == pytest.approx(3 * 0.5)
     assert counted["encode_s"] > 0
+    assert sum(count for name, count in counted.items() if name.startswith("batch:")) == len(batches)
+    assert counted["batch:1"] == sum(len(batch) == 1 for batch in batches)
+    assert counted["step_ms:sum"] == pytest.approx(1000 * counted["steps_s"])
     assert counted["prompts_hits"] == len(backend.named("encode")), "the backend's own"
     assert bench.engine.setup == backend.setup
+
+
+def test_jobs_share_the_time_that_the_device_took_for_them() -> None:
+    bench = Bench(VirtualBackend(finish_seconds=0.5))
+    bench.run(make_job("a", steps=2), make_job("b", steps=8), make_job("c", steps=8))
+    took = {}
+    for name in ("a", "b", "c"):
+        last = bench.heard[name].events[-1]
+        assert isinstance(last, Done)
+        took[name] = last.took_s
+    counted = bench.engine.counts
+    assert sum(took.values()) == pytest.approx(counted["encode_s"] + counted["steps_s"] + counted["finish_s"])
+    assert took["b"] == pytest.approx(took["c"])
+    assert took["b"] > took["a"] > 0.5

@@ -113,3 +113,17 @@ async def test_what_passed_is_moved_to_where_links_lead() -> None:
 async def test_a_result_that_can_not_be_moved_is_made_again() -> None:
     with pytest.raises(Leaving):
         await gate_of(Moderator()).release("unjudged/t/1/picture.png")
+
+
+async def test_how_long_judging_takes_is_told_whatever_comes_of_it() -> None:
+    told: list[str] = []
+
+    def took(what: str, seconds: float) -> None:
+        assert seconds >= 0
+        told.append(what)
+
+    gate = gate_of(Moderator(failures=9), wait_s=0.0, took=took)
+    with pytest.raises(Unjudged):
+        await gate.request("a fight", [], MEDIUM, stay)
+    await gate_of(Moderator(), took=took).output("results/1", MEDIUM, stay)
+    assert told == ["request", "output"]

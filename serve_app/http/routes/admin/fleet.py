@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from deployments.contract.histogram import Histogram
 from serve_app.http.auth import Operator
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
 from serve_app.tasks.task import Task
-from serve_app.tasks.timings import WAIT, WORK, Histogram, timings
+from serve_app.tasks.timings import WAIT, WORK, forecast, timings
 
 router = APIRouter(prefix="/fleet")
 
@@ -71,14 +72,14 @@ async def _lane(services: Services, name: str, replicas: dict[str, int] | None) 
     found = await timings(services.tasks.redis, services.tasks.prefix, name)
     work = _seconds(found[WORK])
     pace = await services.tasks.pace(name)
-    queued_s = None if work.mean is None else (queued + suspects) * work.mean
+    expected = forecast(queued + suspects, running, found[WORK])
     return Lane(
         lane=name,
         queued=queued,
         suspects=suspects,
         running=running,
-        queued_s=queued_s,
-        predicted_wait_s=None if queued_s is None else queued_s / max(running, 1),
+        queued_s=expected.queued_s,
+        predicted_wait_s=expected.wait_s,
         wait=_seconds(found[WAIT]),
         work=work,
         batch=pace[0] if pace else None,
@@ -95,9 +96,12 @@ def _failure(task: Task) -> Failure:
 
 
 def _seconds(histogram: Histogram) -> Seconds:
-    count = histogram.buckets[-1][1]
-    mean = histogram.sum_s / count if count else None
-    return Seconds(tasks=count, mean=mean, half=_bound(histogram.buckets, 0.5), most=_bound(histogram.buckets, 0.95))
+    return Seconds(
+        tasks=histogram.count,
+        mean=histogram.mean,
+        half=_bound(histogram.buckets, 0.5),
+        most=_bound(histogram.buckets, 0.95),
+    )
 
 
 def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:

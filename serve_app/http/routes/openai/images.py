@@ -114,7 +114,7 @@ async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Tra
                 services, caller, offer, requests, base=call.base, idempotency_key=call.idempotency_key
             )
     except Refused as refusal:
-        raise refusals.answer(refusal, offer.name, limits) from None
+        raise refusals.answer(refusal, offer.name, services) from None
     # Whoever sends a key comes back with it for the same picture.
     keep = bool(call.idempotency_key)
     try:

@@ -97,7 +97,7 @@ def router(offered: Offered) -> APIRouter:
                     services.submission, caller, offer, body, base=base, idempotency_key=idempotency_key or ""
                 )
         except Refused as refusal:
-            raise refusals.answer(refusal, offer.name, limits) from None
+            raise refusals.answer(refusal, offer.name, services) from None
         if accepted.requests_left is not None:
             response.headers.update(refusals.rate_limit(limits, accepted.requests_left))
         (task_id,) = waiting.ids_of([accepted])

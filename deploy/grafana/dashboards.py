@@ -1,0 +1,21 @@
+"""The dashboards. Their series are those of `serve_app/figures/declared.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from deploy.grafana.dashboard import Dashboard
+from deploy.grafana.fleet import FLEET
+from deploy.grafana.lane import LANE
+from deploy.grafana.money import MONEY
+from deploy.grafana.tenant import TENANT
+
+FOLDER: Final = Path(__file__).parent
+DASHBOARDS: Final = (FLEET, LANE, TENANT, MONEY)
+
+
+def written(dashboard: Dashboard) -> str:
+    """The text of its file."""
+    return json.dumps(dashboard.model(), indent=1) + "\n"

@@ -1,0 +1,172 @@
+"""What a scrape reads from the task store, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import generate_latest
+from redis.asyncio import Redis
+from support.deliveries import hooked_task
+from support.tasks import LANE, lease_one, make_due, new_task
+
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.figures.reader import FiguresReader
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+HOUR_MS = 3_600_000
+
+
+async def nobody() -> Mapping[str, Mapping[str, int]]:
+    return {}
+
+
+def reader_of(store: TaskStore, **changes: Any) -> FiguresReader:
+    options: dict[str, Any] = {"projects": 10, "replicas": nobody}
+    return FiguresReader(store.redis, store, [LANE], **(options | changes))
+
+
+async def told(reader: FiguresReader, name: str) -> dict[tuple[str, ...], float]:
+    """By the values of its labels."""
+    samples = [sample for family in (await reader.read()).collect() for sample in family.samples]
+    return {tuple(sample.labels.values()): sample.value for sample in samples if sample.name == name}
+
+
+async def age(store: TaskStore, task_id: str, ms: int) -> None:
+    """As if the task had been submitted so much earlier."""
+    await store.redis.hincrby(f"{store.prefix}task:{task_id}", "created", -ms)  # type: ignore[misc]
+    await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -ms, task_id)
+
+
+async def done(store: TaskStore, project: str = "p", device_s: float = 0.0, **changes: Any) -> None:
+    task = hooked_task(project=project, **changes)
+    await store.submit(task)
+    lease = await lease_one(store)
+    await store.advance(LANE, lease.id, lease.attempt, Status.GENERATING)
+    await store.complete(LANE, lease.id, lease.attempt, Status.READY, device_s=device_s)
+
+
+async def test_the_longest_wait_is_that_of_a_task_which_waits(store: TaskStore) -> None:
+    reader = reader_of(store)
+    assert await told(reader, "gen_tasks_oldest_wait_seconds") == {(LANE,): 0}
+    ids = [task.id for task in [new_task() for _ in range(3)] if await store.submit(task)]
+    leased = await lease_one(store)
+    await age(store, leased.id, 3 * HOUR_MS)
+    assert (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 60, "what is being worked on waits no more"
+    await age(store, next(each for each in ids if each != leased.id), HOUR_MS)
+    assert 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 3660
+    await store.release(LANE, leased.id, leased.attempt, strike=False)
+    assert 3 * 3600 <= (await told(reader, "gen_tasks_oldest_wait_seconds"))[LANE,] < 3 * 3600 + 60
+
+
+async def test_a_task_that_was_begun_and_put_back_hides_no_older_one(store: TaskStore) -> None:
+    """Its deadline is nearer than that of a task which has waited longer."""
+    young, old = new_task(), new_task()
+    await store.submit(young)
+    lease = await lease_one(store)
+    await store.advance(LANE, young.id, lease.attempt, Status.GENERATING)
+    await store.release(LANE, young.id, lease.attempt, strike=False)
+    await store.submit(old)
+    await age(store, old.id, HOUR_MS)
+    assert 3600 <= (await told(reader_of(store), "gen_tasks_oldest_wait_seconds"))[LANE,] < 3660
+
+
+async def test_what_is_over_and_not_dealt_with_is_told(store: TaskStore) -> None:
+    reader = reader_of(store)
+    assert await told(reader, "gen_reaper_lag_seconds") == {(LANE, "leases"): 0, (LANE, "deadlines"): 0}
+    assert await told(reader, "gen_sweeper_lag_seconds") == {(): 0}
+    await store.submit(new_task())
+    await lease_one(store)
+    await make_due(store, f"leased:{LANE}")
+    lag = await told(reader, "gen_reaper_lag_seconds")
+    assert lag[LANE, "leases"] > 1e9, "since 1970"
+    assert lag[LANE, "deadlines"] == 0
+    await make_due(store, f"deadlines:{LANE}")
+    assert (await told(reader, "gen_reaper_lag_seconds"))[LANE, "deadlines"] > 1e9
+    await store.end_overdue(LANE)
+    assert await told(reader, "gen_reaper_lag_seconds") == {(LANE, "leases"): 0, (LANE, "deadlines"): 0}
+    assert await told(reader, "gen_sweeper_lag_seconds") == {(): 0}
+    await make_due(store, "retention")
+    assert (await told(reader, "gen_sweeper_lag_seconds"))[()] > 1e9
+    await store.sweep()
+    assert await told(reader, "gen_sweeper_lag_seconds") == {(): 0}
+
+
+async def test_what_results_cost_is_told_by_endpoint_and_by_the_projects_with_most(store: TaskStore) -> None:
+    await Credits(store.redis, store.prefix).grant(DEFAULT_ORGANIZATION, "g", 1_000_000, "test")
+    for project, endpoint, price, device_s in (
+        ("a", "gen-pro", 40_000, 1.5),
+        ("a", "gen-2-pro", 10_000, 0.5),
+        ("b", "gen-pro", 30_000, 4.0),
+        ("c", "gen-pro", 0, 0.25),
+    ):
+        await done(store, project, device_s, endpoint=endpoint, price=price, organization=DEFAULT_ORGANIZATION)
+    reader = reader_of(store, projects=2)
+    assert await told(reader, "gen_device_seconds_total") == {(LANE, "gen-2-pro"): 0.5, (LANE, "gen-pro"): 5.75}
+    assert await told(reader, "gen_project_device_seconds_total") == {("b",): 4.0, ("a",): 2.0}
+    assert await told(reader, "gen_results_total") == {("gen-2-pro",): 1, ("gen-pro",): 3}
+    assert await told(reader, "gen_results_credits_total") == {("gen-2-pro",): 10, ("gen-pro",): 70}
+    assert await told(reader, "gen_project_credits_total") == {("a",): 50, ("b",): 30}
+    assert await told(reader_of(store, projects=0), "gen_project_credits_total") == {}
+
+
+async def test_an_attempt_counts_once_however_often_it_publishes(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    lease = await lease_one(store)
+    for _ in range(2):
+        await store.complete(LANE, task.id, lease.attempt, Status.ERROR, device_s=2.0)
+    assert await told(reader_of(store), "gen_device_seconds_total") == {(LANE, "gen-test"): 2.0}
+
+
+async def test_credits_are_those_of_all_organizations(store: TaskStore) -> None:
+    credits = Credits(store.redis, store.prefix)
+    for organization, amount in ((DEFAULT_ORGANIZATION, 5000), ("other", 70_000)):
+        await OrganizationStore(store.redis, store.prefix).create(organization, organization, "test")
+        await credits.grant(organization, "g", amount, "test")
+    await store.submit(new_task(price=1000, organization="other"))
+    reader = reader_of(store)
+    sums = {name: (await told(reader, f"gen_credits_{name}"))[()] for name in ("balance", "held", "granted")}
+    assert sums == {"balance": 74, "held": 1, "granted": 75}
+
+
+async def test_replicas_are_told_by_state_and_left_out_where_nobody_knows(store: TaskStore) -> None:
+    async def known() -> Mapping[str, Mapping[str, int]]:
+        return {LANE: {"RUNNING": 2, "STARTING": 1}}
+
+    async def out_of_reach() -> Mapping[str, Mapping[str, int]]:
+        raise RuntimeError("no controller")
+
+    replicas = {(LANE, "RUNNING"): 2, (LANE, "STARTING"): 1}
+    assert await told(reader_of(store, replicas=known), "gen_replicas") == replicas
+    lost = reader_of(store, replicas=out_of_reach)
+    assert await told(lost, "gen_replicas") == {}
+    assert await told(lost, "gen_store_memory_bytes") != {}
+
+
+async def test_a_scrape_asks_no_more_and_tells_no_more_after_many_tasks(redis: Redis, prefix: str) -> None:
+    store = TaskStore(redis, prefix, Limits(max_active=10_000))
+
+    async def cost() -> tuple[int, int, int]:
+        """Commands, bytes of Redis' answers, lines told."""
+        reader = reader_of(store)
+        await reader.read()  # scripts are known from here on
+        before = await redis.info("stats")
+        text = generate_latest(await reader.read())
+        after = await redis.info("stats")
+        commands = after["total_commands_processed"] - before["total_commands_processed"]
+        return commands, after["total_net_output_bytes"] - before["total_net_output_bytes"], len(text.splitlines())
+
+    for _ in range(20):
+        await done(store, device_s=0.5)
+        await store.submit(new_task())
+    few = await cost()
+    for _ in range(200):
+        await done(store, device_s=0.5)
+    many = await cost()
+    assert many[0] == few[0]
+    assert many[2] == few[2]
+    assert many[1] < 1.1 * few[1], "numbers have more digits"
