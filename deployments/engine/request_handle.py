@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from enum import Enum, auto
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
@@ -15,6 +16,16 @@ PROGRESS_INTERVAL = 0.25
 log = logging.getLogger(__name__)
 
 
+class Reached(Enum):
+    """What a job has behind it."""
+
+    ADMITTED = auto()
+    ENCODED = auto()
+    LAST_STEP = auto()
+    FINISHING = auto()
+    FINISHED = auto()
+
+
 class RequestHandle:
     """What `Engine.submit` returns. Events go out one at a time; nothing follows the end."""
 
@@ -22,6 +33,8 @@ class RequestHandle:
         """`submitted` in seconds of the engine's clock."""
         self.job = job
         self.submitted = submitted
+        self.reached: dict[Reached, float] = {}
+        """When, in seconds of the engine's clock; for the spans of a job that is traced."""
         self._emit = emit
         self._ended = False
         self._fraction = 0.0
@@ -49,6 +62,7 @@ class RequestHandle:
     def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
         """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
         with self._lock:
+            self.reached[Reached.LAST_STEP] = now
             if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
                 return
             if fraction <= self._fraction:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.telemetry.tracing import OFF, Attributes, Tracer
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import Lease
 
@@ -64,11 +65,19 @@ class Attempt:
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
     work_began: float = field(default_factory=time.monotonic)
     """Monotonic: the wall clock may be set meanwhile."""
+    traceparent: str = ""
+    """Of its span, while it is worked on."""
 
     @property
     def key(self) -> tuple[str, int]:
         """The task's id and the attempt's number, which every write to the store names."""
         return self.lease.id, self.lease.attempt
+
+    @property
+    def attributes(self) -> Attributes:
+        """What its spans say of it."""
+        lease = self.lease
+        return {"gen.task": lease.id, "gen.project": lease.project, "gen.lane": self.lane, "gen.attempt": lease.attempt}
 
     def stop(self) -> None:
         """Stops whatever is being done, unless the outcome is on its way already."""
@@ -110,3 +119,4 @@ class Dependencies:
     objects: ObjectStore | None = None
     rewrite_edit: Write | None = None
     ratio: Write | None = None
+    tracer: Tracer = OFF

@@ -28,6 +28,12 @@ class Histogram:
     """Upper bounds in seconds, the last one infinite, each with how many lie at or below it."""
     sum_s: float
 
+    @property
+    def mean_s(self) -> float | None:
+        """None where there is nothing in it."""
+        count = self.buckets[-1][1]
+        return self.sum_s / count if count else None
+
 
 async def timings(redis: Redis, prefix: str, lane: str) -> dict[str, Histogram]:
     """The histograms WAIT and WORK of a lane."""
