@@ -47,7 +47,6 @@ def test_alive(client: Client) -> None:
 
 
 def test_ready_with_a_store_objects_and_a_dispatcher(client: Client, worker: Worker) -> None:
-    worker.run(worker.tasks.dispatcher_is_here())
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"status": "ready"})
     assert worker.run(worker.objects.keys("health")) == [], "what was tried is taken back"
@@ -55,6 +54,7 @@ def test_ready_with_a_store_objects_and_a_dispatcher(client: Client, worker: Wor
 
 def test_what_is_missing_is_said_in_words(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
+    service.worker.present(False)
     with service.client() as client:
         assert missing(client) == [readiness.NO_DISPATCHER]
         with Redis.from_url(doomed_redis.url) as redis:
