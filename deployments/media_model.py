@@ -20,8 +20,11 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import Backend
 from deployments.engine.device_priority import priority_on
 from deployments.engine.loop import Engine
+from deployments.job_spans import write_spans
 from deployments.kept_costs import CostKeeper, KeptCosts
 from deployments.reports import Reports
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import trace_id, tracer_of
 from deployments.text_encoding.remote_encoder import RemoteEncoder
 
 logger = logging.getLogger(__name__)
@@ -46,6 +49,9 @@ class MediaModel:
 
     async def __init__(self, spec: ModelSpec, text_encoder: DeploymentHandle | None = None) -> None:
         self._spec = spec
+        logs.begin(spec.logs)
+        self._log_levels: tuple[tuple[str, str], ...] = ()
+        self._tracer = tracer_of(spec.tracing, "model")
         began = time.monotonic()
         logger.info("loading %s", spec.checkpoint)
         shared = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
@@ -61,6 +67,7 @@ class MediaModel:
 
     async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
         """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""
+        self._note(job)
         events: asyncio.Queue[Event] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -70,7 +77,7 @@ class MediaModel:
         if job.adapter is not None:
             await self._hold(job.adapter.id)
         handle = self._engine.submit(job, emit)
-        started = False
+        started, outcome = False, ""
         self._reports.began()
         try:
             while True:
@@ -82,6 +89,9 @@ class MediaModel:
                         yield Alive()
                     continue
                 started = started or isinstance(event, Started)
+                if isinstance(event, LAST):
+                    outcome = type(event).__name__.lower()
+                    write_spans(self._tracer, handle, outcome)
                 if isinstance(event, LAST) and (report := self._reports.due()) is not None:
                     yield report
                 yield event
@@ -90,8 +100,18 @@ class MediaModel:
         finally:
             self._reports.ended()
             self._engine.cancel(handle)
+            if not outcome:
+                write_spans(self._tracer, handle, "cancelled")
             if self._costs is not None:
                 self._costs.keep()
+
+    def _note(self, job: GenerationJob) -> None:
+        """What comes with a job that is no part of it; one of a release before has neither."""
+        logs.about(task=job.id, attempt=job.attempt, trace=trace_id(getattr(job, "traceparent", "")))
+        levels = getattr(job, "log_levels", ())
+        if levels != self._log_levels:
+            self._log_levels = levels
+            logs.set_levels({**self._spec.logs.levels, **dict(levels)})
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung step, or nothing but unexpected errors.

@@ -17,6 +17,7 @@ from deployments.contract.thresholds import Thresholds
 from deployments.media_model import MediaModel
 from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
+from deployments.telemetry.logs import LogSpec
 from deployments.text_encoding.deployment import TextEncoder
 from serve_app.config import catalog as catalogs
 from serve_app.config.catalog import Catalog, Model, RewriterModel
@@ -40,8 +41,10 @@ def build(settings: Settings) -> Application:
         name: _model(name, model, settings.model(name), settings, encoders) for name, model in catalog.models.items()
     }
     moderation = catalog.moderation if settings.moderation.enabled else None
+    logs = settings.logs.spec()
     dispatcher = _deployment(
         Dispatcher,
+        logs,
         name="Dispatcher",
         num_replicas=settings.dispatcher.replicas,
         ray_actor_options={"num_cpus": 0},
@@ -51,12 +54,13 @@ def build(settings: Settings) -> Application:
     ).bind(
         settings,
         models,
-        _rewriter(catalog.rewriter, settings.rewriter),
+        _rewriter(catalog.rewriter, settings),
         None if moderation is None else _moderator(moderation, settings),
         None if moderation is None else Thresholds(moderation.thresholds),
     )
     ingress = _deployment(
         serve.ingress(_ingress_app(settings, catalog))(),
+        logs,
         name="Ingress",
         num_replicas=settings.service.ingress_replicas,
         max_ongoing_requests=settings.service.max_ongoing_requests,
@@ -67,6 +71,7 @@ def build(settings: Settings) -> Application:
     )
     webhook_sender = _deployment(
         WebhookSender,
+        logs,
         name="WebhookSender",
         num_replicas=settings.webhooks.replicas,
         ray_actor_options={"num_cpus": 0},
@@ -99,8 +104,8 @@ def _ingress_app(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
     return build
 
 
-def _deployment(target: type, **options: Any) -> serve.Deployment:
-    return cast(serve.Deployment, serve.deployment(**options)(target))
+def _deployment(target: type, logs: LogSpec, **options: Any) -> serve.Deployment:
+    return cast(serve.Deployment, serve.deployment(**logs.serve_options(), **options)(target))
 
 
 def _autoscaling(
@@ -125,7 +130,8 @@ def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
     return {"autoscaling_config": scaling}
 
 
-def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Application | None:
+def _rewriter(model: RewriterModel | None, settings: Settings) -> Application | None:
+    chosen = settings.rewriter
     if model is None or not chosen.enabled:
         return None
     spec = RewriterSpec(
@@ -138,9 +144,11 @@ def _rewriter(model: RewriterModel | None, chosen: RewriterSettings) -> Applicat
         ratio_instruction=model.ratio_instruction,
         max_new_tokens=model.max_new_tokens,
         temperature=model.temperature,
+        logs=settings.logs.spec(),
     )
     return _deployment(
         PromptRewriter,
+        spec.logs,
         name="PromptRewriter",
         max_ongoing_requests=16,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=4)),
@@ -159,9 +167,11 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
         objects_options=settings.objects.options,
         max_batch=chosen.max_batch,
         threads=chosen.threads,
+        logs=settings.logs.spec(),
     )
     return _deployment(
         Moderator,
+        spec.logs,
         name="Moderator",
         max_ongoing_requests=8 * chosen.max_batch,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
@@ -199,6 +209,8 @@ def _model(
         objects_options=settings.objects.options,
         attention=tuple(chosen.attention),
         packed_attention=tuple(chosen.packed_attention),
+        tracing=settings.tracing.spec(),
+        logs=settings.logs.spec(),
         **chosen.model_dump(
             include={
                 "device",
@@ -221,6 +233,7 @@ def _model(
     )
     return _deployment(
         MediaModel,
+        spec.logs,
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,

@@ -632,8 +632,12 @@ export interface Model {
   object?: "model";
   /** Default: `gen-serve`. */
   owned_by?: string;
+  /** How long a task submitted now would wait, seconds; null where none was ever done */
+  predicted_wait_s?: number | null;
   /** The day it stops answering, where that is decided */
   shutdown_date?: string | null;
+  /** Whether a replica is there for it; null where that is not known */
+  state?: "ready" | "starting" | "scaled to zero" | "no replica" | null;
 }
 
 export interface ModelList {
@@ -671,6 +675,12 @@ export interface NewPassword {
 
 export interface NewProject {
   id: string;
+}
+
+export interface NotReady {
+  detail: string;
+  /** What is missing, in words */
+  missing: Array<string>;
 }
 
 export interface OneFinetune {

@@ -53,6 +53,9 @@ class GenerationJob:
     result follows; `canny` gives the two thresholds to find them by, None when the picture shows edges already.
     `image_prompt` is a picture used like a prompt. `transparent` asks for an RGBA picture of the subject alone. `clip`
     makes the job one for a video.
+
+    What is told with a job, and is no part of it: `traceparent` is the parent of the spans that are written of it,
+    empty where none are; `log_levels` are those that operators set on the running service, by module.
     """
 
     id: str
@@ -77,6 +80,8 @@ class GenerationJob:
     adapter: Adapter | None = None
     transparent: bool = False
     clip: Clip | None = None
+    traceparent: str = ""
+    log_levels: tuple[tuple[str, str], ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from deployments.telemetry.logs import USUAL_LOGS, LogSpec
+from deployments.telemetry.tracing import TracingSpec
+
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 Order: TypeAlias = Literal["aged", "oldest", "deadline"]
@@ -114,3 +117,5 @@ class ModelSpec:
     matting: MattingSpec = MattingSpec()
     sharing: Sharing | None = None
     objects_options: dict[str, Any] = field(default_factory=dict)
+    tracing: TracingSpec | None = None
+    logs: LogSpec = USUAL_LOGS

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from deployments.contract.model import Precision
+from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 
 CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal acts", "child safety")
 """As clients see them among the moderation reasons."""
@@ -58,3 +59,4 @@ class ModeratorSpec:
     objects_options: dict[str, Any] = field(default_factory=dict)
     max_batch: int = 16
     threads: int | None = None
+    logs: LogSpec = USUAL_LOGS

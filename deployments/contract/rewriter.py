@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.contract.model import Precision
+from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,4 @@ class RewriterSpec:
     max_new_tokens: int = 64
     temperature: float = 0.7
     threads: int | None = None
+    logs: LogSpec = USUAL_LOGS

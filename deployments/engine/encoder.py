@@ -13,6 +13,7 @@ from deployments.engine.exclusive import Exclusive
 from deployments.engine.failures import DEVICE_BROKEN, fail
 from deployments.engine.health import Health, Worker
 from deployments.engine.memory_limit import MemoryLimit
+from deployments.engine.request_handle import Reached
 from deployments.engine.request_table import ActiveRequest, RequestTable, Stage, WaitingRequest
 
 log = logging.getLogger(__name__)
@@ -45,12 +46,16 @@ class Encoder(Generic[P, S]):
         admitted = self._requests.admit(max_running=self._max_running, at_most=self._limit.size)
         if not admitted:
             return False
+        now = self._health.now()
         for request in admitted:
+            request.handle.reached[Reached.ADMITTED] = now
             request.handle.send(Started())
         encoded: list[ActiveRequest[S]] = []
         try:
             encoded = self._encode(admitted)
+            now = self._health.now()
             for request in encoded:
+                request.handle.reached[Reached.ENCODED] = now
                 if request.state.done_steps >= request.state.total_steps:  # one that was resumed
                     request.stage = Stage.STEPPED
         except DeviceBroken:

@@ -13,7 +13,7 @@ from deployments.engine.background import Background
 from deployments.engine.exclusive import Exclusive
 from deployments.engine.failures import DEVICE_BROKEN, fail
 from deployments.engine.health import Health, Worker
-from deployments.engine.request_handle import RequestHandle
+from deployments.engine.request_handle import Reached, RequestHandle
 from deployments.engine.request_table import ActiveRequest, RequestTable
 
 MAX_STORING: Final = 64
@@ -42,6 +42,8 @@ class Finisher(Generic[P, S]):
         request = self._requests.to_finish(MAX_STORING)
         if request is None:
             return False
+        reached = request.handle.reached
+        reached[Reached.FINISHING] = self._health.now()
         try:
             store = self._finished(request)
         except DeviceBroken:
@@ -53,6 +55,7 @@ class Finisher(Generic[P, S]):
             # Only after its last event: whoever waits for an isolated job to end starts behind it.
             self._requests.remove(request)
         else:
+            reached[Reached.FINISHED] = self._health.now()
             self._requests.storing(request)
             self._background.run(partial(self._store, request.handle, store))
         return True

@@ -32,6 +32,10 @@ class Health:
         self._broken = False
         self._counts: defaultdict[str, float] = defaultdict(float)
 
+    def now(self) -> float:
+        """By the engine's clock."""
+        return self._clock()
+
     @property
     def counts(self) -> Mapping[str, float]:
         """Seconds in the backend by what was done there, steps and their members."""

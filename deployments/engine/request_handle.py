@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum, auto
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
@@ -14,6 +15,16 @@ PROGRESS_INTERVAL = 0.25
 """Seconds between two `Progress` events of a job, at least."""
 
 log = logging.getLogger(__name__)
+
+
+class Reached(Enum):
+    """What a job has behind it."""
+
+    ADMITTED = auto()
+    ENCODED = auto()
+    LAST_STEP = auto()
+    FINISHING = auto()
+    FINISHED = auto()
 
 
 class RequestHandle:
@@ -25,6 +36,8 @@ class RequestHandle:
         self.submitted = submitted
         self.device_s = 0.0
         """Seconds of the device that were spent on it: its share of what it did together with others."""
+        self.reached: dict[Reached, float] = {}
+        """When, in seconds of the engine's clock; for the spans of a job that is traced."""
         self._emit = emit
         self._ended = False
         self._fraction = 0.0
@@ -52,6 +65,7 @@ class RequestHandle:
     def progress(self, fraction: float, now: float, batch: int = 0, step_s: float = 0.0) -> None:
         """Sends `Progress`, unless the last was a moment ago or said as much; `now` by the engine's clock."""
         with self._lock:
+            self.reached[Reached.LAST_STEP] = now
             if self._progressed is not None and now - self._progressed < PROGRESS_INTERVAL:
                 return
             if fraction <= self._fraction:

@@ -21,6 +21,7 @@ from deployments.contract.moderation import (
 from deployments.contract.objects import ObjectStore
 from deployments.moderation.frames import pictures_of
 from deployments.moderation.judges import load_judge
+from deployments.telemetry import logs
 
 if TYPE_CHECKING:
     from deployments.pictures.pixels import Pixels
@@ -38,6 +39,7 @@ class Moderator:
     """
 
     async def __init__(self, spec: ModeratorSpec) -> None:
+        logs.begin(spec.logs)
         began = time.monotonic()
         self._objects = ObjectStore(spec.objects_url, spec.objects_options)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")

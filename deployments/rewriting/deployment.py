@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from deployments.contract.rewriter import RewriterSpec
+from deployments.telemetry import logs
 
 if TYPE_CHECKING:
     from deployments.rewriting.rewriter import Rewriter
@@ -28,6 +29,7 @@ class PromptRewriter:
     """Loads and writes in one thread of its own, one prompt after the other; the event loop stays free."""
 
     async def __init__(self, spec: RewriterSpec) -> None:
+        logs.begin(spec.logs)
         self._busy_since: float | None = None
         self._faults = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rewriter")

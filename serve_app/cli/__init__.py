@@ -19,6 +19,7 @@ from serve_app.cli import (
     generate,
     keys,
     licences,
+    logs,
     members,
     models,
     openapi,
@@ -53,6 +54,7 @@ app.add_typer(credits.app, name="credits")
 app.add_typer(finetunes.app, name="finetunes")
 app.add_typer(keys.app, name="keys")
 app.add_typer(licences.app, name="licences")
+app.add_typer(logs.app, name="logs")
 app.add_typer(members.app, name="members")
 app.add_typer(organizations.app, name="organizations")
 app.add_typer(projects.app, name="projects")

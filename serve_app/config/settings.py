@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from serve_app.accounts.settings import AccountSettings
 from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
+from serve_app.config.telemetry import LogSettings, TracingSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
@@ -146,6 +147,8 @@ class Settings(BaseSettings):
     service: ServiceSettings = ServiceSettings()
     openai: OpenAISettings = OpenAISettings()
     metrics: MetricsSettings = MetricsSettings()
+    tracing: TracingSettings = TracingSettings()
+    logs: LogSettings = LogSettings()
     redis: RedisSettings = RedisSettings()
     objects: ObjectSettings = ObjectSettings()
     links: LinkSettings = LinkSettings()

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
+from deployments.telemetry.tracing import OFF, Attributes, Tracer
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import Lease
 
@@ -66,11 +67,19 @@ class Attempt:
     """How much of its device's time the model spent on it, once it has told."""
     work_began: float = field(default_factory=time.monotonic)
     """Monotonic: the wall clock may be set meanwhile."""
+    traceparent: str = ""
+    """Of its span, while it is worked on."""
 
     @property
     def key(self) -> tuple[str, int]:
         """The task's id and the attempt's number, which every write to the store names."""
         return self.lease.id, self.lease.attempt
+
+    @property
+    def attributes(self) -> Attributes:
+        """What its spans say of it."""
+        lease = self.lease
+        return {"gen.task": lease.id, "gen.project": lease.project, "gen.lane": self.lane, "gen.attempt": lease.attempt}
 
     def stop(self) -> None:
         """Stops whatever is being done, unless the outcome is on its way already."""
@@ -112,3 +121,4 @@ class Dependencies:
     objects: ObjectStore | None = None
     rewrite_edit: Write | None = None
     ratio: Write | None = None
+    tracer: Tracer = OFF

@@ -17,6 +17,8 @@ from ray.serve.handle import DeploymentHandle
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import tracer_of
 from serve_app.accounts.archive import Archive
 from serve_app.config.settings import Settings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
@@ -26,6 +28,7 @@ from serve_app.loops import Loops
 from serve_app.moderation.gate import Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store import connection
+from serve_app.redis_store.log_levels import LogLevels
 from serve_app.redis_store.tally import Tallied, Tally
 from serve_app.tasks.store import TaskStore
 
@@ -41,10 +44,13 @@ class Dispatcher:
         moderator: DeploymentHandle | None = None,
         thresholds: Thresholds | None = None,
     ) -> None:
+        logs.begin(settings.logs.spec())
         redis = connection.connect(settings.redis_url)
         self._redis = redis
         self._prefix = settings.redis.prefix
         self._tally = Tally()
+        self._tracer = tracer_of(settings.tracing.spec(), "dispatcher")
+        levels = LogLevels(redis, settings.redis.prefix, settings.logs.levels)
         self._store = TaskStore(
             redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication(), settings.at_rest()
         )
@@ -60,7 +66,9 @@ class Dispatcher:
         for name, handle in models.items():
             model = settings.model(name)
             timed = replace(timeouts, run_s=model.run_s)
-            dependencies = Dependencies(_caller(handle), timed, gate=gate, objects=objects, **writes)
+            dependencies = Dependencies(
+                _caller(handle, levels), timed, gate=gate, objects=objects, tracer=self._tracer, **writes
+            )
             self._lanes[name] = Lane(name, self._store, dependencies, chosen, model)
         self._maintenance = Maintenance(self._store, objects, list(models))
         accounts, prefix = settings.accounts, settings.redis.prefix
@@ -70,6 +78,8 @@ class Dispatcher:
             {
                 "listen": self._listen,
                 "look": self._look,
+                "be present": self._be_present,
+                "log levels": levels.follow,
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
                 "archive": self._archive.run,
@@ -88,6 +98,12 @@ class Dispatcher:
         await self._loops.stop()
         await self._tally.add_rest(self._redis, self._prefix)
         await self._redis.aclose()
+        await asyncio.to_thread(self._tracer.close)
+
+    async def _be_present(self) -> None:
+        while True:
+            await self._store.dispatcher_is_here()
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _look(self) -> None:
         """The net below the wake channels, which may lose messages: one look for all lanes."""
@@ -143,11 +159,13 @@ def _gate(
     )
 
 
-def _caller(handle: DeploymentHandle) -> Callable[[GenerationJob], Any]:
+def _caller(handle: DeploymentHandle, levels: LogLevels) -> Callable[[GenerationJob], Any]:
     # Built once, for the many: every `.options()` costs.
     streamed = handle.options(stream=True)
 
     def call(job: GenerationJob) -> Any:
+        if levels.told:
+            job = replace(job, log_levels=levels.told)
         if job.adapter is None:
             return streamed.generate.remote(job)
         # Goes to a replica that holds the tuned model, if one with room does.

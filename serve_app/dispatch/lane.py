@@ -9,6 +9,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 from redis.exceptions import RedisError
 
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import trace_id
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatch.attempt import Attempt, Broke, Dependencies, GivenUp, NotStarted, Stale, Unavailable, WorkerLost
@@ -111,15 +113,16 @@ class Lane:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, attempt: Attempt) -> None:
+        lease = attempt.lease
+        logs.about(
+            task=lease.id,
+            project=lease.project,
+            lane=self.name,
+            attempt=lease.attempt,
+            trace=trace_id(lease.traceparent),
+        )
         try:
-            await run_attempt(
-                attempt,
-                self._dependencies,
-                self._store,
-                turn=lambda: self._flow.turn(attempt.key),
-                on_start=lambda: self._begun(attempt),
-                draining=lambda: self._draining,
-            )
+            await self._attempt(attempt)
         except asyncio.CancelledError:
             if not attempt.stopped:
                 raise
@@ -148,6 +151,21 @@ class Lane:
             del self._attempts[attempt.key]
             self._flow.leave(attempt.key)
             self.wake.set()
+
+    async def _attempt(self, attempt: Attempt) -> None:
+        lease, tracer = attempt.lease, self._dependencies.tracer
+        if lease.attempt == 1:
+            tracer.record("queue", lease.traceparent, lease.created, lease.began, attempt.attributes)
+        with tracer.span("attempt", lease.traceparent, attempt.attributes, "consumer") as span:
+            attempt.traceparent = span.traceparent
+            await run_attempt(
+                attempt,
+                self._dependencies,
+                self._store,
+                turn=lambda: self._flow.turn(attempt.key),
+                on_start=lambda: self._begun(attempt),
+                draining=lambda: self._draining,
+            )
 
     def _begun(self, attempt: Attempt) -> None:
         self._flow.start(attempt.key)

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from obstore.exceptions import BaseError
@@ -15,6 +17,7 @@ from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interr
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Tolerance
+from deployments.telemetry.tracing import Kind, Span, Tracer
 from serve_app.dispatch.attempt import (
     Attempt,
     Broke,
@@ -64,7 +67,7 @@ async def run_attempt(
     Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
     raises; then nothing was published, and the caller gives the task back.
     """
-    writer = _Writer(attempt, store, dependencies.timeouts.run_s)
+    writer = _Writer(attempt, store, dependencies.timeouts.run_s, dependencies.tracer)
     if not attempt.lease.job:
         await writer.publish(Status.ERROR, details={"error": UNREADABLE})
         return
@@ -77,8 +80,9 @@ async def run_attempt(
                 raise Stale
             if draining():
                 raise NotStarted
-            attempt.stream = dependencies.call(generation)
-            await _follow(job, generation, writer, dependencies, on_start, draining)
+            output = await _made(job, generation, writer, dependencies, on_start)
+            if output is not None:
+                await _publish_result(job, generation, output, writer, dependencies.gate, draining)
     except Unjudged:
         await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
     except Leaving:
@@ -104,7 +108,8 @@ async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Ca
     if gate is None:
         return False
     single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
-    reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
+    with writer.span("judge request"):
+        reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
     if reasons:
         await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
     return bool(reasons)
@@ -117,9 +122,11 @@ async def _decided(job: Job, writer: _Writer, dependencies: Dependencies) -> Gen
     if rewrite is not None or job.width is None:
         await writer.advance(Status.REASONING)
     if rewrite is not None:
-        prompt = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s) or prompt
+        with writer.span("rewrite"):
+            prompt = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s) or prompt
     if job.width is None and dependencies.ratio is not None:
-        ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
+        with writer.span("choose ratio"):
+            ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
     folder = RESULTS if dependencies.gate is None else UNJUDGED
     return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
 
@@ -134,15 +141,19 @@ async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> st
         return ""
 
 
-async def _follow(
-    job: Job,
-    generation: GenerationJob,
-    writer: _Writer,
-    dependencies: Dependencies,
-    on_start: Callable[[], None],
-    draining: Callable[[], bool],
-) -> None:
-    """Passes on what the model tells, to its outcome."""
+async def _made(
+    job: Job, generation: GenerationJob, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
+) -> Output | None:
+    """What the model makes of the job; None where it can't be done, and the task has ended with that."""
+    with writer.span("model", "client") as span:
+        # Below this span the model writes its own.
+        told = replace(generation, traceparent=span.traceparent) if span.traceparent else generation
+        writer.attempt.stream = dependencies.call(told)
+        return await _follow(job, writer, dependencies, on_start)
+
+
+async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]) -> Output | None:
+    """Passes on what the model tells, to the end of its part."""
     attempt, gate = writer.attempt, dependencies.gate
     async for event in _events(attempt, dependencies.timeouts):
         if isinstance(event, LAST):
@@ -161,11 +172,10 @@ async def _follow(
                 if key is not None:
                     await writer.note(preview={"key": key, "step": step, "steps": steps})
             case Done(output):
-                await _publish_result(job, generation, output, writer, gate, draining)
-                return
+                return output
             case Failed(reason):
                 await writer.publish(Status.ERROR, details={"error": reason})
-                return
+                return None
             case Interrupted(reason, blame, counts):
                 if blame:
                     raise Broke(reason)
@@ -201,7 +211,8 @@ async def _publish_result(
     """Publishes the result, if it may be shown."""
     result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
-        reasons = await gate.output(output.key, _tolerance(job), draining)
+        with writer.span("judge result"):
+            reasons = await gate.output(output.key, _tolerance(job), draining)
         if reasons:
             await gate.discard(*filter(None, (output.key, output.draft, output.thumbnail)))
             await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
@@ -219,11 +230,16 @@ async def _publish_result(
 class _Writer:
     """An attempt's writes to the store, each fenced by its number."""
 
-    def __init__(self, attempt: Attempt, store: TaskStore, run_s: float | None) -> None:
+    def __init__(self, attempt: Attempt, store: TaskStore, run_s: float | None, tracer: Tracer) -> None:
         self.attempt = attempt
+        self._tracer = tracer
         self._store = store
         self._run_s = run_s
         self._noted = 0.0
+
+    def span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
+        """Of a part of the attempt."""
+        return self._tracer.span(name, self.attempt.traceparent, self.attempt.attributes, kind)
 
     async def advance(self, status: Status, **fields: Any) -> None:
         """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
@@ -255,14 +271,16 @@ class _Writer:
         """Insists until the store took the outcome or refused it. Raises Stale when refused."""
         attempt = self.attempt
         attempt.completing = True
-        while True:
-            try:
-                published = await self._store.complete(
-                    attempt.lane, *attempt.key, status, device_s=attempt.device_s, **outcome
-                )
-                break
-            except RedisError as problem:
-                logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
-                await asyncio.sleep(0.5)
+        with self.span("publish") as span:
+            span.note("gen.status", status.value)
+            while True:
+                try:
+                    published = await self._store.complete(
+                        attempt.lane, *attempt.key, status, device_s=attempt.device_s, **outcome
+                    )
+                    break
+                except RedisError as problem:
+                    logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
+                    await asyncio.sleep(0.5)
         if not published:
             raise Stale

@@ -16,6 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 from starlette.routing import Route
 
+from deployments.telemetry import logs
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import errors, services
@@ -32,6 +33,7 @@ from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
 from serve_app.http.pages.router import PATH, add_pages
 from serve_app.http.path_aliases import PathAliases
+from serve_app.http.replicas import AskReplicas, unknown_replicas
 from serve_app.http.request_figures import RequestFigures
 from serve_app.http.routes import (
     account,
@@ -61,9 +63,7 @@ DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, 
 once, fetch the result with `GET /v1/get_result`."""
 
 
-def create_app(
-    settings: Settings, catalog: Catalog, replicas: services.AskReplicas = services.unknown_replicas
-) -> FastAPI:
+def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
 
     tally = Tally()
@@ -131,8 +131,9 @@ def create_app(
     return app
 
 
-def replica_app(settings: Settings, catalog: Catalog, replicas: services.AskReplicas) -> FastAPI:
+def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:
     """The app of a process that serves nothing else."""
+    logs.begin(settings.logs.spec())
     give_back_large_blocks()
     app = create_app(settings, catalog, replicas)
     app.openapi()  # is kept: made for the first who asks, it would hold up everybody else

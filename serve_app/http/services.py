@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
+from deployments.telemetry.tracing import tracer_of
 from serve_app.accounts import jwks
 from serve_app.accounts.acting import Acting
 from serve_app.accounts.audit import AuditLog
@@ -35,11 +37,16 @@ from serve_app.config.settings import Settings
 from serve_app.erasure import Eraser
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
+from serve_app.http.model_states import ModelStates
+from serve_app.http.readiness import Readiness
+from serve_app.http.replicas import AskReplicas, unknown_replicas
+from serve_app.loops import Loops
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
+from serve_app.redis_store.log_levels import LogLevels
 from serve_app.redis_store.tally import Tally
 from serve_app.sealing.sealer import Sealer
 from serve_app.submission.dependencies import Dependencies
@@ -51,15 +58,6 @@ from serve_app.webhooks.policy import Policy
 
 ANSWER_S: Final = 4.5
 """How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
-
-
-Replicas: TypeAlias = Mapping[str, dict[str, int]]
-"""Of each deployment, how many there are by their state."""
-AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
-
-
-async def unknown_replicas() -> Replicas:
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,8 @@ class Services:
     erasures: ErasureStore
     replicas: AskReplicas
     tally: Tally
+    models: ModelStates
+    readiness: Readiness
 
 
 @asynccontextmanager
@@ -111,6 +111,7 @@ async def opened(
     links = LinkSigner(await shared_secret(redis, prefix))
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     guard = UrlGuard(settings.network.allow)
+    tracer = tracer_of(settings.tracing.spec(), "ingress")
     inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
@@ -143,22 +144,29 @@ async def opened(
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
         outbox=Outbox(redis, prefix, Policy.of(settings.webhooks), at_rest),
-        submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal),
+        submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal, tracer),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
         erasures=ErasureStore(redis, prefix),
         replicas=replicas,
         tally=tally or Tally(),
+        models=ModelStates(tasks, settings, catalog.models, replicas),
+        readiness=Readiness(tasks, objects),
     )
     try:
         await snapshot.check_whole(redis, prefix)
         await services.keys.claim_projects()
         await _give_first_credits(services)
-        async with services.tally.kept(redis, prefix):
-            yield services
+        loops = Loops({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
+        try:
+            async with services.tally.kept(redis, prefix):
+                yield services
+        finally:
+            await loops.stop()
     finally:
         inputs.close()
+        await asyncio.to_thread(tracer.close)
         await completions.close()
         await redis.aclose()
 

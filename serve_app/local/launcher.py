@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
+from deployments.telemetry import logs
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
@@ -95,6 +96,7 @@ class Launcher:
 
     def _start(self) -> None:
         settings = self.settings
+        logs.begin_on_stderr(settings.logs.spec())
         _listener(settings.service.host, settings.service.port, "service.port").close()
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.redis.url is None:

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.callers import Caller
 from serve_app.config.catalog import Endpoint
 from serve_app.media.url_guard import receiver_of
@@ -43,14 +45,32 @@ async def accept(
     *,
     base: str,
     idempotency_key: str = "",
+    traceparent: str = "",
 ) -> Accepted:
     """The accepted task, or the reply to an earlier request with the same key.
 
-    `base` is the service's own address as the client reached it. Raises Invalid, FinetuneUnusable or StorageOutOfReach
-    (errors.py), a kind of Refused (tasks/limits.py), or redis.RedisError; then there is no task and nothing is held.
-    Raises Uncertain.
+    `base` is the service's own address as the client reached it, `traceparent` the client's own, if it sent one. Raises
+    Invalid, FinetuneUnusable or StorageOutOfReach (errors.py), a kind of Refused (tasks/limits.py), or
+    redis.RedisError; then there is no task and nothing is held. Raises Uncertain.
     """
-    tasks, task_id = dependencies.tasks, str(uuid.uuid4())
+    task_id, project, lane = str(uuid.uuid4()), caller.project.id, offer.recipes[body.chosen_mode()].model
+    attributes = {"gen.task": task_id, "gen.project": project, "gen.lane": lane, "gen.endpoint": offer.name}
+    with dependencies.tracer.span("submit", traceparent, attributes, "server") as span:
+        logs.about(task=task_id, project=project, lane=lane, trace=trace_id(span.traceparent))
+        return await _accepted(dependencies, caller, offer, body, task_id, base, idempotency_key, span.traceparent)
+
+
+async def _accepted(
+    dependencies: Dependencies,
+    caller: Caller,
+    offer: Offer,
+    body: GenerationRequest,
+    task_id: str,
+    base: str,
+    idempotency_key: str,
+    traceparent: str,
+) -> Accepted:
+    tasks = dependencies.tasks
     # In a thread: the body may be hundreds of megabytes of pictures.
     body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
     earlier = await tasks.look(
@@ -84,6 +104,7 @@ async def accept(
             webhook=_webhook(dependencies, body, base),
             idempotency_key=idempotency_key,
             body_hash=body_hash,
+            traceparent=traceparent,
         )
         return await _submit(dependencies, task, files)
     except BaseException:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from deployments.contract.objects import ObjectStore
+from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
@@ -26,3 +27,4 @@ class Dependencies:
     find_weights: FindWeights
     seal: Callable[[str], str]
     """Encrypts a webhook's secret, as it is stored."""
+    tracer: Tracer = OFF

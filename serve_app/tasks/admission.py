@@ -124,6 +124,7 @@ class Admission(TaskReader):
         """
         limits, at_rest = self.limits, self._at_rest
         fields = {"job": at_rest.seal(task.job), "user": task.user and at_rest.seal(task.user)}
+        fields["traceparent"] = task.traceparent
         if task.webhook is not None:
             hidden = {"url": at_rest.seal(task.webhook.url), "receiver": at_rest.name(task.webhook.receiver)}
             fields |= replace(task.webhook, **hidden).as_fields()

@@ -1,6 +1,7 @@
 -- Hands waiting tasks to a dispatcher.
 -- call n max_leased lease_ms max_isolated max_memory
--- Returns {id, attempt, isolated (1 | 0), created, job} for each; the same call gets the same again.
+-- Returns {id, attempt, isolated (1 | 0), created, job, project, traceparent, now} for each; the same call gets the same
+-- again.
 local handed_out = replied(ARGV[3])
 if handed_out then return handed_out end
 if is_fuller_than(tonumber(ARGV[8])) then return {} end
@@ -10,12 +11,12 @@ local now, clock, out = now_ms(), virtual_now(), {}
 
 local function take(id, isolated)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'status', 'created', 'job')
+  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent')
   if h[1] ~= 'Pending' then return end
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
   redis.call('ZADD', LEASED, now + lease_ms, id)
   if isolated == 1 then redis.call('SADD', ISOLATED, id) end
-  out[#out + 1] = { id, attempt, isolated, h[2], h[3] }
+  out[#out + 1] = { id, attempt, isolated, h[2], h[3], h[4], h[5] or '', now }
 end
 
 while #out < n and redis.call('SCARD', ISOLATED) < max_isolated do

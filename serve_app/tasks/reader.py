@@ -159,6 +159,10 @@ class TaskReader:
         """Raises redis.RedisError when the store is out of reach."""
         await cast(Awaitable[bool], self.redis.ping())
 
+    async def has_dispatcher(self) -> bool:
+        """Whether one said so within a few seconds."""
+        return bool(await cast(Awaitable[int], self.redis.exists(self._key("dispatcher"))))
+
     def channel(self, name: str) -> str:
         """The pub/sub channel `done`, `stop` or `wake:{lane}`."""
         return self._key(name)

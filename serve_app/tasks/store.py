@@ -26,6 +26,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:reserved:{project}` | zset | ids of tasks not submitted yet whose inputs are being stored, by when they go, ms |
 | `gen:retention` | zset | ids by when their record and objects go: ended tasks, and reservations never submitted |
 | `gen:rate:{key id}` | string | when a key's next request is due, ms; expires then |
+| `gen:dispatcher` | string | there while any dispatcher is at work, and a few seconds more |
 | `gen:replicated` | string | counts steps that were waited for until replicas had them |
 | `gen:call:{id}` | string | what a call handed out, as JSON, for its repetition: `redis_store/prelude.lua` |
 | `gen:wake:{lane}` `gen:done` `gen:stop` | pub/sub | work came; a task ended; work must stop. Lossy: all poll too |
@@ -34,7 +35,7 @@ Money moves in the same steps: `accounts/credits.py` names its structures. A sub
 from `gen:project:{id}`. The step that ends a task with a webhook also makes its delivery due: `webhooks/outbox.py`.
 What processes count in memory comes to `gen:tally:{name}`: `redis_store/tally.py`.
 
-A task's hash: who and what (`id lane organization project endpoint key_id user job`), where it stands
+A task's hash: who and what (`id lane organization project endpoint key_id user job traceparent`), where it stands
 (`status attempt begun strikes losses interruptions published_by`; `begun` is the last attempt that a worker began
 with), its turn (`vt share`, in virtual time), times in ms (`created started finished`), what came of it (`progress
 preview result details cancelled`), its price while it is `held` and its `cost` once it is ready, whom to tell
@@ -71,6 +72,8 @@ from serve_app.redis_store.scripts import call_id, flat, milliseconds
 from serve_app.tasks.admission import Admission
 from serve_app.tasks.task import Lease, Status
 
+_PRESENT_S = 5.0
+"""How long a dispatcher counts as present after it said so."""
 _LOST = "The task lost its worker too many times and was given up"
 
 
@@ -108,7 +111,10 @@ class TaskStore(Admission):
             lane,
             [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_isolated, (1 + limits.max_memory) / 2],
         )
-        return [Lease(i, int(a), s == 1, int(t) / 1000, self._opened(job, i)) for i, a, s, t, job in rows]
+        return [
+            Lease(i, int(a), s == 1, int(t) / 1000, self._opened(job, i), project, traceparent, int(now) / 1000)
+            for i, a, s, t, job, project, traceparent, now in rows
+        ]
 
     async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""
@@ -229,6 +235,10 @@ class TaskStore(Admission):
         """Bytes that the server uses, and may use; 0 for no limit."""
         told = await cast(Awaitable[dict[str, Any]], self.redis.info("memory"))
         return int(told["used_memory"]), int(told["maxmemory"])
+
+    async def dispatcher_is_here(self) -> None:
+        """To be repeated by whoever is one, every second or so."""
+        await self._run("be_present", "", [milliseconds(_PRESENT_S)])
 
     async def migrate(self, lane: str) -> int:
         """Takes over what the release before queues and keeps under other names. Returns how many entries that were."""

@@ -80,6 +80,8 @@ class NewTask:
     body_hash: str = ""
     weight: float = 1.0
     """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
+    traceparent: str = ""
+    """Of the submission's span; empty where nothing is traced."""
 
     def __post_init__(self) -> None:
         if not 0 < self.work < math.inf:
@@ -108,6 +110,11 @@ class Lease:
     """Epoch seconds of the submission."""
     job: str
     """Empty where the key that it was sealed with is gone."""
+    project: str = ""
+    traceparent: str = ""
+    """As in NewTask."""
+    began: float = 0.0
+    """Epoch seconds of the lease, by the clock that `created` is by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,8 @@ class Task:
     job: str = ""
     """As in Lease."""
     webhook: Webhook | None = None
+    traceparent: str = ""
+    """As in NewTask."""
 
 
 def from_record(raw: Mapping[str, str]) -> Task:
@@ -162,6 +171,7 @@ def from_record(raw: Mapping[str, str]) -> Task:
         cost=int(raw["cost"]) if "cost" in raw else None,
         job=raw.get("job", ""),
         webhook=_webhook(raw) if "webhook_url" in raw else None,
+        traceparent=raw.get("traceparent", ""),
     )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from deployments.contract.objects import ObjectStore
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import tracer_of
 from serve_app.config.settings import Settings
 from serve_app.loops import Loops
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection
+from serve_app.redis_store.log_levels import LogLevels
 from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
@@ -18,6 +23,8 @@ from serve_app.webhooks.sender import Sender
 
 class WebhookSender:
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+        logs.begin(settings.logs.spec())
+        self._tracer = tracer_of(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)
         presenter = Presenter(
@@ -33,9 +40,13 @@ class WebhookSender:
             Sealer(settings.sealing_keys),
             UrlGuard(settings.network.allow),
             settings.webhooks.signature_headers,
+            self._tracer,
         )
         sender = self._sender
-        self._loops = Loops({"listen": sender.listen, "send": sender.send, "prolong": sender.prolong})
+        levels = LogLevels(self._redis, prefix, settings.logs.levels)
+        self._loops = Loops(
+            {"listen": sender.listen, "send": sender.send, "prolong": sender.prolong, "log levels": levels.follow}
+        )
 
     async def check_health(self) -> None:
         self._loops.check()
@@ -45,3 +56,4 @@ class WebhookSender:
         await self._sender.drain()
         await self._loops.stop()
         await self._redis.aclose()
+        await asyncio.to_thread(self._tracer.close)

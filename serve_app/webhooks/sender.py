@@ -18,6 +18,8 @@ from random import Random
 import httpx2
 from redis.exceptions import RedisError
 
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard
 from serve_app.sealing.sealer import Sealer, Unreadable
@@ -46,12 +48,14 @@ class Sender:
         sealer: Sealer,
         guard: UrlGuard,
         plain_signatures: Sequence[str] = (),
+        tracer: Tracer = OFF,
     ) -> None:
         """`plain_signatures` names the headers of signatures over the body alone."""
         self._outbox = outbox
         self._tasks = tasks
         self._presenter = presenter
         self._sealer = sealer
+        self._tracer = tracer
         self._plain_signatures = tuple(plain_signatures)
         self._random = Random()
         concurrency = outbox.policy.concurrency
@@ -118,9 +122,10 @@ class Sender:
             await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
             return
         asker.set(task.project)
+        logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
         at = datetime.now(UTC)
         try:
-            answer = await self._call(task, at)
+            answer = await self._traced_call(task, claim, at)
         except Unreadable:
             await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
             return
@@ -133,11 +138,23 @@ class Sender:
         else:
             await self._outbox.record(claim, attempt, "retry", wait_s=wait, unwell=answer.unwell)
 
-    async def _call(self, task: Task, at: datetime) -> Answer:
+    async def _traced_call(self, task: Task, claim: Claim, at: datetime) -> Answer:
+        attributes = {"gen.task": task.id, "gen.project": task.project, "gen.lane": task.lane}
+        with self._tracer.span(
+            "webhook", task.traceparent, {**attributes, "gen.attempt": claim.attempt}, "client"
+        ) as span:
+            answer = await self._call(task, at, span.traceparent)
+            if answer.status is not None:
+                span.note("http.response.status_code", answer.status)
+            return answer
+
+    async def _call(self, task: Task, at: datetime, traceparent: str) -> Answer:
         assert task.webhook is not None
         if not task.webhook.url:
             raise Unreadable
         body = encoded(await self._presenter.body(task, task.webhook.base))
         secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
         headers = signing.headers(task.id, at, body, secret, self._plain_signatures)
+        if traceparent:
+            headers["traceparent"] = traceparent
         return await post(self._client, task.webhook.url, body, headers, self._outbox.policy.timeout_s)

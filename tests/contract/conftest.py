@@ -22,6 +22,7 @@ from support.worker import Worker
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import TaskSettings
+from serve_app.local.embedded_redis import EmbeddedRedis
 
 MANY = 1_000_000
 
@@ -60,6 +61,15 @@ def start_service(redis_url: str, repository: Path, tmp_path: Path) -> Iterator[
             return stack.enter_context(running(tmp_path / "data", url, repository, **changes))
 
         yield start
+
+
+@pytest.fixture
+def doomed_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """A server of its own, for tests that break it."""
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

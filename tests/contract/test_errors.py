@@ -7,9 +7,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -300,14 +298,6 @@ def test_too_many_active_tasks(start_service: StartService) -> None:
         client.accepted()
 
 
-@pytest.fixture
-def doomed_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
-    server = EmbeddedRedis(tmp_path / "redis")
-    server.start()
-    yield server
-    server.stop()
-
-
 @promise("Decided: errors", "task store unreachable: `Retry-After`; nothing was charged")
 def test_without_the_task_store(start_service: StartService, doomed_redis: EmbeddedRedis) -> None:
     service = start_service(redis_url=doomed_redis.url)
@@ -319,7 +309,6 @@ def test_without_the_task_store(start_service: StartService, doomed_redis: Embed
             ("GET", f"/v1/get_result?id={task_id}"),
             ("GET", "/v1/tasks"),
             ("DELETE", f"/v1/tasks/{task_id}"),
-            ("GET", "/readyz"),
         ]
         body = {"prompt": "a cat", "images": [encoded(picture())]}
         # Side by side: each insists for a while before it gives up.

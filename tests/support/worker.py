@@ -44,6 +44,16 @@ class Worker:
         self.credits = Credits(self._redis, prefix)
         self.objects = ObjectStore(settings.objects_url)
         self._held: dict[str, Lease] = {}
+        self.present(True)
+
+    def present(self, here: bool) -> None:
+        """Counts as a dispatcher from now on, or as none."""
+        key = f"{self.tasks.prefix}dispatcher"
+
+        async def note() -> None:
+            await (self._redis.set(key, 1) if here else self._redis.delete(key))
+
+        self.run(note())
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(step)

@@ -708,8 +708,12 @@ class Model(TypedDict):
     """Default: `model`."""
     owned_by: NotRequired[str]
     """Default: `gen-serve`."""
+    predicted_wait_s: NotRequired[float | None]
+    """How long a task submitted now would wait, seconds; null where none was ever done"""
     shutdown_date: NotRequired[str | None]
     """The day it stops answering, where that is decided"""
+    state: NotRequired[Literal["ready", "starting", "scaled to zero", "no replica"] | None]
+    """Whether a replica is there for it; null where that is not known"""
 
 
 class ModelList(TypedDict):
@@ -747,6 +751,12 @@ class NewPassword(TypedDict):
 
 class NewProject(TypedDict):
     id: str
+
+
+class NotReady(TypedDict):
+    detail: str
+    missing: list[str]
+    """What is missing, in words"""
 
 
 class OneFinetune(TypedDict):

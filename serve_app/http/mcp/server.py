@@ -42,7 +42,7 @@ from serve_app.submission.offer import Offer
 logger = logging.getLogger(__name__)
 
 _OUT_OF_REACH: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
-_PASSED_ON: Final = ("authorization", "x-key", "x-project")
+_PASSED_ON: Final = ("authorization", "x-key", "x-project", "traceparent")
 _ONCE: Final = Retries(tries=1, too_many_tries=1)
 _INSTRUCTIONS: Final = (
     "Makes and changes pictures and videos. Each generation is a task that costs credits; generate and edit wait "

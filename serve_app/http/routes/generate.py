@@ -120,7 +120,13 @@ def _handler(offer: Offer) -> Callable[..., Awaitable[dict[str, Any]]]:
         limits = services.tasks.limits
         try:
             accepted = await accept(
-                services.submission, caller, offer, body, base=base, idempotency_key=idempotency_key or ""
+                services.submission,
+                caller,
+                offer,
+                body,
+                base=base,
+                idempotency_key=idempotency_key or "",
+                traceparent=request.headers.get("traceparent", ""),
             )
         except Refused as refusal:
             raise refusals.answer(refusal, offer.name, services) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
-from serve_app.http.routes.schemas import errors
+from serve_app.http.errors import SHORTLY
 from serve_app.http.services import Deps
 
 ALIVE: Final = "/healthz"
@@ -15,14 +17,26 @@ READY: Final = "/readyz"
 router = APIRouter(tags=["health"])
 
 
+class NotReady(BaseModel):
+    detail: str
+    missing: list[str] = Field(description="What is missing, in words")
+
+
+_MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "description": "Something is missing"}}
+
+
 @router.get(ALIVE)
 async def healthz() -> dict[str, str]:
     """This replica answers."""
     return {"status": "ok"}
 
 
-@router.get(READY, responses=errors(503))
-async def readyz(services: Deps) -> dict[str, str]:
-    """This replica can take work: the task store is in reach."""
-    await services.tasks.ping()
+@router.get(READY, response_model=dict[str, str], responses=_MISSING)
+async def readyz(services: Deps) -> dict[str, str] | JSONResponse:
+    """New tasks can be taken and worked on: the task store is in reach and has room, the object store takes objects,
+    and a dispatcher runs."""
+    missing = await services.readiness.missing()
+    if missing:
+        told = {"detail": f"Not ready: {'; '.join(missing)}", "missing": missing}
+        return JSONResponse(told, status_code=503, headers=SHORTLY)
     return {"status": "ready"}

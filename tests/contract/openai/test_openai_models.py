@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,18 +10,49 @@ import yaml
 from support.client import Client
 from support.http_service import Service, StartService
 from support.openai_calls import error
+from support.pictures import picture
+from support.worker import LANE
 
+from serve_app.accounts.roles import Role
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings
+from serve_app.http.model_states import ModelStates
+from serve_app.tasks.task import Status
 
 
 def shown(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "gen-serve", "shutdown_date": None}
+    told = {"id": name, "object": "model", "created": 0, "owned_by": "gen-serve", "shutdown_date": None}
+    return {**told, "state": None, "predicted_wait_s": None}  # no Ray is here, and nothing was ever made
 
 
-def test_every_endpoint_is_a_model(client: Client, service: Service) -> None:
-    body = client.get("/v1/models").json()
+def test_every_endpoint_is_a_model(start_service: StartService) -> None:
+    service = start_service()
+    with service.client() as client:
+        body = client.get("/v1/models").json()
     assert body == {"object": "list", "data": [shown(name) for name in catalog.load(service.settings).served]}
+
+
+def test_a_model_tells_whether_it_is_there_and_how_long_a_task_would_wait(start_service: StartService) -> None:
+    service = start_service()
+    services = service.app.state.services
+
+    async def replicas() -> dict[str, dict[str, int]]:
+        return {LANE: {"STARTING": 1}}
+
+    known = ModelStates(services.tasks, service.settings, services.catalog.models, replicas)
+    service.app.state.services = dataclasses.replace(services, models=known)
+    with service.client() as client, service.client(role=Role.OPERATOR) as operator:
+        made = client.accepted()
+        service.worker.advance(made, Status.GENERATING, progress=0.0)
+        service.worker.deliver(made, picture(form="JPEG"))
+        assert client.accepted(), "one that waits"
+        fleet = operator.get("/v1/admin/fleet").json()
+        told = client.get("/v1/models/gen-3-image-klein").json()
+        other = client.get("/v1/models/gen-2-max").json()
+    [predicted] = [lane["predicted_wait_s"] for lane in fleet["lanes"] if lane["lane"] == LANE]
+    assert predicted is not None
+    assert (told["state"], told["predicted_wait_s"]) == ("starting", predicted)
+    assert (other["state"], other["predicted_wait_s"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +66,7 @@ def test_every_endpoint_is_a_model(client: Client, service: Service) -> None:
     ],
 )
 def test_one_model(client: Client, named: str, name: str) -> None:
-    assert client.get(f"/v1/models/{named}").json() == shown(name)
+    assert client.get(f"/v1/models/{named}").json().items() >= {"id": name, "object": "model"}.items()
 
 
 def test_a_model_that_there_is_not(client: Client) -> None:

@@ -141,3 +141,10 @@ async def test_webhooks_are_delivered(store: TaskStore) -> None:
     await outbox.prolong([claim])
     assert await outbox.record(claim, DeliveryAttempt(1.0, 204), "delivered")
     assert (await found(outbox, task.id)).state is State.DELIVERED
+
+
+async def test_a_dispatcher_stays_present(store: TaskStore) -> None:
+    await use(store, 1.1)
+    await assert_full(store.redis)
+    await store.dispatcher_is_here()
+    assert await store.has_dispatcher()

@@ -28,6 +28,25 @@ async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
     assert await store.redis.zscore(f"{store.prefix}retention", task_id) is not None
 
 
+async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    task = new_task(traceparent=traceparent)
+    await store.submit(task)
+    lease = await lease_one(store)
+    assert (lease.project, lease.traceparent) == (task.project, traceparent)
+    assert lease.created <= lease.began
+    stored = await store.get(task.id)
+    assert stored is not None
+    assert stored.traceparent == traceparent
+
+
+async def test_a_task_that_nobody_traces_keeps_nothing_of_it(store: TaskStore) -> None:
+    task = new_task()
+    await store.submit(task)
+    assert (await lease_one(store)).traceparent == ""
+    assert not await store.redis.hexists(f"{store.prefix}task:{task.id}", "traceparent")  # type: ignore[misc]
+
+
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
     await Credits(store.redis, store.prefix).grant("default", "first", 1000, by="test")
     task = new_task(job='{"steps": 4}', price=900)

@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 
 from deployments.contract.histogram import Histogram
 from serve_app.http.auth import Operator
+from serve_app.http.lane_load import load_of
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
 from serve_app.tasks.task import Task
-from serve_app.tasks.timings import WAIT, WORK, forecast, timings
+from serve_app.tasks.timings import WAIT, WORK
 
 router = APIRouter(prefix="/fleet")
 
@@ -67,24 +68,21 @@ async def fleet(services: Deps, caller: Operator) -> Fleet:
 
 
 async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> Lane:
-    counts = await services.tasks.counts(name)
-    queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
-    found = await timings(services.tasks.redis, services.tasks.prefix, name)
-    work = _seconds(found[WORK])
+    load = await load_of(services.tasks, name)
     pace = await services.tasks.pace(name)
-    expected = forecast(queued + suspects, running, found[WORK])
+    expected = load.forecast
     return Lane(
         lane=name,
-        queued=queued,
-        suspects=suspects,
-        running=running,
+        queued=load.queued,
+        suspects=load.suspects,
+        running=load.running,
         queued_s=expected.queued_s,
         predicted_wait_s=expected.wait_s,
-        wait=_seconds(found[WAIT]),
-        work=work,
+        wait=_seconds(load.histograms[WAIT]),
+        work=_seconds(load.histograms[WORK]),
         batch=pace[0] if pace else None,
         step_s=pace[1] if pace else None,
-        ended=counts,
+        ended=dict(load.counts),
         replicas=replicas,
         failures=[_failure(task) for task in await services.tasks.failures(name)],
     )
@@ -96,12 +94,8 @@ def _failure(task: Task) -> Failure:
 
 
 def _seconds(histogram: Histogram) -> Seconds:
-    return Seconds(
-        tasks=histogram.count,
-        mean=histogram.mean,
-        half=_bound(histogram.buckets, 0.5),
-        most=_bound(histogram.buckets, 0.95),
-    )
+    half, most = (_bound(histogram.buckets, share) for share in (0.5, 0.95))
+    return Seconds(tasks=histogram.count, mean=histogram.mean, half=half, most=most)
 
 
 def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:

@@ -111,7 +111,13 @@ async def _made(call: Call, asked: ImageGeneration, sent: Sent, translation: Tra
     try:
         with translation.telling():
             taken = await waiting.accepted(
-                services, caller, offer, requests, base=call.base, idempotency_key=call.idempotency_key
+                services,
+                caller,
+                offer,
+                requests,
+                base=call.base,
+                idempotency_key=call.idempotency_key,
+                traceparent=call.request.headers.get("traceparent", ""),
             )
     except Refused as refusal:
         raise refusals.answer(refusal, offer.name, services) from None

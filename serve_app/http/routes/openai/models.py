@@ -11,26 +11,33 @@ from serve_app.http.auth import TaskReader
 from serve_app.http.json_route import JsonRoute
 from serve_app.http.routes.openai.offered import Offered
 from serve_app.http.routes.openai.schema import Model, ModelList, errors
+from serve_app.http.services import Deps, Services
 from serve_app.submission.offer import Offer
 
 
 def router(offered: Offered, catalog: Catalog) -> APIRouter:
     routes = APIRouter(prefix="/v1/models", tags=["openai"], route_class=JsonRoute)
 
-    def shown(offer: Offer) -> Model:
+    async def shown(offer: Offer, services: Services) -> Model:
         deprecated = catalog.deprecated.get(offer.name)
         sunset = deprecated.sunset if deprecated else None
-        return Model(id=offer.name, shutdown_date=sunset.isoformat() if sunset else None)
+        found = await services.models.of({recipe.model for recipe in offer.recipes.values()})
+        return Model(
+            id=offer.name,
+            shutdown_date=sunset.isoformat() if sunset else None,
+            state=found.state,
+            predicted_wait_s=found.predicted_wait_s,
+        )
 
     @routes.get("", responses=errors())
-    async def list_models(caller: TaskReader) -> ModelList:
-        """All endpoints that are served here."""
-        return ModelList(data=[shown(offer) for offer in offered.all()])
+    async def list_models(services: Deps, caller: TaskReader) -> ModelList:
+        """All endpoints that are served here, with whether they are ready."""
+        return ModelList(data=[await shown(offer, services) for offer in offered.all()])
 
     # Names may have a slash in them.
     @routes.get("/{model:path}", responses=errors(404))
-    async def get_model(caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> Model:
+    async def get_model(services: Deps, caller: TaskReader, model: Annotated[str, Path(max_length=200)]) -> Model:
         """One of them, by any name that it has; the answer has its own."""
-        return shown(offered.named(model))
+        return await shown(offered.named(model), services)
 
     return routes

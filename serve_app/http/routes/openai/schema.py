@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from serve_app.http.model_states import State
 from serve_app.http.routes import schemas
 from serve_app.requests.fields import JSON_NUMBER, ImageInput
 
@@ -131,6 +132,12 @@ class Model(BaseModel):
     created: int = Field(default=0, description="Always 0: it is not known")
     owned_by: str = "gen-serve"
     shutdown_date: str | None = Field(default=None, description="The day it stops answering, where that is decided")
+    state: State | None = Field(
+        default=None, description="Whether a replica is there for it; null where that is not known"
+    )
+    predicted_wait_s: float | None = Field(
+        default=None, description="How long a task submitted now would wait, seconds; null where none was ever done"
+    )
 
 
 class ModelList(BaseModel):

@@ -94,7 +94,13 @@ def router(offered: Offered) -> APIRouter:
         try:
             with translation.telling():
                 accepted = await accept(
-                    services.submission, caller, offer, body, base=base, idempotency_key=idempotency_key or ""
+                    services.submission,
+                    caller,
+                    offer,
+                    body,
+                    base=base,
+                    idempotency_key=idempotency_key or "",
+                    traceparent=request.headers.get("traceparent", ""),
                 )
         except Refused as refusal:
             raise refusals.answer(refusal, offer.name, services) from None

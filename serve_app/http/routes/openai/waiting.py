@@ -40,6 +40,7 @@ async def accepted(
     *,
     base: str,
     idempotency_key: str,
+    traceparent: str = "",
 ) -> list[Accepted]:
     """All of them. Raises what `accept` does; then those accepted before are cancelled, which costs nothing.
 
@@ -50,9 +51,16 @@ async def accepted(
         taken: list[Accepted] = []
         try:
             for body in bodies:
-                taken.append(
-                    await accept(services.submission, caller, offer, body, base=base, idempotency_key=idempotency_key)
+                task = await accept(
+                    services.submission,
+                    caller,
+                    offer,
+                    body,
+                    base=base,
+                    idempotency_key=idempotency_key,
+                    traceparent=traceparent,
                 )
+                taken.append(task)
         except Exception:
             await cancel(services, caller, ids_of(taken))
             raise

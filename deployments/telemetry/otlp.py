@@ -1,0 +1,89 @@
+"""Traces by OpenTelemetry's SDK, sent as OTLP over HTTP: imported only where tracing is on.
+
+The SDK reads what else there is to say from its own environment variables: `OTEL_EXPORTER_OTLP_HEADERS` (a collector's
+token), `OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`. Spans wait in a bounded buffer; when the collector
+is out of reach they are dropped, and no work waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace import Span as SdkSpan
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from deployments.telemetry.tracing import Attributes, Kind, Span, TracingSpec
+
+_SEND_EVERY_MS: Final = 1000
+_NAMESPACE: Final = "gen-serve"
+_W3C: Final = TraceContextTextMapPropagator()
+_HEADER: Final = "traceparent"
+_NANOSECONDS: Final = 1e9
+_EXPORTER: Final = "opentelemetry.exporter.otlp"
+
+
+class _WrittenSpan(Span):
+    __slots__ = ("_span", "traceparent")
+
+    def __init__(self, span: SdkSpan) -> None:
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, set_span_in_context(span, Context()))
+        self._span = span
+        self.traceparent = carrier[_HEADER]
+
+    def note(self, name: str, value: str | int) -> None:
+        self._span.set_attribute(name, value)
+
+
+class OtlpTracer:
+    def __init__(self, spec: TracingSpec, service: str) -> None:
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.namespace": _NAMESPACE, "service.name": service}),
+            sampler=ParentBasedTraceIdRatio(spec.sample),
+        )
+        # While a collector is out of reach: a line a batch, not one a try.
+        logging.getLogger(_EXPORTER).setLevel(logging.ERROR)
+        exporter = OTLPSpanExporter(endpoint=spec.endpoint)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_EVERY_MS))
+        self._tracer = self._provider.get_tracer(_NAMESPACE)
+
+    @contextmanager
+    def span(
+        self, name: str, parent: str, attributes: Attributes | None = None, kind: Kind = "internal"
+    ) -> Iterator[Span]:
+        span = self._tracer.start_span(
+            name, _context(parent), SpanKind[kind.upper()], attributes, record_exception=False
+        )
+        try:
+            yield _WrittenSpan(span)
+        except BaseException as problem:
+            # Its type alone: texts of errors may repeat what a client wrote.
+            span.set_attribute("error.type", type(problem).__name__)
+            span.set_status(StatusCode.ERROR)
+            raise
+        finally:
+            span.end()
+
+    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes | None = None) -> None:
+        span = self._tracer.start_span(
+            name, _context(parent), attributes=attributes, start_time=round(began * _NANOSECONDS)
+        )
+        span.end(round(max(began, ended) * _NANOSECONDS))
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+
+def _context(parent: str) -> Context:
+    """With `parent` as its span; as if there was none where that is no traceparent."""
+    return _W3C.extract({_HEADER: parent}, Context())

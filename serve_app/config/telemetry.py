@@ -1,0 +1,35 @@
+"""Traces and logs in configuration files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from deployments.telemetry.logs import Format, LogSpec, checked_level
+from deployments.telemetry.tracing import TracingSpec
+from serve_app.section import Section
+
+
+class TracingSettings(Section):
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+/")] | None = None
+    sample: float = Field(default=1.0, ge=0, le=1)
+
+    def spec(self) -> TracingSpec | None:
+        """None: nothing is traced."""
+        return None if self.endpoint is None else TracingSpec(self.endpoint, self.sample)
+
+
+class LogSettings(Section):
+    format: Format = "text"
+    levels: dict[str, str] = {}
+
+    @field_validator("levels")
+    @classmethod
+    def _known(cls, levels: dict[str, str]) -> dict[str, str]:
+        for module, level in levels.items():
+            checked_level(module, level)
+        return levels
+
+    def spec(self) -> LogSpec:
+        return LogSpec(self.format, self.levels)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import logging.handlers
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray._common.formatters import JSONFormatter
+
+from deployments.telemetry import logs
+from deployments.telemetry.logs import LogSpec
+
+SERVE = logging.getLogger("ray.serve")
+OURS = logging.getLogger("serve_app.dispatch.lane")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Levels and handlers are the process's."""
+    names = [*logs.OWN, "ray.serve", "serve_app.dispatch"]
+    before = {name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in names}
+    yield
+    logs.set_levels({})
+    for name, (level, handlers) in before.items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).handlers[:] = handlers
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    """Ray Serve's of a replica, in JSON: behind a buffer of a thousand lines."""
+    path = tmp_path / "replica.log"
+    target = logging.FileHandler(path)
+    target.setFormatter(JSONFormatter())
+    SERVE.handlers[:] = [logging.handlers.MemoryHandler(1000, logging.ERROR, target)]
+    yield path
+    target.close()
+
+
+def lines(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_a_line_is_in_the_file_at_once_with_what_it_is_about(file: Path) -> None:
+    logs.begin(LogSpec("json"))
+
+    async def attempt(task: str) -> None:
+        logs.about(task=task, project="shop", lane="flux3-klein", attempt=2, trace="")
+        await asyncio.sleep(0)  # the other one has its turn
+        OURS.warning("gave back %s", task)
+
+    async def both() -> None:
+        await asyncio.gather(attempt("a"), attempt("b"))
+
+    asyncio.run(both())
+    OURS.info("about nothing")
+    first, second, last = lines(file)
+    assert (first["message"], first["levelname"]) == ("gave back a", "WARNING")
+    about = {"project": "shop", "lane": "flux3-klein", "attempt": 2}
+    assert first.items() >= {"task": "a", **about}.items()
+    assert second.items() >= {"task": "b", **about}.items()
+    assert "trace" not in first, "where there is none"
+    assert "task" not in last
+
+
+def test_a_replica_that_begins_twice_logs_once(file: Path) -> None:
+    logs.begin(LogSpec())
+    logs.begin(LogSpec())
+    OURS.info("once")
+    assert [line["message"] for line in lines(file)] == ["once"]
+
+
+def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: Path) -> None:
+    logs.begin(LogSpec(levels={"serve_app.webhooks": "error"}))
+
+    def logged() -> list[object]:
+        file.write_text("")
+        for name in ("serve_app.dispatch.lane", "serve_app.webhooks.sender", "deployments.media_model"):
+            for level in (logging.DEBUG, logging.WARNING):
+                logging.getLogger(name).log(level, "%s %s", name.split(".")[1], logging.getLevelName(level).lower())
+        return [line["message"] for line in lines(file)]
+
+    usual = ["dispatch warning", "media_model warning"]
+    assert logged() == usual
+    logs.set_levels({"serve_app.webhooks": "error", "serve_app.dispatch": "debug", "deployments": "critical"})
+    assert logged() == ["dispatch debug", "dispatch warning"]
+    logs.set_levels({"serve_app.webhooks": "error"})
+    assert logged() == usual
+
+
+@pytest.mark.parametrize("module", ["serve_app", "serve_app.dispatch", "deployments.engine.loop", "ray.serve"])
+@pytest.mark.parametrize("level", logs.LEVELS)
+def test_a_level_of_a_module_of_the_service(module: str, level: str) -> None:
+    logs.checked_level(module, level)
+
+
+@pytest.mark.parametrize(
+    ("module", "level", "told"),
+    [
+        ("", "debug", "serve_app, deployments, ray.serve"),
+        ("root", "debug", "serve_app"),
+        ("serve_apps", "debug", "serve_app"),
+        ("redis", "debug", "serve_app"),
+        ("serve_app.dispatch", "loud", "debug, info, warning"),
+        ("serve_app.dispatch", "DEBUG", "debug, info, warning"),
+    ],
+)
+def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        logs.checked_level(module, level)
+
+
+def test_a_process_that_is_no_replica_writes_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.begin_on_stderr(LogSpec("json"))
+
+    async def failing() -> None:
+        logs.about(task="t", attempt=1)
+        try:
+            raise KeyError("what")
+        except KeyError:
+            OURS.exception("failed")
+
+    asyncio.run(failing())
+    line = json.loads(capsys.readouterr().err)
+    assert line.pop("asctime")
+    assert "KeyError: 'what'" in line.pop("exc_text")
+    assert line == {"levelname": "ERROR", "name": OURS.name, "message": "failed", "task": "t", "attempt": 1}
+
+
+def test_plain_text_on_a_terminal_is_left_as_python_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    before = list(logging.getLogger("serve_app").handlers)
+    logs.begin_on_stderr(LogSpec())
+    assert logging.getLogger("serve_app").handlers == before
+
+
+def test_only_json_changes_what_ray_serve_is_told() -> None:
+    assert LogSpec().serve_options() == {}
+    assert LogSpec("json").serve_options()["logging_config"]["encoding"] == "JSON"
