@@ -66,6 +66,8 @@ bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
+	$(BIN)/uv pip compile -q requirements-gpu.in -c constraints.txt --no-deps --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header -o requirements-gpu.lock
 	@for client in blackforest litellm openai openid; do \
 	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done

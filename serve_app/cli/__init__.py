@@ -21,6 +21,7 @@ from serve_app.cli import (
     licences,
     logs,
     members,
+    metrics,
     models,
     openapi,
     organizations,
@@ -45,6 +46,7 @@ app.command("generate")(generate.generate)
 app.command("models")(models.models)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)
+app.command("metrics")(metrics.metrics)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("conformance")(conformance.conformance)

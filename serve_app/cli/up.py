@@ -37,7 +37,8 @@ def up(
     \b
     gen-serve up --config configs/local.yaml
     """
-    from serve_app.local.launcher import Launcher, PortInUse, RayNotStarted, Stopped
+    from serve_app.local.launcher import Launcher, RayNotStarted, Stopped
+    from serve_app.local.listening import PortInUse
 
     file = configuration.named_or_here(config)
     chosen = settings.load(file)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import io
 import logging
 import secrets
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,9 +24,10 @@ from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
 from serve_app.http.metrics import PATH as METRICS
 from serve_app.http.metrics import create_metrics_app
-from serve_app.http.services import AskReplicas, Replicas, unknown_replicas
+from serve_app.http.replicas import AskReplicas, Replicas, unknown_replicas
 from serve_app.local import ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.local.listening import listen
 from serve_app.local.metrics_server import MetricsServer
 from serve_app.local.secret_file import write_secret
 from serve_app.redis_store import connection
@@ -36,10 +35,6 @@ from serve_app.redis_store import connection
 logger = logging.getLogger(__name__)
 
 _WATCH_EVERY_S = 0.1
-
-
-class PortInUse(RuntimeError):
-    """Something else listens where the service should."""
 
 
 class RayNotStarted(RuntimeError):
@@ -97,7 +92,7 @@ class Launcher:
     def _start(self) -> None:
         settings = self.settings
         logs.begin_on_stderr(settings.logs.spec())
-        _listener(settings.service.host, settings.service.port, "service.port").close()
+        listen(settings.service.host, settings.service.port, "service.port").close()
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.redis.url is None:
             self._server = EmbeddedRedis(settings.data_dir / "redis")
@@ -114,7 +109,7 @@ class Launcher:
         host, port = self.settings.metrics.host, self.settings.metrics.port
         if port is not None:
             app = create_metrics_app(self.settings, catalog.load(self.settings), self._replicas)
-            self._started.enter_context(MetricsServer(app, _listener(host, port, "metrics.port")))
+            self._started.enter_context(MetricsServer(app, listen(host, port, "metrics.port")))
 
     async def _replicas(self) -> Replicas:
         """Those of the service, while it runs here: Serve, asked at another time, would start a Ray of its own."""
@@ -219,16 +214,6 @@ async def _valid_key(settings: Settings, secret: str | None, role: Role) -> str:
         return (await keys.create("local", secret=secret, role=role))[1]
     finally:
         await redis.aclose()
-
-
-def _listener(host: str, port: int, setting: str) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as problem:
-        other = f"{setting} or GEN_{setting.upper().replace('.', '__')}"
-        if problem.errno == errno.EADDRINUSE:
-            raise PortInUse(f"{host}:{port} is in use; choose another with {other}") from None
-        raise PortInUse(f"can't listen on {host}:{port}: {problem.strerror}; see {other}") from None
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Serves the figures beside the service: in a thread of the process that started it."""
+"""Serves the figures: beside the service, in a thread of the process that started it, or in a process of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 
 class MetricsServer:
-    """Use as a context manager; it answers on `listener` meanwhile."""
+    """Use as a context manager; it answers on `listener` meanwhile, or `until_stopped`."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_keep_alive=30))
@@ -26,3 +26,8 @@ class MetricsServer:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
+
+    def until_stopped(self) -> None:
+        """Answers in this thread, the main one, until SIGTERM or Ctrl-C."""
+        with self._listener:
+            self._server.run([self._listener])
