@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from deployments.contract.objects import OptionsHere
+
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Enlarge: TypeAlias = Literal["smooth", "sharp"]
 Order: TypeAlias = Literal["aged", "oldest", "deadline"]
@@ -114,3 +116,4 @@ class ModelSpec:
     matting: MattingSpec = MattingSpec()
     sharing: Sharing | None = None
     objects_options: dict[str, Any] = field(default_factory=dict)
+    objects_secrets: OptionsHere | None = None

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ray.serve.handle import DeploymentHandle
 
@@ -18,7 +18,7 @@ from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
 from serve_app.accounts.archive import Archive
-from serve_app.config.settings import Settings
+from serve_app.config.bound import BoundSettings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
@@ -31,15 +31,31 @@ from serve_app.tasks.store import TaskStore
 _LOOK_EVERY_S = 1.0
 
 
+SECTIONS: Final = (
+    "redis",
+    "objects",
+    "tasks",
+    "accounts",
+    "sealing",
+    "webhooks",
+    "dispatcher",
+    "models",
+    "rewriter",
+    "moderation",
+)
+"""Of the settings, what it reads."""
+
+
 class Dispatcher:
     def __init__(
         self,
-        settings: Settings,
+        bound: BoundSettings,
         models: dict[str, DeploymentHandle],
         rewriter: DeploymentHandle | None = None,
         moderator: DeploymentHandle | None = None,
         thresholds: Thresholds | None = None,
     ) -> None:
+        settings = bound.settings()
         redis = connection.connect(settings.redis_url)
         self._redis = redis
         self._store = TaskStore(

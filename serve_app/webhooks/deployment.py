@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from deployments.contract.objects import ObjectStore
-from serve_app.config.settings import Settings
+from serve_app.config.bound import BoundSettings
 from serve_app.loops import Loops
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
@@ -15,9 +17,13 @@ from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sender import Sender
 
+SECTIONS: Final = ("redis", "objects", "links", "tasks", "network", "sealing", "webhooks")
+"""Of the settings, what it reads."""
+
 
 class WebhookSender:
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, bound: BoundSettings) -> None:  # type: ignore[misc]  # Serve awaits it
+        settings = bound.settings()
         prefix, at_rest = settings.redis.prefix, settings.at_rest()
         self._redis = connection.connect(settings.redis_url)
         presenter = Presenter(
