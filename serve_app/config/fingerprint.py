@@ -22,6 +22,13 @@ from serve_app.config.bound import BoundSettings
 
 _DIGITS: Final = 10
 _PARTS: Final = ("code", "settings", "secrets", "revision")
+_FOR_RAY: Final = {
+    "service": ("ingress_replicas", "max_ongoing_requests", "actor"),
+    "webhooks": ("replicas", "actor"),
+    "dispatcher": ("actor", "health_check_period_s"),
+}
+_FOR_RAY_OF_MODELS: Final = ("actor", "health_check_period_s", "health_check_timeout_s", "drain_s")
+"""Of the settings, what says how Ray runs replicas. It judges by itself what of that takes new ones."""
 
 
 def version(
@@ -42,7 +49,7 @@ def version(
 def document(bound: object) -> Any:
     """What a deployment is bound with, in JSON's types. Other deployments, and what else has no fields, say nothing."""
     if isinstance(bound, BoundSettings):
-        return json.loads(bound.told)
+        return _read_by_replicas(json.loads(bound.told))
     if isinstance(bound, BaseModel):
         return bound.model_dump(mode="json")
     if is_dataclass(bound):
@@ -52,6 +59,20 @@ def document(bound: object) -> Any:
     if isinstance(bound, list | tuple):
         return [document(value) for value in bound]
     return bound if bound is None or isinstance(bound, str | int | float) else ""
+
+
+def _read_by_replicas(sections: dict[str, Any]) -> dict[str, Any]:
+    """Without what only says how many of them there are, and where."""
+    for section, names in _FOR_RAY.items():
+        for name in names:
+            sections.get(section, {}).pop(name, None)
+    for model in sections.get("models", {}).values():
+        for name in _FOR_RAY_OF_MODELS:
+            model.pop(name, None)
+        scaling = model.pop("autoscaling", {})
+        if "dispatcher" in sections:  # which hands out as much as all replicas can take
+            model["max_replicas"] = scaling.get("max_replicas")
+    return sections
 
 
 def changed(old: str | None, new: str) -> tuple[str, ...]:

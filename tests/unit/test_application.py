@@ -131,6 +131,9 @@ def test_the_same_settings_make_the_same_versions(config: Path) -> None:
         ({"GEN_SERVICE__MAX_BODY_MB": "3"}, {"Ingress"}),
         ({"GEN_MODERATION__MAX_BATCH": "3"}, {"Moderator", "Dispatcher"}),
         ({"GEN_METRICS__PORT": "9999", "GEN_RAY__ADDRESS": "auto"}, set()),
+        ({"GEN_SERVICE__INGRESS_REPLICAS": "3", "GEN_WEBHOOKS__REPLICAS": "2"}, set()),
+        ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
+        ({"GEN_DISPATCHER__REPLICAS": "3"}, {"Dispatcher"}),
     ],
 )
 def test_only_what_changed_is_restarted(
