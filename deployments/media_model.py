@@ -160,7 +160,7 @@ def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts | None:
     """None for a backend that names no device: what its steps cost says nothing about another replica's."""
     if "device" not in setup:
         return None
-    store = ObjectStore(spec.objects_url, spec.objects_options)
+    store = ObjectStore.of(spec)
     matters = {name: value for name, value in setup.items() if name != "dtype_because"}
     return KeptCosts(
         store, f"{spec.backend} {spec.checkpoint}@{spec.revision or ''}", matters | {"enlarge": spec.enlarge}
@@ -171,14 +171,14 @@ def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:
     simulation = Simulation.of(spec.checkpoint)
     if simulation is None:
         return None
-    return SimulatedBackend(simulation, ObjectStore(spec.objects_url, spec.objects_options))
+    return SimulatedBackend(simulation, ObjectStore.of(spec))
 
 
 def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
     from deployments.backends.restoration import RestorerBackend
     from deployments.restorers.restorer import load_restorer
 
-    return RestorerBackend(load_restorer(spec), ObjectStore(spec.objects_url, spec.objects_options))
+    return RestorerBackend(load_restorer(spec), ObjectStore.of(spec))
 
 
 def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
@@ -208,7 +208,7 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         caches=spec.caches,
         text_encoder=text_encoder,
     )
-    store, family = ObjectStore(spec.objects_url, spec.objects_options), loaded.family
+    store, family = ObjectStore.of(spec), loaded.family
     if isinstance(family, ClipFamily):
         model = f"{spec.checkpoint}@{spec.revision or ''} {loaded.setup['dtype']}"
         return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded.setup)

@@ -1,14 +1,17 @@
-"""Binds everything: the one place that knows all deployments."""
+"""Binds everything: the one place that knows all deployments.
 
-from __future__ import annotations
+`app` is for Ray's own commands: `serve run serve_app.application:app config=/etc/gen-serve/config.yaml`. Ray reads the
+type of its argument from the signature, so this file's annotations are types, not texts.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
+from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig
-from ray.serve.deployment import Application
 
 from deployments.contract.model import ModelSpec
 from deployments.contract.moderation import ModeratorSpec
@@ -19,73 +22,149 @@ from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
 from deployments.telemetry.logs import LogSpec
 from deployments.text_encoding.deployment import TextEncoder
+from serve_app.config import bound as bound_settings
 from serve_app.config import catalog as catalogs
+from serve_app.config import fingerprint
+from serve_app.config import settings as all_settings
+from serve_app.config.bound import BoundSettings, WithheldOptions
 from serve_app.config.catalog import Catalog, Model, RewriterModel
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.settings import Settings
+from serve_app.dispatch import deployment as dispatch
 from serve_app.dispatch.deployment import Dispatcher
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
+from serve_app.webhooks import deployment as webhooks
 from serve_app.webhooks.deployment import WebhookSender
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 APP_NAME = "gen"
+_MODELS: Final = ("deployments",)
+_SERVICE: Final = ("deployments", "serve_app")
+_NOT_HTTP: Final = ("metrics", "dispatcher", "rewriter", "moderation", "text_encoders", "ray")
+"""Of the settings, what the ingress does not read."""
 
 
-def build(settings: Settings) -> Application:
-    """The Ray Serve application that `settings` describes."""
+class Args(BaseModel):
+    """What `app` takes, on the command line of `serve run` or as `args` in a config file of Serve's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    config: Path
+    """The settings file. Best an absolute path, which every node has."""
+    revision: Annotated[str, Field(max_length=100)] = ""
+    """Any word. `serve deploy` looks at arguments, not into the file: with another one everything is built anew."""
+
+
+def app(args: Args) -> serve.Application:
+    """The application that a settings file describes. Raises FileNotFoundError, or ValueError naming what is missing.
+
+    No secret may be among the arguments, which Serve keeps and shows: see `config/secrets.py`.
+    """
+    return build(bound_settings.complete(all_settings.load(args.config)), args.revision)
+
+
+def build(settings: Settings, revision: str = "") -> serve.Application:
+    """The Ray Serve application that `settings` describes. With another `revision` every replica is restarted."""
     catalog = catalogs.load(settings)
-    encoders = {name: _text_encoder(name, chosen) for name, chosen in settings.text_encoders.items()}
+    version = Versioning(settings, revision)
+    encoders = {name: _text_encoder(name, chosen, version) for name, chosen in settings.text_encoders.items()}
     models = {
-        name: _model(name, model, settings.model(name), settings, encoders) for name, model in catalog.models.items()
+        name: _model(name, model, settings.model(name), version, encoders) for name, model in catalog.models.items()
     }
     moderation = catalog.moderation if settings.moderation.enabled else None
     logs = settings.logs.spec()
-    dispatcher = _deployment(
-        Dispatcher,
-        logs,
-        name="Dispatcher",
-        num_replicas=settings.dispatcher.replicas,
-        ray_actor_options={"num_cpus": 0},
-        health_check_period_s=settings.dispatcher.health_check_period_s,
-        health_check_timeout_s=3,
-        graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
-    ).bind(
-        settings,
+    dispatcher = version.bound(
+        _deployment(
+            Dispatcher,
+            logs,
+            name="Dispatcher",
+            num_replicas=settings.dispatcher.replicas,
+            ray_actor_options=settings.dispatcher.actor,
+            health_check_period_s=settings.dispatcher.health_check_period_s,
+            health_check_timeout_s=3,
+            graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
+        ),
+        BoundSettings.of(settings, dispatch.SECTIONS),
         models,
-        _rewriter(catalog.rewriter, settings),
-        None if moderation is None else _moderator(moderation, settings),
+        _rewriter(catalog.rewriter, version),
+        None if moderation is None else _moderator(moderation, version),
         None if moderation is None else Thresholds(moderation.thresholds),
+        reads=dispatch.SECTIONS,
     )
-    ingress = _deployment(
-        serve.ingress(_ingress_app(settings, catalog))(),
-        logs,
-        name="Ingress",
-        num_replicas=settings.service.ingress_replicas,
-        max_ongoing_requests=settings.service.max_ongoing_requests,
-        ray_actor_options={"num_cpus": 0},
-        health_check_period_s=1,
-        health_check_timeout_s=5,
-        graceful_shutdown_timeout_s=35,
+    webhook_sender = version.bound(
+        _deployment(
+            WebhookSender,
+            logs,
+            name="WebhookSender",
+            num_replicas=settings.webhooks.replicas,
+            ray_actor_options=settings.webhooks.actor,
+            health_check_period_s=1,
+            health_check_timeout_s=3,
+            graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
+        ),
+        BoundSettings.of(settings, webhooks.SECTIONS),
+        reads=webhooks.SECTIONS,
     )
-    webhook_sender = _deployment(
-        WebhookSender,
-        logs,
-        name="WebhookSender",
-        num_replicas=settings.webhooks.replicas,
-        ray_actor_options={"num_cpus": 0},
-        health_check_period_s=1,
-        health_check_timeout_s=3,
-        graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
-    ).bind(settings)
-    # The others are arguments only so that they belong to the application; all meet in Redis.
-    return ingress.bind(dispatcher, webhook_sender)
+    sections = set(Settings.model_fields) - set(_NOT_HTTP)
+    http = BoundSettings.of(settings, sections)
+    return version.bound(
+        _deployment(
+            serve.ingress(_ingress_app(http, catalog))(),
+            logs,
+            name="Ingress",
+            num_replicas=settings.service.ingress_replicas,
+            max_ongoing_requests=settings.service.max_ongoing_requests,
+            ray_actor_options=settings.service.actor,
+            health_check_period_s=1,
+            health_check_timeout_s=5,
+            graceful_shutdown_timeout_s=35,
+        ),
+        # Arguments only so that they belong to the application; all meet in Redis.
+        dispatcher,
+        webhook_sender,
+        # And these so that the version tells of them: the app has them already.
+        http,
+        catalog,
+        reads=sections,
+    )
 
 
-async def replicas() -> dict[str, dict[str, int]]:
-    """Of each deployment, how many replicas there are by their state: RUNNING, STARTING, …"""
-    application = (await asyncio.to_thread(serve.status)).applications.get(APP_NAME)
+class Versioning:
+    """Of the deployments of one application: a replica is restarted where its deployment's version is another.
+
+    Ray's decorator takes no version any more, since a `serve deploy` sets its own; what is run keeps it.
+    """
+
+    def __init__(self, settings: Settings, revision: str) -> None:
+        self.settings = settings
+        self._revision = revision
+
+    def bound(
+        self,
+        deployment: serve.Deployment,
+        *args: object,
+        reads: Collection[str],
+        code: tuple[str, ...] = _SERVICE,
+    ) -> serve.Application:
+        """`reads` are the sections of the settings whose secrets it reads, `code` the packages that it runs."""
+        settings = self.settings
+        key = settings.sealing_keys[0] if settings.has_sealing_keys else None
+        secrets = bound_settings.values(settings, reads)
+        version = fingerprint.version(code, fingerprint.document(args), secrets, key, self._revision)
+        return deployment.options(version=version, _internal=True).bind(*args)
+
+    def of_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
+        """One that knows nothing of the service, but for the object store."""
+        return self.bound(deployment, *args, reads=("objects",), code=_MODELS)
+
+
+async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:
+    """Of each deployment of that application, or of the one that asks, how many there are by their state: RUNNING,
+    STARTING, …"""
+    name = name or serve.get_replica_context().app_name
+    application = (await asyncio.to_thread(serve.status)).applications.get(name)
     deployments = application.deployments if application else {}
     # By its types states are members of an enumeration; Ray 2.60 gives their names.
     return {
@@ -94,12 +173,12 @@ async def replicas() -> dict[str, dict[str, int]]:
     }
 
 
-def _ingress_app(settings: Settings, catalog: Catalog) -> Callable[[], FastAPI]:
-    def build() -> FastAPI:
+def _ingress_app(settings: BoundSettings, catalog: Catalog) -> Callable[[], "FastAPI"]:
+    def build() -> "FastAPI":
         # Where it runs: whoever only binds it would wait a second for this import, and keep it.
         from serve_app.http.ingress import replica_app
 
-        return replica_app(settings, catalog, replicas)
+        return replica_app(settings.settings(), catalog, replicas)
 
     return build
 
@@ -130,8 +209,8 @@ def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
     return {"autoscaling_config": scaling}
 
 
-def _rewriter(model: RewriterModel | None, settings: Settings) -> Application | None:
-    chosen = settings.rewriter
+def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Application | None:
+    settings, chosen = version.settings, version.settings.rewriter
     if model is None or not chosen.enabled:
         return None
     spec = RewriterSpec(
@@ -146,7 +225,7 @@ def _rewriter(model: RewriterModel | None, settings: Settings) -> Application | 
         temperature=model.temperature,
         logs=settings.logs.spec(),
     )
-    return _deployment(
+    deployment = _deployment(
         PromptRewriter,
         spec.logs,
         name="PromptRewriter",
@@ -155,21 +234,23 @@ def _rewriter(model: RewriterModel | None, settings: Settings) -> Application | 
         ray_actor_options=chosen.actor,
         health_check_period_s=2,
         health_check_timeout_s=3,
-    ).bind(spec)
+    )
+    return version.of_model(deployment, spec)
 
 
-def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
-    chosen = settings.moderation
+def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Application:
+    settings, chosen = version.settings, version.settings.moderation
     spec = ModeratorSpec(
         text=tuple(judge.spec() for judge in chosen.text or known.text),
         pictures=tuple(judge.spec() for judge in chosen.pictures or known.pictures),
         objects_url=settings.objects_url,
-        objects_options=settings.objects.options,
+        objects_options=settings.objects.plain_options,
+        objects_secrets=WithheldOptions.of(settings),
         max_batch=chosen.max_batch,
         threads=chosen.threads,
         logs=settings.logs.spec(),
     )
-    return _deployment(
+    deployment = _deployment(
         Moderator,
         spec.logs,
         name="Moderator",
@@ -178,25 +259,29 @@ def _moderator(known: ModerationCatalog, settings: Settings) -> Application:
         ray_actor_options=chosen.actor,
         health_check_period_s=1,
         health_check_timeout_s=3,
-    ).bind(spec)
+    )
+    return version.of_model(deployment, spec)
 
 
-def _text_encoder(name: str, chosen: TextEncoderSettings) -> Application:
-    return _deployment(
+def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -> serve.Application:
+    spec = chosen.spec(version.settings.logs.spec())
+    deployment = _deployment(
         TextEncoder,
+        spec.logs,
         name=f"TextEncoder-{name}",
         max_ongoing_requests=8 * chosen.max_batch,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
         ray_actor_options=chosen.actor,
         health_check_period_s=2,
         health_check_timeout_s=3,
-    ).bind(chosen.spec())
+    )
+    return version.of_model(deployment, spec)
 
 
 def _model(
-    name: str, model: Model, chosen: ModelSettings, settings: Settings, encoders: Mapping[str, Application]
-) -> Application:
-    scaling = chosen.autoscaling
+    name: str, model: Model, chosen: ModelSettings, version: Versioning, encoders: Mapping[str, serve.Application]
+) -> serve.Application:
+    settings, scaling = version.settings, chosen.autoscaling
     spec = ModelSpec(
         backend=chosen.backend or model.backend,
         checkpoint=chosen.checkpoint or model.checkpoint,
@@ -206,7 +291,8 @@ def _model(
         caches=chosen.caches.spec(),
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
-        objects_options=settings.objects.options,
+        objects_options=settings.objects.plain_options,
+        objects_secrets=WithheldOptions.of(settings),
         attention=tuple(chosen.attention),
         packed_attention=tuple(chosen.packed_attention),
         tracing=settings.tracing.spec(),
@@ -231,7 +317,7 @@ def _model(
             }
         ),
     )
-    return _deployment(
+    deployment = _deployment(
         MediaModel,
         spec.logs,
         name=name,
@@ -242,4 +328,5 @@ def _model(
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,
         graceful_shutdown_timeout_s=chosen.drain_s,
-    ).bind(spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)
+    )
+    return version.of_model(deployment, spec, encoders[chosen.text_encoder] if chosen.text_encoder else None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from deployments.contract.objects import OptionsHere
 from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 from deployments.telemetry.tracing import TracingSpec
 
@@ -117,5 +118,6 @@ class ModelSpec:
     matting: MattingSpec = MattingSpec()
     sharing: Sharing | None = None
     objects_options: dict[str, Any] = field(default_factory=dict)
+    objects_secrets: OptionsHere | None = None
     tracing: TracingSpec | None = None
     logs: LogSpec = USUAL_LOGS

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from deployments.contract.model import Precision
+from deployments.contract.objects import OptionsHere
 from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 
 CATEGORIES: Final = ("sexual content", "violence", "hate", "self-harm", "illegal acts", "child safety")
@@ -57,6 +58,7 @@ class ModeratorSpec:
     pictures: tuple[JudgeSpec, ...]
     objects_url: str
     objects_options: dict[str, Any] = field(default_factory=dict)
+    objects_secrets: OptionsHere | None = None
     max_batch: int = 16
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS

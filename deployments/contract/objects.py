@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import unquote, urlparse
 
 import obstore
@@ -22,6 +22,21 @@ from obstore.store import LocalStore, MemoryStore, S3Store, from_url
 UNREACHABLE: Final = (BaseError, OSError)
 """What callers see when the store is away, full or refuses them, after its own retries."""
 
+OptionsHere = Callable[[], Mapping[str, Any]]
+"""Options that open the store, read in the process that needs them: what a deployment is bound with holds no secret."""
+
+
+class StoredAt(Protocol):
+    """What says where objects are."""
+
+    @property
+    def objects_url(self) -> str: ...
+    @property
+    def objects_options(self) -> Mapping[str, Any]: ...
+    @property
+    def objects_secrets(self) -> OptionsHere | None: ...
+
+
 _LISTINGS: Final = 64
 """At a time: enough for hundreds of folders a second in a store that takes tens of milliseconds for each."""
 _BULK: Final = 1000
@@ -29,7 +44,7 @@ _BULK: Final = 1000
 
 
 class ObjectStore:
-    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """`url` names the store; `options` go to obstore as they are (credentials, region, endpoint).
 
         Raises ValueError for a URL of an unknown scheme.
@@ -42,7 +57,13 @@ class ObjectStore:
             self.root.mkdir(parents=True, exist_ok=True)
             self._store = LocalStore(prefix=self.root)
         else:
-            self._store = from_url(url, **cast(Any, options or {}))
+            self._store = from_url(url, **cast(Any, dict(options or {})))
+
+    @classmethod
+    def of(cls, place: StoredAt) -> ObjectStore:
+        """Raises ValueError where what opens it is not to be found."""
+        withheld = place.objects_secrets() if place.objects_secrets else {}
+        return cls(place.objects_url, {**place.objects_options, **withheld})
 
     @property
     def can_sign(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.contract.model import Precision
+from deployments.telemetry.logs import USUAL_LOGS, LogSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,4 @@ class TextEncoderSpec:
     dtype: Precision = "auto"
     threads: int | None = None
     max_batch: int = 8
+    logs: LogSpec = USUAL_LOGS

@@ -41,7 +41,7 @@ class Moderator:
     async def __init__(self, spec: ModeratorSpec) -> None:
         logs.begin(spec.logs)
         began = time.monotonic()
-        self._objects = ObjectStore(spec.objects_url, spec.objects_options)
+        self._objects = ObjectStore.of(spec)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
         text, pictures = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
         self._texts = Batcher(_highest_of(text), self._thread, spec.max_batch)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deployments.batcher import Batcher
 from deployments.contract.text_encoder import TextEncoderSpec
+from deployments.telemetry import logs
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class TextEncoder:
     """Loads and reads in one thread of its own; the event loop stays free."""
 
     async def __init__(self, spec: TextEncoderSpec) -> None:
+        logs.begin(spec.logs)
         began = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text encoder")
         encode, self._fingerprint = await asyncio.get_running_loop().run_in_executor(thread, _load, spec)

@@ -13,10 +13,13 @@ from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.cli import (
     backup,
     bench,
+    check,
     conformance,
     credits,
+    deploy,
     finetunes,
     generate,
+    init,
     keys,
     licences,
     logs,
@@ -42,6 +45,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("up")(up.up)
+app.command("init")(init.init)
+app.command("deploy")(deploy.deploy)
+app.command("down")(deploy.down)
+app.command("check")(check.check)
 app.command("generate")(generate.generate)
 app.command("models")(models.models)
 app.command("status")(status.status)

@@ -18,6 +18,7 @@ from deployments.contract.model import (
     Sharing,
 )
 from deployments.contract.text_encoder import TextEncoderSpec
+from deployments.telemetry.logs import LogSpec
 from serve_app.section import Section
 
 
@@ -140,9 +141,9 @@ class TextEncoderSettings(Section):
     downscale_delay_s: float = Field(default=600.0, ge=0)
     actor: dict[str, Any] = {"num_cpus": 0}
 
-    def spec(self) -> TextEncoderSpec:
+    def spec(self, logs: LogSpec) -> TextEncoderSpec:
         told = self.model_dump(include={"checkpoint", "revision", "device", "dtype", "threads", "max_batch"})
-        return TextEncoderSpec(**told)
+        return TextEncoderSpec(**told, logs=logs)
 
 
 class RewriterSettings(Section):

@@ -2,20 +2,22 @@
 
 A section stands with the room that it is for, or here, where that room reads all settings itself.
 
-Environment variables override the file: `GEN_SERVICE__PORT=9000` sets `service.port`. Unknown keys are refused, so a
-typing error never passes as a default.
+Environment variables override the file: `GEN_SERVICE__PORT=9000` sets `service.port`; between the two stand the files
+of `secrets_dir`, named as the variables. Unknown keys are refused, so a typing error never passes as a default.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+from pydantic import Field, IPvAnyNetwork, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from serve_app.accounts.settings import AccountSettings
+from serve_app.config import secrets
 from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.telemetry import LogSettings, TracingSettings
@@ -49,6 +51,7 @@ class ServiceSettings(Section):
     basic_status_clients: list[str] = ["ai-sdk/", "bfl-python/"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
+    actor: dict[str, Any] = {"num_cpus": 0}
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
     regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}
@@ -108,6 +111,7 @@ class WebhookSettings(Section):
     keys: list[Key] = []
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
     replicas: int = Field(default=1, ge=1)
+    actor: dict[str, Any] = {"num_cpus": 0}
     schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
     jitter: float = Field(default=0.1, ge=0, le=1)
     timeout_s: float = Field(default=15.0, gt=0)
@@ -121,6 +125,7 @@ class WebhookSettings(Section):
 
 class DispatcherSettings(Section):
     replicas: int = Field(default=2, ge=1)
+    actor: dict[str, Any] = {"num_cpus": 0}
     headroom: int = Field(default=4, ge=1)
     max_preparing: int = Field(default=256, ge=1)
     start_s: float = Field(default=600.0, gt=0)
@@ -136,13 +141,18 @@ class RaySettings(Section):
 
 
 class Settings(BaseSettings):
-    """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder."""
+    """The whole service. `data_dir` is made absolute, so that replicas agree on it whatever their working folder.
+
+    They hold secrets, so they can't be pickled, which is what Ray does with all that a deployment is bound with:
+    `bound.py` makes of them what can.
+    """
 
     model_config = SettingsConfigDict(
         extra="forbid", env_prefix="GEN_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
     )
 
     data_dir: Path = Path(".gen")
+    secrets_dir: Path | None = None
     catalog: Path = Path("configs/catalog.yaml")
     service: ServiceSettings = ServiceSettings()
     openai: OpenAISettings = OpenAISettings()
@@ -165,10 +175,13 @@ class Settings(BaseSettings):
     moderation: ModerationSettings = ModerationSettings()
     ray: RaySettings = RaySettings()
 
-    @field_validator("data_dir", "catalog")
+    _file: Path | None = PrivateAttr(default=None)
+    """Absolute; None for settings that were read from none."""
+
+    @field_validator("data_dir", "secrets_dir", "catalog")
     @classmethod
-    def _absolute(cls, path: Path) -> Path:
-        return path.expanduser().resolve()
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser().resolve()
 
     @model_validator(mode="after")
     def _lease_outlives_downscale(self) -> Settings:
@@ -197,6 +210,14 @@ class Settings(BaseSettings):
                 f"accounts.local_role must be null where service.host is not loopback: {self.service.host}"
             )
         return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError("settings hold secrets, so they are never pickled; see serve_app/config/bound.py")
+
+    @property
+    def secret_places(self) -> secrets.Places:
+        """Where each process that needs a secret looks for it."""
+        return secrets.Places(self._file, self.secrets_dir, self.data_dir)
 
     @property
     def objects_url(self) -> str:
@@ -254,9 +275,11 @@ def load(path: Path) -> Settings:
     if not path.is_file():
         raise FileNotFoundError(f"no such config file: {path}")
     try:
-        yaml.safe_load(path.read_text())
+        written = yaml.safe_load(path.read_text())
     except yaml.YAMLError as problem:
         raise ValueError(f"{path} is not valid YAML: {problem}") from None
+
+    folder = os.environ.get(secrets.variable("secrets_dir")) or (written or {}).get("secrets_dir")
 
     class FromFile(Settings):
         @classmethod
@@ -268,7 +291,9 @@ def load(path: Path) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+            return secrets.sources(settings_cls, env_settings, path, Path(folder).expanduser() if folder else None)
 
-    # As plain Settings again: the class above is local, and replicas must be able to unpickle what they get.
-    return Settings.model_construct(**dict(FromFile()))
+    # As plain Settings again: the class above is local.
+    loaded = Settings.model_construct(**dict(FromFile()))
+    loaded._file = path.resolve()
+    return loaded

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ray.serve.handle import DeploymentHandle
 
@@ -20,7 +20,7 @@ from deployments.contract.thresholds import Thresholds
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import tracer_of
 from serve_app.accounts.archive import Archive
-from serve_app.config.settings import Settings
+from serve_app.config.bound import BoundSettings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
@@ -35,15 +35,33 @@ from serve_app.tasks.store import TaskStore
 _LOOK_EVERY_S = 1.0
 
 
+SECTIONS: Final = (
+    "redis",
+    "objects",
+    "tasks",
+    "accounts",
+    "sealing",
+    "webhooks",
+    "dispatcher",
+    "models",
+    "rewriter",
+    "moderation",
+    "tracing",
+    "logs",
+)
+"""Of the settings, what it reads."""
+
+
 class Dispatcher:
     def __init__(
         self,
-        settings: Settings,
+        bound: BoundSettings,
         models: dict[str, DeploymentHandle],
         rewriter: DeploymentHandle | None = None,
         moderator: DeploymentHandle | None = None,
         thresholds: Thresholds | None = None,
     ) -> None:
+        settings = bound.settings()
         logs.begin(settings.logs.spec())
         redis = connection.connect(settings.redis_url)
         self._redis = redis

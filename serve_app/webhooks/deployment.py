@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import tracer_of
-from serve_app.config.settings import Settings
+from serve_app.config.bound import BoundSettings
 from serve_app.loops import Loops
 from serve_app.media.links import LinkSigner, shared_secret
 from serve_app.media.url_guard import UrlGuard
@@ -20,9 +21,13 @@ from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sender import Sender
 
+SECTIONS: Final = ("redis", "objects", "links", "tasks", "network", "sealing", "webhooks", "tracing", "logs")
+"""Of the settings, what it reads."""
+
 
 class WebhookSender:
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, bound: BoundSettings) -> None:  # type: ignore[misc]  # Serve awaits it
+        settings = bound.settings()
         logs.begin(settings.logs.spec())
         self._tracer = tracer_of(settings.tracing.spec(), "webhook-sender")
         prefix, at_rest = settings.redis.prefix, settings.at_rest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def main() -> None:
     from serve_app import application
 
     ray.init(address=address, namespace="serve", log_to_driver=False)
-    serve.run(application.build(chosen), name=application.APP_NAME, route_prefix="/")
+    # Of a revision of its own: replicas of what is unchanged would go on as they are.
+    serve.run(application.build(chosen, secrets.token_hex(4)), name=application.APP_NAME, route_prefix="/")
 
 
 if __name__ == "__main__":

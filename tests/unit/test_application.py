@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from pydantic import ValidationError
+from ray import serve
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+from ray.serve._private.build_app import build_app
 from ray.serve.config import AutoscalingConfig
 
 from serve_app import application
+from serve_app.config import fingerprint
+from serve_app.sealing.sealer import new_key
+
+# Ray would have the interval of its reports in the environment, where it is one for all.
+pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
 
 BUILT = """
 import sys
@@ -40,3 +52,129 @@ def test_load_is_reported_where_it_decides_something(least: int, most: int, deci
     options = application._replicas(AutoscalingConfig(min_replicas=least, max_replicas=most))
     assert ("autoscaling_config" in options) is decided
     assert options.get("num_replicas") == (None if decided else most)
+
+
+SECRETS = {
+    "GEN_REDIS__URL": "rediss://:redis-password@redis.example.com:6379/0",
+    "GEN_SEALING__KEYS": f'["{new_key()}"]',
+    "GEN_METRICS__TOKEN": "metrics-token",
+    "GEN_OBJECTS__URL": "s3://bucket/gen",
+    "GEN_OBJECTS__OPTIONS": '{"region": "eu-central-1", "secret_access_key": "object-secret"}',
+    "GEN_ACCOUNTS__OPENID": '{"issuer": "https://id.example", "client_id": "gen", "client_secret": "openid-secret"}',
+}
+HIDDEN = ("redis-password", SECRETS["GEN_SEALING__KEYS"][2:-2], "metrics-token", "object-secret", "openid-secret")
+
+
+@pytest.fixture
+def config(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Settings that name no secret, beside an environment that has them all."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    written = yaml.safe_load((repository / "configs/local.yaml").read_text())
+    written |= {"data_dir": str(tmp_path / "data"), "catalog": str(repository / "configs/catalog.yaml")}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return path
+
+
+def built(config: Path, **args: str) -> dict[str, serve.Deployment]:
+    """As Ray's own commands build it, by the names of deployments."""
+    bound = call_user_app_builder_with_args_if_necessary(application.app, {"config": str(config), **args})
+    return {each.name: each for each in build_app(bound, name="any", make_deployment_handle=_handle).deployments}
+
+
+def versions(config: Path, **args: str) -> dict[str, str]:
+    return {name: str(deployment.version) for name, deployment in built(config, **args).items()}
+
+
+def test_nothing_that_serve_keeps_holds_a_secret(config: Path) -> None:
+    deployments = built(config)
+    assert {"Ingress", "Dispatcher", "WebhookSender", "Moderator", "flux3-klein"} <= set(deployments)
+    for name, deployment in deployments.items():
+        kept = list(_kept(deployment))
+        assert not [secret for secret in HIDDEN for part in kept if secret.encode() in part], name
+    assert any(b"eu-central-1" in part for part in _kept(deployments["flux3-klein"]))
+
+
+def test_whoever_is_bound_finds_the_secrets_again(config: Path) -> None:
+    deployments = built(config)
+    [bound] = deployments["WebhookSender"].init_args
+    assert bound.settings().redis_url == SECRETS["GEN_REDIS__URL"]
+    [spec] = deployments["flux3-klein"].init_args
+    assert spec.objects_secrets() == {"secret_access_key": "object-secret"}
+
+
+def test_arguments_are_checked(config: Path) -> None:
+    with pytest.raises(ValidationError, match="cofnig"):
+        call_user_app_builder_with_args_if_necessary(application.app, {"cofnig": str(config)})
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
+        call_user_app_builder_with_args_if_necessary(application.app, {"config": "nowhere.yaml"})
+
+
+def test_a_service_without_a_store_is_told_so_before_anything_starts(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEN_REDIS__URL")
+    with pytest.raises(ValueError, match="GEN_REDIS__URL"):
+        built(config)
+
+
+def test_the_same_settings_make_the_same_versions(config: Path) -> None:
+    assert versions(config) == versions(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "restarted"),
+    [
+        ({"GEN_MODELS__FLUX3-KLEIN__STEP_LIMIT_S": "99"}, {"flux3-klein", "Dispatcher", "Ingress"}),
+        ({"GEN_WEBHOOKS__TIMEOUT_S": "7"}, {"WebhookSender", "Dispatcher", "Ingress"}),
+        ({"GEN_SERVICE__MAX_BODY_MB": "3"}, {"Ingress"}),
+        ({"GEN_MODERATION__MAX_BATCH": "3"}, {"Moderator", "Dispatcher"}),
+        ({"GEN_METRICS__PORT": "9999", "GEN_RAY__ADDRESS": "auto"}, set()),
+        ({"GEN_SERVICE__INGRESS_REPLICAS": "3", "GEN_WEBHOOKS__REPLICAS": "2"}, set()),
+        ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
+        ({"GEN_DISPATCHER__REPLICAS": "3"}, {"Dispatcher"}),
+    ],
+)
+def test_only_what_changed_is_restarted(
+    config: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], restarted: set[str]
+) -> None:
+    before = versions(config)
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    after = versions(config)
+    assert {name for name in before if before[name] != after[name]} == restarted
+    assert {fingerprint.changed(before[name], after[name]) for name in restarted} <= {("settings",)}
+
+
+def test_another_password_restarts_those_that_show_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = versions(config)
+    monkeypatch.setenv("GEN_REDIS__URL", "rediss://:another@redis.example.com:6379/0")
+    after = versions(config)
+    changed = {name: fingerprint.changed(before[name], after[name]) for name in before if before[name] != after[name]}
+    assert changed == dict.fromkeys(("Ingress", "Dispatcher", "WebhookSender"), ("secrets",))
+
+
+def test_another_revision_restarts_everything(config: Path) -> None:
+    before, after = versions(config), versions(config, revision="2")
+    assert {fingerprint.changed(before[name], after[name]) for name in before} == {("revision",)}
+
+
+def _kept(deployment: serve.Deployment) -> Iterator[bytes]:
+    replica = deployment._replica_config
+    for part in (replica.serialized_deployment_def, replica.serialized_init_args, replica.serialized_init_kwargs):
+        assert part
+        yield part
+    yield deployment._deployment_config.to_proto_bytes()
+    yield repr((deployment.ray_actor_options, deployment.version)).encode()
+
+
+class _Handle:
+    """In place of a handle, which needs a cluster."""
+
+    def __init__(self, deployment: serve.Deployment, application: str) -> None:
+        self.names = (deployment.name, application)
+
+
+def _handle(deployment: serve.Deployment, application: str) -> Any:
+    return _Handle(deployment, application)

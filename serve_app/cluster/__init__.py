@@ -1,0 +1,1 @@
+"""A Ray cluster that others run, too: joined, deployed to, left."""

@@ -1,0 +1,98 @@
+"""What a deployment of the application would change on the cluster, and why, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import ray
+from ray import serve
+from ray.serve._private.build_app import build_app
+from ray.serve._private.deployment_info import DeploymentInfo
+from ray.serve._private.version import DeploymentVersion
+from ray.serve.context import _get_global_client
+
+from serve_app.application import APP_NAME
+from serve_app.config import fingerprint
+
+Kind: TypeAlias = Literal["new", "restarts", "changes in place", "stays", "goes"]
+
+_NAMED: Final = 4
+"""Settings that are told by name."""
+_NOT_TOLD: Final = frozenset(("version", "user_config", "user_configured_option_names", "logging_config"))
+"""Of Ray's configuration of a deployment, what says nothing to an operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    deployment: str
+    kind: Kind
+    why: tuple[str, ...] = ()
+
+
+def changes(application: serve.Application) -> list[Change]:
+    """One for each deployment there is, or would be."""
+    wanted = {each.name: each for each in build_app(application, name=APP_NAME).deployments}
+    there = _running()
+    gone = [Change(name, "goes", ("no longer among the settings",)) for name in sorted(set(there) - set(wanted))]
+    return [_change(name, there.get(name), wanted[name]) for name in sorted(wanted)] + gone
+
+
+def _running() -> dict[str, DeploymentInfo]:
+    client = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        return {}
+    found: Any = ray.get(client._controller.list_deployments_internal.remote())
+    return {identity.name: info for identity, (info, _) in found.items() if identity.app_name == APP_NAME}
+
+
+def _change(name: str, there: DeploymentInfo | None, wanted: serve.Deployment) -> Change:
+    if there is None:
+        return Change(name, "new")
+    before, after = there.deployment_config, wanted._deployment_config
+    old = DeploymentVersion(there.version, before, there.replica_config.ray_actor_options)
+    new = DeploymentVersion(wanted.version, after, wanted.ray_actor_options)
+    options = tuple(_differences(_told(before), _told(after)))
+    if old.requires_actor_restart(new):
+        return Change(name, "restarts", (*_reasons(there, wanted), *options))
+    return Change(name, "changes in place", options) if options else Change(name, "stays")
+
+
+def _reasons(there: DeploymentInfo, wanted: serve.Deployment) -> Iterator[str]:
+    for part in fingerprint.changed(there.version, wanted.version or ""):
+        yield ": ".join((part, *_settings(there, wanted))) if part == "settings" else part
+    before, after = there.replica_config.ray_actor_options or {}, wanted.ray_actor_options or {}
+    yield from (f"actor {each}" for each in _differences(before, after))
+
+
+def _settings(there: DeploymentInfo, wanted: serve.Deployment) -> Iterator[str]:
+    """None where what is bound there can't be read by this release."""
+    try:
+        bound = there.replica_config.init_args
+    except Exception:
+        return
+    found = list(_differences(fingerprint.document(bound), fingerprint.document(wanted.init_args)))
+    if found:
+        yield ", ".join(found[:_NAMED]) + (f", and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+
+def _told(config: Any) -> dict[str, Any]:
+    return {name: value for name, value in config.model_dump(mode="json").items() if name not in _NOT_TOLD}
+
+
+def _differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """By their paths, the values that differ. Positions in lists are no part of one: they mean nothing to a reader."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in sorted({*before, *after}):
+            yield from _differences(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        for one, other in zip(before, after, strict=True):
+            yield from _differences(one, other, path)
+    elif before != after:
+        yield f"{path} {_short(before)} -> {_short(after)}"
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,44 @@
+"""`gen-serve check`, `deploy` and `down` without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.command_line import GenServe
+
+
+@pytest.fixture
+def begun(gen_serve: GenServe, repository: Path, monkeypatch: pytest.MonkeyPatch) -> GenServe:
+    """A service that has been begun, with a lane whose weights ship with it and the others' fetched when needed."""
+    assert gen_serve("init").code == 0
+    monkeypatch.setattr("serve_app.preflight.weights.HF_HUB_OFFLINE", False)
+    return gen_serve
+
+
+def test_what_one_machine_needs_is_looked_at(begun: GenServe) -> None:
+    ran = begun("check", "--json")
+    assert ran.code == 0
+    found = {each["what"]: each["verdict"] for each in ran.json}
+    assert (found["Redis"], found["object store"], found["secrets"]) == ("fine", "fine", "fine")
+    assert "switches" not in found, "no process of Ray's was asked"
+
+
+def test_what_is_refused_is_told_and_fails(begun: GenServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("GEN_OBJECTS__URL", (tmp_path / "file").as_uri())
+    ran = begun("check")
+    assert ran.code == 1
+    assert "opening it failed" in ran.out
+    assert ran.err == "error: not fit to serve: mend what is refused\n"
+
+
+def test_without_keys_it_is_said_what_makes_them(gen_serve: GenServe) -> None:
+    ran = gen_serve("check")
+    assert (ran.code, "gen-serve init makes one" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["deploy", "down"])
+def test_a_cluster_has_to_be_named(begun: GenServe, command: str) -> None:
+    ran = begun(command)
+    assert (ran.code, "ray.address is not set" in ran.err) == (2, True)

@@ -1,0 +1,45 @@
+"""`gen-serve init`: what a service starts with."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from support.command_line import GenServe, Holder
+
+
+def states(gen_serve: GenServe) -> dict[str, str]:
+    return {each["what"]: each["state"] for each in gen_serve("init", "--json").json}
+
+
+def test_it_makes_what_is_missing_and_nothing_twice(gen_serve: GenServe, tmp_path: Path, holder: Holder) -> None:
+    assert set(states(gen_serve).values()) == {"made"}
+    files = {path: path.read_bytes() for path in (tmp_path / "data").iterdir() if path.is_file()}
+    assert {path.name for path in files} == {"key", "operator-key", "sealing-key", "ray-token"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert set(states(gen_serve).values()) == {"was there"}
+    assert {path: path.read_bytes() for path in files} == files
+    operator = holder((tmp_path / "data/operator-key").read_text().strip())
+    assert operator is not None
+    assert operator.role == "operator"
+
+
+def test_a_key_that_a_new_store_does_not_know_is_made_valid_again(
+    gen_serve: GenServe, tmp_path: Path, holder: Holder
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/key").write_text("gen_from-another-store\n")
+    assert states(gen_serve)["API key"] == "was there"
+    assert holder("gen_from-another-store") is not None
+
+
+def test_on_a_cluster_it_says_what_the_nodes_need(
+    gen_serve: GenServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEN_RAY__ADDRESS", "auto")
+    ran = gen_serve("init", notes=True)
+    assert "GEN_SEALING__KEYS" in ran.err
+    assert str(tmp_path / "data/sealing-key") in ran.err
+    assert (tmp_path / "data/sealing-key").read_text().strip() not in ran.out + ran.err
+    assert not (tmp_path / "data/ray-token").exists(), "the cluster has its own"

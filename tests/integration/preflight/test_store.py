@@ -1,0 +1,60 @@
+"""What is said of a Redis, of one that keeps what it is given and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from serve_app.config.settings import RedisSettings, Settings
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.local.free_ports import free_port
+from serve_app.preflight import store
+from serve_app.preflight.finding import Verdict
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[str]:
+    server = EmbeddedRedis(tmp_path / "forgetful", durable=False)
+    server.start()
+    yield server.url
+    server.stop()
+
+
+async def seen(url: str, replicas: int = 0) -> dict[str, Verdict]:
+    settings = Settings(redis=RedisSettings(url=url, replicas=replicas))
+    return {each.what: each.verdict for each in await store.look(settings, "here")}
+
+
+async def test_the_embedded_one_is_fit(redis_url: str) -> None:
+    found = await seen(redis_url)
+    found.pop("latency of Redis")  # is what it is on a busy machine
+    assert set(found.values()) == {Verdict.FINE}
+    assert {"Redis", "persistence", "eviction", "clock"} <= set(found)
+
+
+async def test_one_that_forgets_is_refused(forgetful: str) -> None:
+    client = Redis.from_url(forgetful)
+    await client.config_set("maxmemory-policy", "allkeys-lru")
+    await client.aclose()
+    found = await seen(forgetful)
+    assert (found["persistence"], found["eviction"]) == (Verdict.REFUSED, Verdict.REFUSED)
+
+
+async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_url: str) -> None:
+    assert (await seen(redis_url, replicas=1))["replicas of Redis"] is Verdict.REFUSED
+
+
+async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
+    settings = Settings(redis=RedisSettings(url=f"redis://:secret@127.0.0.1:{free_port()}/0"))
+    [found] = await store.look(settings, "here")
+    assert (found.verdict, "secret" in found.told) == (Verdict.REFUSED, False)
+
+
+@pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.UNUSUAL), (40.0, Verdict.REFUSED)])
+def test_clocks_are_compared(skew_s: float, verdict: Verdict) -> None:
+    found = store.clock(skew_s, "here")
+    assert found.verdict is verdict
+    assert ("behind" in found.told) == (skew_s > 2)

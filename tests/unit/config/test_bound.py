@@ -1,0 +1,172 @@
+"""Settings as deployments are bound with them: without secrets, and whole again where the secrets are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, SecretStr
+
+from serve_app.config import bound, secrets, settings
+from serve_app.config.bound import BoundSettings, WithheldOptions
+from serve_app.config.secrets import NotHere
+from serve_app.config.settings import Settings
+from serve_app.sealing.sealer import new_key
+
+REDIS = "rediss://:a-password@redis.example.com:6379/0"
+KEY = new_key()
+SECTIONS = ("redis", "objects", "sealing", "webhooks", "service", "accounts")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"data_dir": str(tmp_path / "data"), "service": {"port": 8123}}))
+    return path
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("GEN_REDIS__URL", REDIS)
+    monkeypatch.setenv("GEN_SEALING__KEYS", f'["{KEY}"]')
+    monkeypatch.setenv("GEN_OBJECTS__URL", "s3://bucket/gen")
+    monkeypatch.setenv(
+        "GEN_OBJECTS__OPTIONS",
+        '{"region": "eu-central-1", "access_key_id": "AKIA", "secret_access_key": "s3cret"}',
+    )
+    return monkeypatch
+
+
+def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environment: pytest.MonkeyPatch) -> None:
+    chosen = settings.load(config)
+    carried = pickle.dumps(BoundSettings.of(chosen, SECTIONS))
+    assert not [secret for secret in ("a-password", KEY, "s3cret", "AKIA") if secret.encode() in carried]
+    assert b"eu-central-1" in carried
+    whole = pickle.loads(carried).settings()
+    assert whole.redis_url == REDIS
+    assert whole.sealing_keys == [KEY]
+    assert whole.objects == chosen.objects
+    assert (whole.service, whole.accounts, whole.data_dir) == (chosen.service, chosen.accounts, chosen.data_dir)
+
+
+def test_the_environment_of_a_replica_changes_only_secrets(config: Path, environment: pytest.MonkeyPatch) -> None:
+    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    environment.setenv("GEN_SERVICE__PORT", "9999")
+    environment.setenv("GEN_REDIS__URL", "rediss://:rotated@redis.example.com:6379/0")
+    assert carried.settings().service.port == 8123
+    assert carried.settings().redis_url.startswith("rediss://:rotated@")
+
+
+def test_a_section_that_is_not_bound_is_not_read_as_its_default(config: Path) -> None:
+    with pytest.raises(AttributeError, match="tasks"):
+        _ = BoundSettings.of(settings.load(config), SECTIONS).settings().tasks
+
+
+@pytest.mark.parametrize("name", ["GEN_REDIS__URL", "GEN_SEALING__KEYS", "GEN_OBJECTS__OPTIONS"])
+def test_a_node_without_a_secret_says_which(config: Path, environment: pytest.MonkeyPatch, name: str) -> None:
+    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    environment.delenv(name)
+    with pytest.raises(NotHere, match=f"this node has no .*{name}"):
+        carried.settings()
+
+
+def test_what_another_service_made_is_not_taken_for_it(
+    config: Path, environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A node that lacks the address must not fill the store of whoever served there before."""
+    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    (tmp_path / "data/redis").mkdir(parents=True)
+    (tmp_path / "data/redis/url").write_text("redis://127.0.0.1:1/0")
+    environment.delenv("GEN_REDIS__URL")
+    with pytest.raises(NotHere, match=r"redis\.url"):
+        carried.settings()
+
+
+def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "data/redis").mkdir(parents=True)
+    (tmp_path / "data/redis/url").write_text("redis://:made@127.0.0.1:1/0")
+    (tmp_path / "data/sealing-key").write_text(f"{KEY}\n")
+    carried = BoundSettings.of(bound.complete(settings.load(config)), SECTIONS)
+    assert (b"made@" in pickle.dumps(carried), KEY.encode() in pickle.dumps(carried)) == (False, False)
+    assert carried.settings().redis_url == "redis://:made@127.0.0.1:1/0"
+    assert carried.settings().sealing_keys == [KEY]
+
+
+def test_nothing_to_complete_them_with_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"redis\.url is not set.*GEN_REDIS__URL"):
+        bound.complete(settings.load(config))
+    monkeypatch.setenv("GEN_REDIS__URL", REDIS)
+    with pytest.raises(ValueError, match=r"sealing\.keys is empty.*gen-serve init"):
+        bound.complete(settings.load(config))
+
+
+def test_a_secret_that_no_replica_would_find_is_refused(config: Path) -> None:
+    with pytest.raises(ValueError, match=r"redis\.url is set, but no replica would find it"):
+        BoundSettings.of(settings.load(config).with_redis(REDIS), SECTIONS)
+
+
+def test_files_of_a_folder_stand_between_environment_and_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, config = tmp_path / "secrets", tmp_path / "config.yaml"
+    folder.mkdir()
+    (folder / "GEN_REDIS__URL").write_text(f"{REDIS}\n")
+    (folder / "GEN_SEALING__KEYS").write_text(f'["{KEY}"]')
+    written = {"secrets_dir": str(folder), "redis": {"url": "redis://written", "prefix": "mine:"}}
+    config.write_text(yaml.safe_dump(written))
+    chosen = settings.load(config)
+    assert (chosen.redis.url, chosen.redis.prefix, chosen.sealing_keys) == (REDIS, "mine:", [KEY])
+    assert BoundSettings.of(chosen, ("redis",)).settings().redis == chosen.redis
+    monkeypatch.setenv("GEN_REDIS__URL", "redis://environment")
+    assert settings.load(config).redis.url == "redis://environment"
+
+
+def test_a_folder_that_is_not_there_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEN_SECRETS_DIR", "/nowhere/secrets")
+    with pytest.raises(ValueError, match="no such folder: /nowhere/secrets"):
+        settings.load(config)
+
+
+def test_models_get_what_opens_the_object_store_where_they_run(config: Path, environment: pytest.MonkeyPatch) -> None:
+    withheld = WithheldOptions.of(settings.load(config))
+    assert withheld is not None
+    assert b"s3cret" not in pickle.dumps(withheld)
+    assert withheld() == {"access_key_id": "AKIA", "secret_access_key": "s3cret"}
+    environment.delenv("GEN_OBJECTS__OPTIONS")
+    with pytest.raises(NotHere, match=r"objects\.options"):
+        withheld()
+    assert WithheldOptions.of(settings.load(config)) is None
+
+
+def test_settings_are_never_pickled(config: Path) -> None:
+    with pytest.raises(TypeError, match="secrets"):
+        pickle.dumps(settings.load(config))
+
+
+def test_every_secret_of_the_settings_is_known(config: Path) -> None:
+    """Of a further one, stars would be bound."""
+    known = {*secrets.SECRETS, "metrics.token"}
+    assert set(_secret_fields(Settings, "")) <= known
+
+
+def _secret_fields(model: type[BaseModel], path: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if _mentions(field.annotation, SecretStr):
+            yield f"{path}{name}"
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _secret_fields(part, f"{path}{name}.")
+
+
+def _mentions(annotation: Any, wanted: type) -> bool:
+    return wanted in _parts(annotation)
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in getattr(annotation, "__args__", ()):
+        yield from _parts(part)
