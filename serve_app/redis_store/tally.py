@@ -61,6 +61,8 @@ class Tally:
         where only the answer was lost."""
         async with self._adding:
             added = self._taken()
+            if not added:
+                return
             pipe = redis.pipeline(transaction=True)
             for (what, field), amount in added.items():
                 pipe.hincrbyfloat(f"{prefix}tally:{what}", field, round(amount, 3))

@@ -54,6 +54,7 @@ def test_seconds_with_several_jobs_count_once(reports: Reports, clock: VirtualCl
         clock.now += 1.0
     report = reports.due()
     assert report is not None
+    assert report.counts is not None
     assert report.counts[BUSY_S] == 5.0
 
 
@@ -63,6 +64,7 @@ def test_what_came_before_the_first_job_is_no_work(clock: VirtualClock, engine: 
     reports.began()
     report = reports.due()
     assert report is not None
+    assert report.counts is not None
     assert STEPS not in report.counts
 
 

@@ -241,5 +241,4 @@ def test_jobs_share_the_time_that_the_device_took_for_them() -> None:
         took[name] = last.took_s
     counted = bench.engine.counts
     assert sum(took.values()) == pytest.approx(counted["encode_s"] + counted["steps_s"] + counted["finish_s"])
-    assert took["b"] == pytest.approx(took["c"])
-    assert took["b"] > took["a"] > 0.5
+    assert 0.5 < took["a"] < min(took["b"], took["c"]), "finishing, and steps: fewer of them"
