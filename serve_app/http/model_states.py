@@ -49,7 +49,7 @@ class ModelStates:
         """Of what is made by any of these lanes: the worst."""
         known = await self._states.get()
         found = [known[lane] for lane in lanes]
-        states = [one.state for one in found if one.state is not None]
+        states: list[State] = [one.state for one in found if one.state is not None]
         waits = [one.predicted_wait_s for one in found if one.predicted_wait_s is not None]
         return ModelState(max(states, key=_ORDER.index, default=None), max(waits, default=None))
 

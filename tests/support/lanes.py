@@ -9,6 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from deployments.contract.job import GenerationJob
+from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts, Write
@@ -35,12 +36,15 @@ class Scene:
         self.rewrite: Write | None = None
         self.rewrite_edit: Write | None = None
         self.ratio: Write | None = None
+        self.tracer: Tracer = OFF
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> Lane:
         chosen = DispatcherSettings(**settings)
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
-        dependencies = Dependencies(self.call, timeouts, self.rewrite, rewrite_edit=self.rewrite_edit, ratio=self.ratio)
+        dependencies = Dependencies(
+            self.call, timeouts, self.rewrite, rewrite_edit=self.rewrite_edit, ratio=self.ratio, tracer=self.tracer
+        )
         lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)
         self._loops[lane] = [asyncio.create_task(loop) for loop in (lane.lease(), lane.heartbeat(), self._look(lane))]
