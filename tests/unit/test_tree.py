@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("serve_app", "clients", "deployments", "training", "benchmarks", "configs", "tests", "docs")
+ROOMS = ("serve_app", "clients", "deploy", "deployments", "training", "benchmarks", "configs", "tests", "docs")
 ALLOWED = {"__init__.py", "py.typed"}
 
 
