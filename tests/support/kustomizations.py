@@ -1,0 +1,100 @@
+"""What kustomize makes of a folder, as far as the project's own use of it goes: a field that is not known here raises.
+
+Names of config maps stay as they are written; kustomize lets them end in a hash.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+Document: TypeAlias = dict[str, Any]
+
+
+def rendered(folder: Path, below: list[Document] | None = None) -> list[Document]:
+    """The documents of a kustomization; for a component, those `below` it with what it adds and changes."""
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    documents = list(below or [])
+    for name in said.pop("resources", []):
+        path = folder / name
+        documents += (
+            rendered(path) if path.is_dir() else [each for each in yaml.safe_load_all(path.read_text()) if each]
+        )
+    for name in said.pop("components", []):
+        documents = rendered(folder / name, documents)
+    for generated in said.pop("configMapGenerator", []):
+        _generate(folder, generated, documents)
+    for patch in said.pop("patches", []):
+        _patch(documents, patch["target"], yaml.safe_load(patch["patch"]))
+    for image in said.pop("images", []):
+        for container in _containers(documents):
+            if _untagged(container["image"]) == image["name"]:
+                container["image"] = f"{image['newName']}:{image['newTag']}"
+    if namespace := said.pop("namespace", None):
+        for document in documents:
+            if document["kind"] != "Namespace":
+                document["metadata"]["namespace"] = namespace
+    unknown = said.keys() - {"apiVersion", "kind", "configurations"}
+    assert not unknown, f"{folder}: {unknown}"
+    return documents
+
+
+def _generate(folder: Path, generated: Document, documents: list[Document]) -> None:
+    data = {Path(name).name: (folder / name).read_text() for name in generated.get("files", [])}
+    data |= dict(literal.split("=", 1) for literal in generated.get("literals", []))
+    behavior = generated.get("behavior", "create")
+    there = [each for each in documents if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", generated["name"])]
+    assert bool(there) == (behavior != "create"), f"{generated['name']}: {behavior}"
+    if there:
+        there[0]["data"] = data if behavior == "replace" else there[0]["data"] | data
+    else:
+        documents.append(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": generated["name"]}, "data": data}
+        )
+
+
+def _patch(documents: list[Document], target: Document, operations: list[Document]) -> None:
+    (document,) = (
+        each for each in documents if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"])
+    )
+    for operation in operations:
+        *parents, last = operation["path"].strip("/").split("/")
+        place: Any = document
+        for step in parents:
+            place = place[int(step) if isinstance(place, list) else step]
+        key: Any = last if not isinstance(place, list) else len(place) if last == "-" else int(last)
+        value = copy.deepcopy(operation.get("value"))
+        match operation["op"]:
+            case "remove":
+                del place[key]
+            case "replace":
+                assert place[key] is not None
+                place[key] = value
+            case "add":
+                place.insert(key, value) if isinstance(place, list) else place.update({key: value})
+
+
+def _untagged(image: str) -> str:
+    name, _, tag = image.rpartition(":")
+    return name if name and "/" not in tag else image
+
+
+def _containers(node: Any) -> Iterator[Document]:
+    """All containers, wherever a document has them."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _containers(each)
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("containers", "initContainers"):
+                yield from value
+            else:
+                yield from _containers(value)
+
+
+def containers(documents: list[Document]) -> list[Document]:
+    return list(_containers(documents))

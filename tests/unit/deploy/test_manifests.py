@@ -1,0 +1,184 @@
+"""The manifests are what Kubernetes and its operators take, and fit together."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema.validators import Draft7Validator
+from referencing import Registry, Resource
+from support.kustomizations import Document, containers, rendered
+
+KUBERNETES = Path("deploy/kubernetes")
+SCHEMAS = Path(__file__).with_name("schemas")
+
+
+def schema(name: str) -> dict[str, Any]:
+    return json.loads((SCHEMAS / name).read_text())
+
+
+def problems(document: Document) -> list[str]:
+    """What is wrong with it. Raises KeyError where no schema of its kind is here."""
+    kubernetes = schema("kubernetes.json")
+    registry = Registry().with_resource("kubernetes.json", Resource.from_contents(kubernetes))
+    match document["apiVersion"]:
+        case "ray.io/v1":
+            validator = Draft7Validator(schema("kuberay.json"), registry=registry)
+        case "monitoring.coreos.com/v1":
+            validator = Draft7Validator(schema("servicemonitor.json"))
+        case version:
+            kind = kubernetes["kinds"][f"{version}/{document['kind']}"]
+            whole = {"allOf": [{"$ref": f"kubernetes.json#/$defs/{kind}"}, {"required": ["metadata"]}]}
+            validator = Draft7Validator(whole, registry=registry)
+    return [
+        f"{document['kind']}: {problem.json_path}: {problem.message}" for problem in validator.iter_errors(document)
+    ]
+
+
+def of_kind(documents: list[Document], kind: str) -> list[Document]:
+    return [each for each in documents if each["kind"] == kind]
+
+
+def pods(documents: list[Document]) -> list[Document]:
+    """Templates of pods."""
+    (ray,) = of_kind(documents, "RayService")
+    cluster = ray["spec"]["rayClusterConfig"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    kinds = ("Deployment", "StatefulSet", "Job")
+    others = [each["spec"]["template"] for each in documents if each["kind"] in kinds]
+    return [group["template"] for group in groups] + others
+
+
+def test_all_documents_are_valid(manifests: list[Document]) -> None:
+    assert [problem for document in manifests for problem in problems(document)] == []
+
+
+def test_those_of_the_components_are_valid_too(repository: Path) -> None:
+    files = sorted((repository / KUBERNETES).rglob("*.yaml"))
+    documents = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
+    written = [each for each in documents if each.get("kind") not in (None, "Kustomization", "Component")]
+    assert {"ServiceMonitor", "Job", "PersistentVolumeClaim"} <= {each["kind"] for each in written}
+    assert [problem for document in written for problem in problems(document)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "rayClusterConfig", "headGroupSpec", "template", "spec", "containers", 0, "imagee"), "x"),
+        (("spec", "rayClusterConfig", "workerGroupSpecs", 0, "minReplicas"), "2"),
+        (("spec", "rayClusterConfig", "gcsFaultTolerance"), {}),
+    ],
+)
+def test_a_mistake_is_found(repository: Path, path: tuple[Any, ...], value: Any) -> None:
+    (document,) = of_kind(rendered(repository / KUBERNETES / "base"), "RayService")
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    assert problems(document)
+
+
+def test_components_that_no_overlay_has_can_be_added(repository: Path, tmp_path: Path) -> None:
+    shutil.copytree(repository / KUBERNETES, tmp_path / "kubernetes")
+    site = tmp_path / "kubernetes/overlays/gpu/kustomization.yaml"
+    site.write_text(
+        site.read_text().replace("  # - ../../components/object-store  # in", "  - ../../components/object-store  # in")
+    )
+    documents = rendered(site.parent)
+    assert "object-store" in {each["metadata"]["name"] for each in of_kind(documents, "StatefulSet")}
+    assert [problem for document in documents for problem in problems(document)] == []
+
+
+def test_kustomize_makes_the_same(repository: Path, overlay: str, manifests: list[Document]) -> None:
+    """Names of config maps get a hash there, wherever they are named."""
+    if not (kubectl := shutil.which("kubectl")):
+        pytest.skip("no kubectl here")
+    made = subprocess.run(
+        [kubectl, "kustomize", repository / KUBERNETES / "overlays" / overlay],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    hashed = r"\b(gen-serve-(?:config|environment))-[a-z0-9]{10}\b"
+    assert not re.search(r"\bgen-serve-(config|environment)(?!-[a-z0-9]{10}\b)", made)
+    theirs = [each for each in yaml.safe_load_all(re.sub(hashed, r"\1", made)) if each]
+
+    def place(document: Document) -> tuple[str, str]:
+        return document["kind"], document["metadata"]["name"]
+
+    assert sorted(theirs, key=place) == sorted(manifests, key=place)
+
+
+def test_what_is_named_is_there(manifests: list[Document]) -> None:
+    """Config maps and claims, and volumes where they are mounted. Secrets are made by hand."""
+    there = {each["metadata"]["name"] for each in manifests}
+    for pod in pods(manifests):
+        spec = pod["spec"]
+        volumes = {each["name"]: each for each in spec.get("volumes", [])}
+        for volume in volumes.values():
+            for kind, key in (("configMap", "name"), ("persistentVolumeClaim", "claimName")):
+                assert kind not in volume or volume[kind][key] in there
+        claimed = {"data"} if "clusterIP" not in spec else set()
+        for container in spec["containers"]:
+            assert {each["name"] for each in container.get("volumeMounts", [])} <= volumes.keys() | claimed
+            for source in container.get("envFrom", []):
+                assert "configMapRef" not in source or source["configMapRef"]["name"] in there
+        assert spec.get("serviceAccountName", "default") in there | {"default"}
+
+
+def test_no_pod_has_rights(manifests: list[Document]) -> None:
+    contexts = [container["securityContext"] for container in containers(manifests)]
+    (ray,) = of_kind(manifests, "RayService")
+    contexts.append(ray["spec"]["rayClusterConfig"]["autoscalerOptions"]["securityContext"])
+    for context in contexts:
+        assert context["runAsNonRoot"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_images_have_a_version(manifests: list[Document]) -> None:
+    images = {container["image"] for container in containers(manifests)}
+    assert [each for each in images if not re.search(r":[^/]*\d[^/]*$", each) or each.endswith("latest")] == []
+
+
+def test_probes_and_services_name_ports_that_are_there(manifests: list[Document]) -> None:
+    for container in containers(manifests):
+        names = {each["name"] for each in container["ports"]} if "ports" in container else set()
+        for kind in ("readinessProbe", "livenessProbe"):
+            for way in ("httpGet", "tcpSocket"):
+                port = container.get(kind, {}).get(way, {}).get("port")
+                assert port is None or port in names
+    for service in of_kind(manifests, "Service"):
+        selected = [
+            pod for pod in pods(manifests) if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        ]
+        assert selected, service["metadata"]["name"]
+        ports = {each["name"] for pod in selected for c in pod["spec"]["containers"] for each in c["ports"]}
+        assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
+
+
+def test_every_pod_is_closed_and_policies_select_pods(manifests: list[Document]) -> None:
+    """KubeRay adds the labels of ray.io."""
+    policies = of_kind(manifests, "NetworkPolicy")
+    labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
+    assert all(each["app.kubernetes.io/part-of"] == "gen-serve" for each in labels)
+    for policy in policies:
+        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert any(wanted <= each.items() for each in labels), policy["metadata"]["name"]
+    (budget,) = of_kind(manifests, "PodDisruptionBudget")
+    wanted = {k: v for k, v in budget["spec"]["selector"]["matchLabels"].items() if not k.startswith("ray.io/")}
+    assert any(wanted.items() <= each.items() for each in labels)
+
+
+def test_the_store_forgets_nothing_and_knows_whom_it_answers(manifests: list[Document]) -> None:
+    (valkey,) = (each for each in of_kind(manifests, "StatefulSet") if each["metadata"]["name"] == "valkey")
+    (command,) = valkey["spec"]["template"]["spec"]["containers"][0]["args"]
+    for said in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass"):
+        assert said in command
