@@ -139,6 +139,8 @@ class Versioning:
 
     def __init__(self, settings: Settings, revision: str) -> None:
         self.settings = settings
+        self.withheld = WithheldOptions.of(settings)
+        """Of the object store, for models and moderators."""
         self._revision = revision
 
     def bound(
@@ -245,7 +247,7 @@ def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Applicati
         pictures=tuple(judge.spec() for judge in chosen.pictures or known.pictures),
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
-        objects_secrets=WithheldOptions.of(settings),
+        objects_secrets=version.withheld,
         max_batch=chosen.max_batch,
         threads=chosen.threads,
         logs=settings.logs.spec(),
@@ -292,7 +294,7 @@ def _model(
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,
-        objects_secrets=WithheldOptions.of(settings),
+        objects_secrets=version.withheld,
         attention=tuple(chosen.attention),
         packed_attention=tuple(chosen.packed_attention),
         tracing=settings.tracing.spec(),

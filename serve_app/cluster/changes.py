@@ -33,7 +33,9 @@ class Change:
 
 def changes(application: serve.Application) -> list[Change]:
     """One for each deployment there is, or would be."""
-    wanted = {each.name: each for each in build_app(application, name=APP_NAME).deployments}
+    environment = ray.get_runtime_context().runtime_env  # as `serve.run` builds it
+    built = build_app(application, name=APP_NAME, default_runtime_env=environment)
+    wanted = {each.name: each for each in built.deployments}
     there = _running()
     gone = [Change(name, "goes", ("no longer among the settings",)) for name in sorted(set(there) - set(wanted))]
     return [_change(name, there.get(name), wanted[name]) for name in sorted(wanted)] + gone

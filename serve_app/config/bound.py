@@ -115,11 +115,12 @@ def values(settings: Settings, sections: Collection[str]) -> dict[str, Any]:
 
 def findable(settings: Settings, sections: Collection[str]) -> tuple[tuple[str, bool], ...]:
     """The secrets of these sections that are set, and whether each was made. Raises ValueError as `of` does."""
-    here = settings.secret_places.read()
-    for name, value in values(settings, sections).items():
+    wanted = values(settings, sections)
+    here = settings.secret_places.read() if wanted else {}
+    for name, value in wanted.items():
         if name not in here or here[name].value != value:
             raise ValueError(f"{name} is set, but no replica would find it: it has to be {_WHERE}")
-    return tuple((name, here[name].made) for name in sorted(values(settings, sections)))
+    return tuple((name, here[name].made) for name in sorted(wanted))
 
 
 def _needed(here: Mapping[str, Found], name: str, made: bool) -> Any:

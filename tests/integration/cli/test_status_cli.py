@@ -11,6 +11,8 @@ from support.command_line import GenServe
 from support.http_service import Service, running
 from support.worker import LANE
 
+from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.roles import Role
 from serve_app.config.settings import MetricsSettings
 
 
@@ -53,6 +55,20 @@ def test_a_service_that_is_ready(client_of: GenServe, service: Service) -> None:
     assert (status["base_url"], status["ready"]) == (service.base_url, True)
     assert status["lanes"][LANE]["queued"] == queued[LANE]
     assert set(status["lanes"][LANE]) == {"queued", "leased", "suspects"}
+
+
+def test_operators_see_replicas_and_waits_in_seconds(
+    client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_of("generate", "gen-3-image-klein", "prompt=a red star", "--detach")
+    project = service.worker.new_project(DEFAULT_ORGANIZATION)
+    monkeypatch.setenv("GEN_KEY", service.worker.new_key(project, Role.OPERATOR))
+    ran = client_of("status")
+    heading = ran.out.splitlines()[1]
+    assert [name for name in ("wait s", "replicas", "last error") if name not in heading] == []
+    lane = client_of("status", "--json").json["lanes"][LANE]
+    assert lane["queued"] >= 1
+    assert {"predicted_wait_s", "replicas", "failures"} <= set(lane)
 
 
 def test_without_figures_it_is_said_why(client_of: GenServe) -> None:
