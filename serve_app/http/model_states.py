@@ -51,7 +51,8 @@ class ModelStates:
         found = [known[lane] for lane in lanes]
         states: list[State] = [one.state for one in found if one.state is not None]
         waits = [one.predicted_wait_s for one in found if one.predicted_wait_s is not None]
-        return ModelState(max(states, key=_ORDER.index, default=None), max(waits, default=None))
+        worst: State | None = max(states, key=_ORDER.index, default=None)
+        return ModelState(worst, max(waits, default=None))
 
     async def _look(self) -> Mapping[str, ModelState]:
         replicas = await self._known_replicas()
