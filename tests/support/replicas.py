@@ -45,7 +45,7 @@ def in_this_process(patch: pytest.MonkeyPatch) -> None:
 
 async def deployed(backend: VirtualBackend, patch: pytest.MonkeyPatch) -> MediaModel:
     """The deployment on an engine of its own, which runs in threads."""
-    patch.setattr(media_model, "engine_of", lambda spec: Engine(backend, max_running=8, max_batch=8))
+    patch.setattr(media_model, "engine_of", lambda spec, text_encoder: Engine(backend, max_running=8, max_batch=8))
     made = MediaModel.__new__(MediaModel)
     await MediaModel.__init__(made, ModelSpec("virtual", objects_url="memory:///"))  # the way Ray Serve calls it
     return made
