@@ -27,6 +27,7 @@ def deploy(
     config: Config = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Restart all replicas, changed or not.")] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look first whether all is fit.")] = False,
 ) -> None:
     """Deploy the service onto the Ray cluster of ray.address; replicas of what is unchanged go on as they are.
 
@@ -39,7 +40,7 @@ def deploy(
         from serve_app.cluster import changes, release
         from serve_app.preflight import report
 
-        if not report.run(chosen, ray_flags.FLAGS):
+        if not unchecked and not report.run(chosen, ray_flags.FLAGS):
             raise ServiceError("nothing was changed: mend what is refused above, or look at it again: gen-serve check")
         application = build(chosen, secrets.token_hex(4) if restart else "")
         found = changes.changes(application)

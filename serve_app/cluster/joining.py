@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import ray
 from ray.exceptions import AuthenticationError
+
+_ANSWERS_WITHIN_S: Final = 5.0
 
 
 class NotJoined(RuntimeError):
@@ -17,6 +22,7 @@ class NotJoined(RuntimeError):
 @contextmanager
 def joined(address: str) -> Iterator[None]:
     """Within it this process is a driver of the cluster. Raises NotJoined, or ValueError for another token."""
+    _knock(address)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
         # Serve's own namespace: its controller is looked for there.
@@ -32,3 +38,14 @@ def joined(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Where nobody listens, Ray would go on trying for many minutes."""
+    found = re.fullmatch(r"\[?([^\[\]/]+?)\]?:(\d+)", address)
+    if found is None:  # `auto`, say: Ray finds out where that is
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWERS_WITHIN_S).close()
+    except OSError as problem:
+        raise NotJoined(f"nobody listens at ray.address, {address}: {problem.strerror or problem}") from None

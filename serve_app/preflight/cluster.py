@@ -11,7 +11,7 @@ from ray.serve.context import _get_global_client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from serve_app.preflight import node, switches
-from serve_app.preflight.finding import Finding, refused
+from serve_app.preflight.finding import Finding, refused, unusual
 from serve_app.preflight.node import Questions
 
 _WITHIN_S: Final = 8.0
@@ -26,10 +26,12 @@ def ask(questions: Questions, wanted: Mapping[str, str]) -> list[Finding]:
     done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=_WITHIN_S)
     answered = set(done)
     found: list[Finding] = []
+    # That a busy node is slow says nothing against it; that nobody at all was looked at leaves everything open.
+    late = unusual if answered & set(nodes) else refused
     for answer, where in waiting.items():
         if answer not in answered:
-            mend = "is it busy, or full? gen-serve check looks again"
-            found.append(refused("answer", where, f"none within {_WITHIN_S:g} s", mend))
+            mend = "is it busy, or full? gen-serve check looks again, deploy --unchecked does not look"
+            found.append(late("answer", where, f"none within {_WITHIN_S:g} s", mend))
             continue
         try:
             told: Any = ray.get(answer)

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from support.command_line import GenServe
 
+from serve_app.local import ray_flags
+from serve_app.local.free_ports import free_port
+
 
 @pytest.fixture
 def begun(gen_serve: GenServe, repository: Path, monkeypatch: pytest.MonkeyPatch) -> GenServe:
@@ -42,3 +45,11 @@ def test_without_keys_it_is_said_what_makes_them(gen_serve: GenServe) -> None:
 def test_a_cluster_has_to_be_named(begun: GenServe, command: str) -> None:
     ran = begun(command)
     assert (ran.code, "ray.address is not set" in ran.err) == (2, True)
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once(begun: GenServe, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("GEN_RAY__ADDRESS", address)
+    monkeypatch.setattr(ray_flags, "apply", lambda: None)  # what it sets must not stay in this process
+    ran = begun("check")
+    assert (ran.code, f"nobody listens at ray.address, {address}" in ran.err) == (1, True)
