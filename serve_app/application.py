@@ -1,10 +1,12 @@
 """Binds everything: the one place that knows all deployments.
 
 `app` is for Ray's own commands: `serve run serve_app.application:app config=/etc/gen-serve/config.yaml`. Ray reads the
-type of its argument from the signature, so this file's annotations are types, not texts.
+type of its argument from the signature, so this file's annotations are types, not texts. `serve build` takes none that
+has arguments: `built` is the application of the settings that `GEN_CONFIG` names.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
@@ -63,6 +65,15 @@ def app(args: Args) -> serve.Application:
     No secret may be among the arguments, which Serve keeps and shows: see `config/secrets.py`.
     """
     return build(bound_settings.complete(all_settings.load(args.config)), args.revision)
+
+
+def __getattr__(name: str) -> serve.Application:
+    """`built`, once it is asked for: nobody else who imports this has settings at hand."""
+    if name != "built":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not (config := os.environ.get("GEN_CONFIG")):
+        raise ValueError("GEN_CONFIG is not set: it names the settings file of serve_app.application:built")
+    return app(Args(config=Path(config)))
 
 
 def build(settings: Settings, revision: str = "") -> serve.Application:

@@ -15,6 +15,8 @@ from ray import serve
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from ray.serve._private.build_app import build_app
 from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import ServeDeploySchema
+from ray.serve.scripts import build as ray_build
 
 from serve_app import application
 from serve_app.config import fingerprint
@@ -109,6 +111,20 @@ def test_arguments_are_checked(config: Path) -> None:
         call_user_app_builder_with_args_if_necessary(application.app, {"cofnig": str(config)})
     with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
         call_user_app_builder_with_args_if_necessary(application.app, {"config": "nowhere.yaml"})
+
+
+def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = config.parent / "serve.yaml"
+    monkeypatch.setenv("GEN_CONFIG", str(config))
+    command = ["serve_app.application:built", "--output-path", str(target)]
+    assert ray_build.main(command, standalone_mode=False) is None
+    [found] = ServeDeploySchema.model_validate(yaml.safe_load(target.read_text())).applications
+    assert found.import_path == "serve_app.application:built"
+    assert {"Ingress", "Dispatcher", "flux3-klein"} <= {deployment.name for deployment in found.deployments}
+    assert not [secret for secret in HIDDEN if secret in target.read_text()]
+    monkeypatch.delenv("GEN_CONFIG")
+    with pytest.raises(ValueError, match="GEN_CONFIG is not set"):
+        ray_build.main(command, standalone_mode=False)
 
 
 def test_a_service_without_a_store_is_told_so_before_anything_starts(
