@@ -102,7 +102,7 @@ def test_whoever_is_bound_finds_the_secrets_again(config: Path) -> None:
     deployments = built(config)
     [bound] = deployments["WebhookSender"].init_args
     assert bound.settings().redis_url == SECRETS["GEN_REDIS__URL"]
-    spec, _ = deployments["flux3-klein"].init_args
+    spec = deployments["flux3-klein"].init_args[0]
     assert spec.objects_secrets() == {"secret_access_key": "object-secret"}
 
 
