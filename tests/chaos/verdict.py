@@ -29,8 +29,8 @@ _SHOWN: Final = 5
 _ROUNDED_S: Final = 0.01
 _KEPT_KEYS: Final = re.compile(
     r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|failed:|pace:|work:|setup:|"
-    r"device|tally:|made$|paid$|rate:|call:|replicated$|secret:|deliver|attempts:|undelivered$|credits:|ledger:|grants:|spent:|usage:|"
-    r"segments:|archived:|key|project|organization|member|audit|receiver:)"
+    r"device|dispatcher$|tally:|made$|paid$|rate:|call:|replicated$|secret:|deliver|attempts:|undelivered$|"
+    r"credits:|ledger:|grants:|spent:|usage:|segments:|archived:|key|project|organization|member|audit|receiver:)"
 )
 """What may be there when nothing is on its way."""
 

@@ -52,6 +52,7 @@ DOCUMENTS = (
     "docs/accounts.md",
     "docs/webhooks.md",
     "docs/load.md",
+    "docs/operations.md",
 )
 OTHERS = {
     "sh starts-a-service",
@@ -60,6 +61,11 @@ OTHERS = {
     "sh your-pictures",
     "sh writes-documents",
     "sh installs",
+    "sh cluster",
+    "sh compose",
+    "sh container",
+    "sh kubernetes",
+    "sh your-logs",
 }
 """Blocks that are not run here, by what stands after their fence."""
 
