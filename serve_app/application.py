@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from deployments.contract.model import ModelSpec
+from deployments.contract.model import DIFFUSION, ModelSpec
 from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
 from deployments.contract.thresholds import Thresholds
@@ -295,8 +295,11 @@ def _model(
     name: str, model: Model, chosen: ModelSettings, version: Versioning, encoders: Mapping[str, serve.Application]
 ) -> serve.Application:
     settings, scaling = version.settings, chosen.autoscaling
+    backend = chosen.backend or model.backend
+    if chosen.text_encoder and backend != DIFFUSION:
+        raise ValueError(f"models.{name}.text_encoder must be null: {backend} reads no prompts")
     spec = ModelSpec(
-        backend=chosen.backend or model.backend,
+        backend=backend,
         checkpoint=chosen.checkpoint or model.checkpoint,
         revision=None if chosen.checkpoint else model.revision,
         matting=(chosen.matting or model.matting).spec(),

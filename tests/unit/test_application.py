@@ -127,6 +127,15 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
         ray_build.main(command, standalone_mode=False)
 
 
+def test_a_text_encoder_for_what_reads_no_prompts_is_refused(config: Path) -> None:
+    written = yaml.safe_load(config.read_text())
+    written["text_encoders"] = {"flux": {"checkpoint": "bundled/flux"}}
+    written["models"]["deblur"]["text_encoder"] = "flux"
+    config.write_text(yaml.safe_dump(written))
+    with pytest.raises(ValueError, match=r"models\.deblur\.text_encoder must be null: deconvolution"):
+        built(config)
+
+
 def test_a_service_without_a_store_is_told_so_before_anything_starts(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
