@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from deployments.contract.model import DIFFUSION, ModelSpec
-from deployments.contract.moderation import ModeratorSpec
-from deployments.contract.rewriter import RewriterSpec
 from deployments.contract.thresholds import Thresholds
 from deployments.media_model import MediaModel
 from deployments.moderation.deployment import Moderator
@@ -26,11 +23,11 @@ from deployments.telemetry.logs import LogSpec
 from deployments.text_encoding.deployment import TextEncoder
 from serve_app.config import bound as bound_settings
 from serve_app.config import catalog as catalogs
-from serve_app.config import fingerprint
+from serve_app.config import fingerprint, specs
 from serve_app.config import settings as all_settings
 from serve_app.config.bound import BoundSettings, WithheldOptions
 from serve_app.config.catalog import Catalog, Model, RewriterModel
-from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
+from serve_app.config.models import RewriterSettings, TextEncoderSettings
 from serve_app.config.settings import Settings
 from serve_app.dispatch import deployment as dispatch
 from serve_app.dispatch.deployment import Dispatcher
@@ -81,9 +78,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
     catalog = catalogs.load(settings)
     version = Versioning(settings, revision)
     encoders = {name: _text_encoder(name, chosen, version) for name, chosen in settings.text_encoders.items()}
-    models = {
-        name: _model(name, model, settings.model(name), version, encoders) for name, model in catalog.models.items()
-    }
+    models = {name: _model(name, model, version, encoders) for name, model in catalog.models.items()}
     moderation = catalog.moderation if settings.moderation.enabled else None
     logs = settings.logs.spec()
     dispatcher = version.bound(
@@ -226,18 +221,7 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
     settings, chosen = version.settings, version.settings.rewriter
     if model is None or not chosen.enabled:
         return None
-    spec = RewriterSpec(
-        checkpoint=chosen.checkpoint or model.checkpoint,
-        revision=None if chosen.checkpoint else model.revision,
-        device=chosen.device,
-        dtype=chosen.dtype,
-        instruction=model.instruction,
-        edit_instruction=model.edit_instruction,
-        ratio_instruction=model.ratio_instruction,
-        max_new_tokens=model.max_new_tokens,
-        temperature=model.temperature,
-        logs=settings.logs.spec(),
-    )
+    spec = specs.of_rewriter(model, settings)
     deployment = _deployment(
         PromptRewriter,
         spec.logs,
@@ -253,16 +237,7 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
 
 def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Application:
     settings, chosen = version.settings, version.settings.moderation
-    spec = ModeratorSpec(
-        text=tuple(judge.spec() for judge in chosen.text or known.text),
-        pictures=tuple(judge.spec() for judge in chosen.pictures or known.pictures),
-        objects_url=settings.objects_url,
-        objects_options=settings.objects.plain_options,
-        objects_secrets=version.withheld,
-        max_batch=chosen.max_batch,
-        threads=chosen.threads,
-        logs=settings.logs.spec(),
-    )
+    spec = specs.of_moderator(known, settings, version.withheld)
     deployment = _deployment(
         Moderator,
         spec.logs,
@@ -292,54 +267,18 @@ def _text_encoder(name: str, chosen: TextEncoderSettings, version: Versioning) -
 
 
 def _model(
-    name: str, model: Model, chosen: ModelSettings, version: Versioning, encoders: Mapping[str, serve.Application]
+    name: str, model: Model, version: Versioning, encoders: Mapping[str, serve.Application]
 ) -> serve.Application:
-    settings, scaling = version.settings, chosen.autoscaling
-    backend = chosen.backend or model.backend
-    if chosen.text_encoder and backend != DIFFUSION:
-        raise ValueError(f"models.{name}.text_encoder must be null: {backend} reads no prompts")
-    spec = ModelSpec(
-        backend=backend,
-        checkpoint=chosen.checkpoint or model.checkpoint,
-        revision=None if chosen.checkpoint else model.revision,
-        matting=(chosen.matting or model.matting).spec(),
-        sharing=chosen.sharing.spec() if chosen.sharing else None,
-        caches=chosen.caches.spec(),
-        distilled=model.distilled if chosen.distilled is None else chosen.distilled,
-        objects_url=settings.objects_url,
-        objects_options=settings.objects.plain_options,
-        objects_secrets=version.withheld,
-        attention=tuple(chosen.attention),
-        packed_attention=tuple(chosen.packed_attention),
-        tracing=settings.tracing.spec(),
-        logs=settings.logs.spec(),
-        **chosen.model_dump(
-            include={
-                "device",
-                "dtype",
-                "compile",
-                "threads",
-                "render_side",
-                "enlarge",
-                "channels_last",
-                "tile_above",
-                "preview_every",
-                "enhance_noise",
-                "max_running",
-                "max_batch",
-                "order",
-                "step_goal_s",
-                "step_limit_s",
-            }
-        ),
-    )
+    settings = version.settings
+    chosen = settings.model(name)
+    spec = specs.of_model(name, model, settings, version.withheld)
     deployment = _deployment(
         MediaModel,
         spec.logs,
         name=name,
         # Exactly the engine's slots: what came on top would wait inside the replica, where nobody can see it.
         max_ongoing_requests=chosen.max_running,
-        **_replicas(AutoscalingConfig(**scaling.model_dump())),
+        **_replicas(AutoscalingConfig(**chosen.autoscaling.model_dump())),
         ray_actor_options=chosen.actor,
         health_check_period_s=chosen.health_check_period_s,
         health_check_timeout_s=chosen.health_check_timeout_s,

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"
+SIMULATED: Final = "simulated/"
+"""Before the milliseconds that a step takes: no model at all (`backends/simulated.py`)."""
 
 
 def place_of(checkpoint: str) -> Path | None:

@@ -127,12 +127,18 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
         ray_build.main(command, standalone_mode=False)
 
 
-def test_a_text_encoder_for_what_reads_no_prompts_is_refused(config: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "checkpoint", "named"),
+    [("deblur", None, "deconvolution"), ("flux3-klein", "simulated/5ms", "simulated/5ms")],
+)
+def test_a_text_encoder_for_what_reads_no_prompts_is_refused(
+    config: Path, model: str, checkpoint: str | None, named: str
+) -> None:
     written = yaml.safe_load(config.read_text())
     written["text_encoders"] = {"flux": {"checkpoint": "bundled/flux"}}
-    written["models"]["deblur"]["text_encoder"] = "flux"
+    written["models"][model] |= {"text_encoder": "flux", **({"checkpoint": checkpoint} if checkpoint else {})}
     config.write_text(yaml.safe_dump(written))
-    with pytest.raises(ValueError, match=r"models\.deblur\.text_encoder must be null: deconvolution"):
+    with pytest.raises(ValueError, match=rf"models\.{model}\.text_encoder must be null: {named} reads no prompts"):
         built(config)
 
 
