@@ -29,6 +29,7 @@ VIEWS: Final[dict[str, View]] = {
     "batching": views.batching,
     "packing": views.packing,
     "simulated-gpu": views.simulated_gpu,
+    "sizing": views.sizing,
     "clips": views.clips,
     "deblur": views.deblur,
     "peers": views.peers,

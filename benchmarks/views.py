@@ -98,6 +98,35 @@ def simulated_gpu(found: Results) -> str:
     return table(("rate · goodput · p99 s", "one at a time", "static batches", "engine"), rows)
 
 
+def sizing(found: Results) -> str:
+    """What everything around the models takes, for whoever counts machines."""
+    of_task = found["tasks"].figures["cpu_ms_per_task"]["median"]
+    by_role = found["tasks"].figures["cpu_ms_per_task_by_role"]
+    of_poll, of_submit = (found["ingress"].figures[kind]["service"] for kind in ("poll", "submit"))
+    bytes_of = found["store"].figures["bytes_per_task"]
+    cores = found["ingress"].machine["cores"]
+    roles = ", ".join(f"{role} {plain(by_role[role]['median'])}" for role in ("ingress", "dispatcher", "redis"))
+    rows = [
+        ("a submission", f"{plain(of_submit['cpu_ms'])} ms of CPU"),
+        (
+            "a poll",
+            f"{plain(of_poll['cpu_ms'])} ms of CPU; {plain(of_poll['requests_per_s'])} a second on {cores} cores",
+        ),
+        ("a whole task, judged and with a webhook", f"{plain(of_task)} ms of CPU ({roles})"),
+        ("a waiting task", f"{plain(bytes_of['waiting'])} bytes of Redis"),
+        ("an ended one, while it is kept", f"{plain(bytes_of['finished'])} bytes of Redis"),
+        ("the service at rest", f"{plain(sum(found['rest'].figures['memory_mib'].values()))} MiB"),
+    ]
+    tasks, polls = 20, 10
+    busy = tasks * (of_task + polls * of_poll["cpu_ms"]) / 1000
+    kept = 1e6 * bytes_of["finished"] / 2**30
+    told = (
+        f"So {tasks} tasks a second, each polled {polls} times, keep {busy:.1f} of a core busy, and a million kept "
+        f"tasks {kept:.1f} GiB of Redis."
+    )
+    return table(("", "takes"), rows) + "\n\n" + told
+
+
 def clips(found: Results) -> str:
     rows = [
         (name, f"{of['seconds']:.1f} s", f"{of['peak_gib']:.2f} GiB", f"{of['megabytes']:.1f} MB")

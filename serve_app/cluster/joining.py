@@ -30,7 +30,7 @@ def joined(address: str) -> Iterator[None]:
     except AuthenticationError:
         raise ValueError(
             "the Ray cluster at ray.address has another token than this process, or there is none here: set "
-            "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/operations.md)"
+            "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/settings.md)"
         ) from None
     except Exception as problem:
         raise NotJoined(f"the Ray cluster at {address} is out of reach: {problem}") from problem

@@ -1,6 +1,6 @@
 """The Ray Serve switches this service needs. They only take effect on a cluster that starts with them set.
 
-`docs/operations.md` says what each is for; the image (Dockerfile) sets the same ones.
+`docs/settings.md` says what each is for; the image (Dockerfile) sets the same ones.
 """
 
 from __future__ import annotations

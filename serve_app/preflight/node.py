@@ -48,7 +48,7 @@ async def _reached(questions: Questions, where: str) -> list[Finding]:
     try:
         settings = questions.bound.settings()
     except NotHere as problem:
-        return [refused("secrets", where, str(problem), "docs/operations.md says where secrets are looked for")]
+        return [refused("secrets", where, str(problem), "docs/settings.md says where secrets are looked for")]
     found = await asyncio.gather(store.look(settings, where), objects.look(settings, where, questions.seen_before))
     return [fine("secrets", where, "all found"), *(finding for findings in found for finding in findings)]
 

@@ -28,7 +28,7 @@ async def look(settings: Settings, where: str) -> list[Finding]:
     try:
         redis = connection.connect(settings.redis_url, retries=0, timeout_s=1.0, answer_s=2.0)
     except ValueError as problem:
-        return [refused(_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/operations.md has it")]
+        return [refused(_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
     try:
         return [*_kept(await redis.info("all"), settings, where), *await _timed(redis, where)]
     except RedisError as problem:

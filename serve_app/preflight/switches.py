@@ -48,13 +48,13 @@ def findings(where: str, found: Mapping[str, str | None], wanted: Mapping[str, s
     if vital:
         yield refused(_WHAT, where, f"without {_as_set(vital)}", "start Ray on every node with them in its environment")
     if rest := {name: value for name, value in wrong.items() if name not in _VITAL}:
-        yield unusual(_WHAT, where, f"without {_as_set(rest)}", "docs/operations.md says what each is for")
+        yield unusual(_WHAT, where, f"without {_as_set(rest)}", "docs/settings.md says what each is for")
     if found[PROXY] != _SCRIPT:
         yield unusual(
             _WHAT,
             where,
             f"{PROXY} does not run {_SCRIPT}",
-            "else slow clients hold connections up, and a restarted proxy answers 404: docs/operations.md",
+            "else slow clients hold connections up, and a restarted proxy answers 404: docs/settings.md",
         )
     elif not wrong:
         yield fine(_WHAT, where, "as they should be")

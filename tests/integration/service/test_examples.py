@@ -53,6 +53,8 @@ DOCUMENTS = (
     "docs/webhooks.md",
     "docs/load.md",
     "docs/operations.md",
+    "docs/settings.md",
+    "docs/observing.md",
 )
 OTHERS = {
     "sh starts-a-service",
