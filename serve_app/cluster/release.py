@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ray import serve
-from ray.serve.config import HTTPOptions
+from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.context import _get_global_client
 
 from serve_app.application import APP_NAME
 from serve_app.config.settings import Settings
+
+_PROXIES: Final = {"head": ProxyLocation.HeadOnly, "every_node": ProxyLocation.EveryNode}
 
 
 def listen(settings: Settings) -> str | None:
@@ -19,7 +23,7 @@ def listen(settings: Settings) -> str | None:
     host, port = settings.service.host, settings.service.port
     client = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
-        serve.start(http_options=HTTPOptions(host=host, port=port))
+        serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location=_PROXIES[settings.service.proxies])
         return None
     there = client.http_config
     if (there.host, there.port) == (host, port):

@@ -23,7 +23,7 @@ from serve_app.config.bound import BoundSettings
 _DIGITS: Final = 10
 _PARTS: Final = ("code", "settings", "secrets", "revision")
 _FOR_RAY: Final = {
-    "service": ("ingress_replicas", "max_ongoing_requests", "actor"),
+    "service": ("ingress_replicas", "max_ongoing_requests", "actor", "proxies"),
     "webhooks": ("replicas", "actor"),
     "dispatcher": ("actor", "health_check_period_s"),
 }

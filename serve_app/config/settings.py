@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import Field, IPvAnyNetwork, PrivateAttr, SecretStr, field_validator, model_validator
@@ -52,6 +52,7 @@ class ServiceSettings(Section):
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
     actor: dict[str, Any] = {"num_cpus": 0}
+    proxies: Literal["head", "every_node"] = "every_node"
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
     regions: dict[str, Annotated[str, Field(pattern="^https?://")]] = {}

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import ray
 from ray import serve
-from ray.serve.config import HTTPOptions
 
 from serve_app.cluster import changes, release
 from serve_app.config.settings import Settings
@@ -44,7 +43,7 @@ def planned(application):
 port = int(sys.argv[1])
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 told = {"nothing there": planned(whole())}
-serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+told["not yet"] = release.listen(Settings(service={"port": port, "proxies": "head"}))
 serve.run(part("Theirs", "1"), name="theirs", route_prefix="/theirs")
 told["same port"] = release.listen(Settings(service={"port": port}))
 told["other port"] = release.listen(Settings(service={"port": 8000}))
@@ -68,6 +67,7 @@ def test_only_what_changed_and_nothing_of_others_is_touched() -> None:
     assert ran.returncode == 0, ran.stderr
     told = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("{")))
     assert told["nothing there"] == {"Ingress": ["new"], "model": ["new"]}
+    assert told["not yet"] is None
     assert told["same port"] is None
     assert "listens on 127.0.0.1:" in told["other port"]
     assert {kind for kind, *_ in told["the same"].values()} == {"stays"}
