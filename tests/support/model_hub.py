@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from urllib.parse import unquote
 
+MAIN = "main"
 _LARGE = (".safetensors", ".bin", ".onnx")
 _CHUNK = 64 * 1024
 
