@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -58,7 +59,7 @@ class Kind(StrEnum):
 class HubFiles:
     """Those of a repository whose names match `patterns` and not `ignored`, at a branch, tag or commit (None: main).
 
-    Where none of them holds weights, those of `pickled` belong to them, too.
+    Where the repository has no safetensors in its uppermost folder, those of `pickled` belong to them, too.
     """
 
     repository: str
@@ -93,8 +94,9 @@ class HubFiles:
     def clear(self) -> None:
         """Takes away what of the repository was on its way in a process that was killed: nobody goes on with it."""
         for file in _on_their_way(self.repository):
-            if time.time() - file.stat().st_mtime > _GIVEN_UP_S:
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # it has come meanwhile
+                if time.time() - file.stat().st_mtime > _GIVEN_UP_S:
+                    file.unlink()
 
     def bytes_here(self) -> int:
         """Of those on this machine, and of what is on its way to it from the same repository."""
@@ -158,7 +160,7 @@ def name_in(files: HubFiles, checkpoint: str) -> str:
 
 def elsewhere(pipeline: Path) -> Iterator[HubFiles]:
     """Of the components of a pipeline that was fetched to this folder, those that its index takes from other
-    repositories."""
+    repositories. Raises ValueError for an index that is no JSON."""
     index = pipeline / _MODULAR_INDEX
     if not index.is_file():
         return

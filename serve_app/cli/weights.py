@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,7 +15,7 @@ from serve_app.cli import configuration
 from serve_app.cli.client import ServiceError
 from serve_app.cli.deploy import on_cluster
 from serve_app.cli.options import Config, Json
-from serve_app.cli.progress import say
+from serve_app.cli.progress import INTERRUPTED, say
 from serve_app.cli.table import Bytes, Cell, show
 from serve_app.config import catalog
 from serve_app.config.settings import Settings
@@ -44,10 +45,14 @@ def fetch(here: Here = False, as_json: Json = False, config: Config = None) -> N
     from serve_app.weights.machines import fetched
 
     ended: dict[str, tuple[Ended, ...]] = {}
-    with _machines(configuration.load(config), here) as machines, _progress() as progress:
-        for told in fetched(machines):
-            progress.show(told)
-            ended = {where: each.ended for where, each in told.items()}
+    try:
+        with _machines(configuration.load(config), here) as machines, _progress() as progress:
+            for told in fetched(machines):
+                progress.show(told)
+                ended = {where: each.ended for where, each in told.items()}
+    except KeyboardInterrupt:
+        say("stopped: files that came whole are kept, and another fetch goes on with the others")
+        os._exit(INTERRUPTED)  # the hub's threads would end the repository first
     rows = [(one.checkpoint, where, _state(one)) for where, all_ended in ended.items() for one in all_ended]
     show(_FETCHED, rows, as_json=as_json)
     if failed := sum(bool(one.problem) for all_ended in ended.values() for one in all_ended):

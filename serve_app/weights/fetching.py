@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils.logging import set_verbosity_error
 
-from deployments.contract.hub_files import HubFiles, elsewhere
+from deployments.contract.hub_files import HubFiles, Kind, elsewhere
 from serve_app.weights.problems import NothingThere, in_words
 from serve_app.weights.wanted import Wanted
 
@@ -95,29 +95,39 @@ class Fetcher:
         return Told(files.repository, files.bytes_here(), files.size(), tuple(self._ended))
 
     def _run(self, wanted: Sequence[Wanted]) -> None:
-        done: set[HubFiles] = set()
-        waiting = [files for each in wanted if (files := each.files())]
+        done, waiting = set[HubFiles](), needed(wanted)
         while waiting:
             files = waiting.pop(0)
-            if files in done:
-                continue
-            done.add(files)
-            folder = self._fetch(files)
-            waiting += elsewhere(folder) if folder else ()
+            if files not in done:
+                done.add(files)
+                waiting += self._fetch(files)
 
-    def _fetch(self, files: HubFiles) -> Path | None:
-        was_here = files.here() is not None
+    def _fetch(self, files: HubFiles) -> list[HubFiles]:
+        """What its own files name beside themselves."""
         self._files = files
         try:
+            was_here = files.here() is not None
             files.clear()
             folder = files.fetch()
             if files.here() is None:
                 raise NothingThere
+            further = list(elsewhere(folder))
         except Exception as problem:  # whatever it is, the others are fetched
             self._ended.append(Ended(files.repository, in_words(files, problem)))
-            return None
+            return []
         self._ended.append(Ended(files.repository, was_here=was_here))
-        return folder
+        return further
+
+
+def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
+    """Of the hub, for all of it on one machine: a pipeline's configuration is part of the pipeline."""
+    pipelines = {(each.checkpoint, each.revision) for each in wanted if each.kind is Kind.PIPELINE}
+    found = (
+        each.files()
+        for each in wanted
+        if each.kind is not Kind.CONFIGURATION or (each.checkpoint, each.revision) not in pipelines
+    )
+    return list(dict.fromkeys(files for files in found if files))
 
 
 def _marks() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from typing import Final
 
 from huggingface_hub import constants
@@ -37,6 +38,8 @@ def in_words(files: HubFiles, problem: Exception) -> str:
             return f"it has no revision {files.revision}: {_CORRECT}"
         case NothingThere():
             return f"it has no files like {', '.join(files.patterns)}: {_CORRECT}"
+        case json.JSONDecodeError():
+            return "its index is no JSON: it is broken on the hub, or here"
         case HFValidationError():
             return f"that is no name of a repository on the hub: {_CORRECT}"
         case LocalEntryNotFoundError() if constants.is_offline_mode():

@@ -44,7 +44,10 @@ class Wanted:
         if files is None:
             return place_here(self.kind, self.checkpoint)
         folder = files.here()
-        return folder if folder and all(each.here() for each in elsewhere(folder)) else None
+        try:
+            return folder if folder and all(each.here() for each in elsewhere(folder)) else None
+        except ValueError:  # no replica could read it either
+            return None
 
     def fits(self, resources: Mapping[str, float]) -> bool:
         """Whether a replica could run on a node that has these in all, as Ray names them."""

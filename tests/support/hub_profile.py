@@ -44,14 +44,14 @@ class Profile:
         return config
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights", *words]
         return subprocess.run(
-            [*command, "--config", str(self.written())],
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
+            self.command(*words), env=self.environment | environment, capture_output=True, text=True, timeout=300
         )
+
+    def command(self, *words: str) -> list[str]:
+        """`gen-serve weights` with these words."""
+        start = [sys.executable, "-c", "from serve_app.cli import main; main()", "weights"]
+        return [*start, *words, "--config", str(self.written())]
 
     def fetch(self, **environment: str) -> tuple[int, dict[str, str], str]:
         """The exit code, by checkpoint what came of it, and stderr."""

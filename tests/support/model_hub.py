@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from urllib.parse import unquote
 
 MAIN = "main"
@@ -58,6 +58,11 @@ class Hub:
         """Bytes of files."""
         self.breaks_off_after: int | None = None
         """So many bytes of files are sent in all; then every connection is cut, and none is let in any more."""
+        self.goes_on = Event()
+        """While it is not set, no file goes any further."""
+        self.goes_on.set()
+        self.begun = Event()
+        """Once any file is on its way."""
         self.lock = Lock()
 
     @property
@@ -80,6 +85,7 @@ def running() -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        hub.goes_on.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -180,6 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         for start in range(0, len(body), _CHUNK):
+            if counts:
+                self._hub.begun.set()
+                self._hub.goes_on.wait()
             chunk = body[start : start + _CHUNK]
             with self._hub.lock:
                 most = self._hub.breaks_off_after

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -68,6 +70,17 @@ def test_what_broke_off_goes_on(hub: Hub, profile: Profiles) -> None:
     assert machine.offline(LOADED) == "Flux1"
 
 
+def test_a_fetch_that_is_interrupted_ends_at_once(hub: Hub, profile: Profiles) -> None:
+    machine = profile({"picture": {"checkpoint": PIPELINE}})
+    hub.goes_on.clear()
+    with subprocess.Popen(machine.command("fetch"), env=machine.environment, stderr=subprocess.PIPE, text=True) as ran:
+        assert hub.begun.wait(120)
+        ran.send_signal(signal.SIGINT)
+        assert (ran.wait(120), ran.stderr and ran.stderr.read().startswith("stopped: ")) == (130, True)
+    hub.goes_on.set()
+    assert machine.fetch()[:2] == (0, {PIPELINE: "fetched"})
+
+
 def test_a_revision_is_the_one_that_was_named(hub: Hub, profile: Profiles) -> None:
     state = {"onnx/model.onnx": b"the first"}
     hub.repositories["owner/network"] = Repository({"v1": state, MAIN: {"onnx/model.onnx": b"another"}})
@@ -128,6 +141,18 @@ def test_components_in_other_repositories_come_too(hub: Hub, profile: Profiles) 
     asked = hub.asked
     assert machine.offline(LOADED) == "Flux3"
     assert hub.asked == asked
+
+
+def test_a_broken_index_keeps_nothing_else_from_coming(hub: Hub, profile: Profiles) -> None:
+    hub.repositories[PIPELINE] = Repository({MAIN: {"modular_model_index.json": b"{", "vae/config.json": b"{}"}})
+    lanes = {"picture": {"checkpoint": PIPELINE}, "eraser": {"backend": "onnx", "checkpoint": NETWORK}}
+    machine = profile(lanes)
+    code, came, _ = machine.fetch()
+    assert (code, came["owner/network"], "index is no JSON" in came[PIPELINE]) == (1, "fetched", True)
+    assert {row["checkpoint"]: row["there"] for row in json.loads(machine.run("list", "--json").stdout)} == {
+        PIPELINE: "",
+        NETWORK: "here",
+    }
 
 
 def test_what_was_on_its_way_in_a_process_that_is_gone_is_cleared(hub: Hub, profile: Profiles) -> None:
