@@ -12,17 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from deployments.contract.checkpoint import BUNDLED, place_of
+from deployments.contract.hub_files import HubFiles, Kind, files_of, name_in
 
 _INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _SAMPLES: Final = 64
 _SAMPLE: Final = 4096
 """Pieces of a file of weights that are looked at, and their bytes."""
-_PIPELINE_FILES: Final = ("*.json", "*/*")
-"""Of a hub repository: the index and the components' folders, not the same weights once more in a single file."""
 
 
 class CheckpointError(Exception):
@@ -57,10 +56,27 @@ def pipeline_folder(checkpoint: str, revision: str | None = None) -> tuple[Path,
     folder = local_folder(checkpoint)
     if folder is not None:
         return folder, True
-    try:
-        return Path(snapshot_download(checkpoint, revision=revision, allow_patterns=list(_PIPELINE_FILES))), False
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+    return _fetched(files_of(Kind.PIPELINE, checkpoint, revision), checkpoint), False
+
+
+def pretrained_folder(checkpoint: str, revision: str | None = None) -> Path:
+    """The folder of a model of transformers and its preprocessing, otherwise as `pipeline_folder`."""
+    return local_folder(checkpoint) or _fetched(files_of(Kind.PRETRAINED, checkpoint, revision), checkpoint)
+
+
+def network_file(checkpoint: str, revision: str | None = None) -> Path:
+    """The file of a network: one here, or `owner/name/path/in/repository.onnx` on the hub. Raises CheckpointError."""
+    if Path(checkpoint).is_file():
+        return Path(checkpoint)
+    files = files_of(Kind.NETWORK, checkpoint, revision)
+    if files is None:
+        raise CheckpointError(
+            f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file.onnx on the model hub"
+        )
+    file = _fetched(files, checkpoint) / name_in(files, checkpoint)
+    if not file.is_file():
+        raise CheckpointError(f"{files.repository} on the model hub has no file {name_in(files, checkpoint)}")
+    return file
 
 
 def fingerprint(folder: Path, parts: Iterable[str]) -> str:
@@ -93,3 +109,12 @@ def single_file(checkpoint: str, name: str, revision: str | None = None) -> Path
         return Path(hf_hub_download(checkpoint, name, revision=revision))
     except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+
+
+def _fetched(files: HubFiles | None, checkpoint: str) -> Path:
+    try:
+        if files is not None:
+            return files.fetch()
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(f"{checkpoint} is no folder here, and the model hub did not give it: {error}") from error
+    raise CheckpointError(f"{checkpoint} is no folder here, and no name of a repository on the model hub")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from deployments.checkpoint_files import CheckpointError
+from deployments.checkpoint_files import CheckpointError, network_file
 from deployments.engine.backend import OutOfMemory
 
 logger = logging.getLogger(__name__)
@@ -75,7 +72,7 @@ def opened(checkpoint: str, *, revision: str | None = None, device: str = "auto"
         import onnxruntime
     except ImportError as error:
         raise CheckpointError(f"{checkpoint} needs onnxruntime: pip install 'gen-serve[onnx]'") from error
-    file = _located(checkpoint, revision)
+    file = network_file(checkpoint, revision)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     # Threads that spin while they wait take the cores from the engines beside this one.
@@ -87,24 +84,6 @@ def opened(checkpoint: str, *, revision: str | None = None, device: str = "auto"
         raise CheckpointError(f"{file} is no ONNX file that onnxruntime can run: {error}") from error
     logger.info("%s on %s", checkpoint, session.get_providers()[0])
     return Graph(checkpoint, session)
-
-
-def _located(checkpoint: str, revision: str | None) -> Path:
-    if Path(checkpoint).is_file():
-        return Path(checkpoint)
-    repository, name = "/".join(checkpoint.split("/")[:2]), "/".join(checkpoint.split("/")[2:])
-    if checkpoint.startswith(("/", ".")) or not name:
-        raise CheckpointError(
-            f"{checkpoint or 'an empty name'} is neither a file here nor owner/name/path/to/file.onnx on the model hub"
-        )
-    wanted = [name, f"{name}_data", f"{name}.data"]  # weights of large networks lie beside them
-    try:
-        file = Path(snapshot_download(repository, revision=revision, allow_patterns=wanted)) / name
-    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(f"{checkpoint} is no file here, and the model hub did not give it: {error}") from error
-    if not file.is_file():
-        raise CheckpointError(f"{repository} on the model hub has no file {name}")
-    return file
 
 
 def _providers(device: str, available: list[str]) -> list[Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from deployments.adapters.header import AdapterError, read_header
 from deployments.checkpoint_files import single_file
+from deployments.contract.hub_files import TRANSFORMER_CONFIG
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +49,7 @@ def _outline(checkpoint: str, revision: str | None) -> nn.Module:
     import diffusers
     import torch
 
-    config = json.loads(single_file(checkpoint, "transformer/config.json", revision).read_text())
+    config = json.loads(single_file(checkpoint, TRANSFORMER_CONFIG, revision).read_text())
     with torch.device("meta"):
         return getattr(diffusers, config["_class_name"]).from_config(config)
 

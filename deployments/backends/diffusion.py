@@ -28,7 +28,7 @@ from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.matting.background_remover import BackgroundRemover, load_background_remover
+from deployments.matting.background_remover import BackgroundRemover, load_background_remover, with_network_here
 from deployments.outputs import Outputs
 from deployments.pictures.pixels import Pixels
 
@@ -59,13 +59,14 @@ class DiffusionBackend:
         setup: Mapping[str, str] | None = None,
     ) -> None:
         """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
-        job that needs it: most models never have one. `setup` is told to operators."""
+        job that needs it, as most models never have one; but fetched now, so that no job waits for a download. `setup`
+        is told to operators."""
         self._family = family
         self._outputs = Outputs(store)
         self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
         self._fetcher = InputFetcher(store)
         self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
-        self._matting = matting
+        self._matting = _here(matting)
         self._setup = dict(setup or {})
         self._background_remover: BackgroundRemover | None = None
         self._background_lock = Lock()
@@ -138,11 +139,22 @@ class DiffusionBackend:
             return np.dstack((pixels, self._background_remover.alpha(pixels)))
 
     def _load_background_remover(self) -> BackgroundRemover:
+        if self._matting is None:
+            raise JobError("the background can't be removed here")
         try:
             return load_background_remover(self._matting)
         except CheckpointError as error:
             logger.error("no backgrounds are removed here: %s", error)
             raise JobError("the background can't be removed here") from None
+
+
+def _here(matting: MattingSpec) -> MattingSpec | None:
+    """None where its network is neither on this machine nor to be had: all other jobs can still be done."""
+    try:
+        return with_network_here(matting)
+    except CheckpointError as error:
+        logger.error("no backgrounds are removed here: %s", error)
+        return None
 
 
 def _prepared(job: GenerationJob, fetched: Mapping[str, bytes]) -> PreparedRequest:

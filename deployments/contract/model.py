@@ -38,6 +38,8 @@ BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The same for what cuts the subject out of a picture."""
+NETWORKS: Final = frozenset(("onnx",))
+"""Of both, those that read a network; the others are algorithms, without weights."""
 
 
 @dataclass(frozen=True, slots=True)

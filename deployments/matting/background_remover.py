@@ -6,9 +6,11 @@ Each way is a class in a file of its own, made from a spec, and a line in `contr
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import replace
 from typing import Protocol
 
-from deployments.contract.model import BACKGROUND_REMOVERS, MattingSpec
+from deployments.checkpoint_files import network_file
+from deployments.contract.model import BACKGROUND_REMOVERS, NETWORKS, MattingSpec
 from deployments.pictures.pixels import Pixels
 
 
@@ -19,6 +21,13 @@ class BackgroundRemover(Protocol):
         Where no subject stands out, everything is subject.
         """
         ...
+
+
+def with_network_here(spec: MattingSpec) -> MattingSpec:
+    """The same, with the file of its network on this machine, which is fetched. Raises CheckpointError."""
+    if spec.checkpoint is None or spec.backend not in NETWORKS:
+        return spec
+    return replace(spec, checkpoint=str(network_file(spec.checkpoint, spec.revision)), revision=None)
 
 
 def load_background_remover(spec: MattingSpec) -> BackgroundRemover:

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from deployments import checkpoints
-from deployments.checkpoint_files import CheckpointError, local_folder
+from deployments.checkpoint_files import CheckpointError, pretrained_folder
 from deployments.contract.rewriter import RewriterSpec
 
 logger = logging.getLogger(__name__)
@@ -182,13 +182,12 @@ def whole_phrases(text: str) -> str:
 
 
 def _load(spec: RewriterSpec, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The tokenizer and the model. From the hub, each fetches just the files it needs."""
-    folder = local_folder(spec.checkpoint)
-    place, local = folder or spec.checkpoint, folder is not None
+    """The tokenizer and the model."""
+    folder = pretrained_folder(spec.checkpoint, spec.revision)
     transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=spec.revision, local_files_only=local)
-        model = AutoModelForCausalLM.from_pretrained(place, revision=spec.revision, local_files_only=local, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=dtype)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{spec.checkpoint} can't be loaded as a language model: {error}") from error
     return tokenizer, model

@@ -34,6 +34,7 @@ from serve_app.cli import (
     up,
     watch,
     webhooks,
+    weights,
 )
 from serve_app.cli.client import ServiceError, told
 from serve_app.cli.version import Version
@@ -69,6 +70,7 @@ app.add_typer(organizations.app, name="organizations")
 app.add_typer(projects.app, name="projects")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(weights.app, name="weights")
 
 
 @app.callback()

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,13 @@ class Amount(float):
 
     def __str__(self) -> str:
         return f"{self:.3f}".rstrip("0").rstrip(".")
+
+
+class Bytes(float):
+    """A size."""
+
+    def __str__(self) -> str:
+        return decimal(int(self))
 
 
 class Spent(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -50,7 +51,8 @@ def _nodes(questions: Questions) -> dict[Any, str]:
         if each["Alive"]:
             there = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
             where = f"node {each['NodeManagerAddress']}"
-            asked[task.options(scheduling_strategy=there).remote(questions, where)] = where
+            here = tuple(one for one in questions.wanted if one.fits(each["Resources"]))
+            asked[task.options(scheduling_strategy=there).remote(replace(questions, wanted=here), where)] = where
     return asked
 
 

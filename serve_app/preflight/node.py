@@ -12,7 +12,7 @@ from serve_app.config.bound import BoundSettings
 from serve_app.config.secrets import NotHere
 from serve_app.preflight import objects, store, switches, weights
 from serve_app.preflight.finding import Finding, fine, refused, unusual
-from serve_app.preflight.weights import Wanted
+from serve_app.weights.wanted import Wanted
 
 SECTIONS: Final = ("redis", "objects", "sealing", "webhooks", "accounts")
 """Of the settings, those that hold secrets, and what says how they are used."""
@@ -24,7 +24,7 @@ class Questions:
     bound: BoundSettings
     switches: Mapping[str, str] | None
     """None: this process serves nothing, so it need not have them."""
-    models: tuple[Wanted, ...]
+    wanted: tuple[Wanted, ...]
     code: str
     seen_before: str | None
 
@@ -41,7 +41,7 @@ def _itself(questions: Questions, where: str) -> Iterator[Finding]:
         yield refused("code", where, "another than that of this command", "install the same release on every node")
     else:
         yield fine("code", where, "the same")
-    yield from weights.look(questions.models, where)
+    yield from weights.look(questions.wanted, where)
 
 
 async def _reached(questions: Questions, where: str) -> list[Finding]:

@@ -13,9 +13,10 @@ from serve_app.config import catalog as catalogs
 from serve_app.config import fingerprint
 from serve_app.config.bound import BoundSettings
 from serve_app.config.settings import Settings
-from serve_app.preflight import node, objects, weights
+from serve_app.preflight import node, objects
 from serve_app.preflight.finding import Finding, Verdict, together
 from serve_app.preflight.node import Questions
+from serve_app.weights.wanted import wanted
 
 COLUMNS = ("what", "where", "verdict", "found", "what to do")
 _COLOURS = {Verdict.FINE: "green", Verdict.UNUSUAL: "yellow", Verdict.REFUSED: "red"}
@@ -59,7 +60,7 @@ def _questions(settings: Settings, switches: Mapping[str, str] | None, seen: str
     return Questions(
         BoundSettings.of(settings, node.SECTIONS),
         switches,
-        weights.wanted(settings, catalogs.load(settings)),
+        wanted(settings, catalogs.load(settings)),
         fingerprint.code(node.PACKAGES),
         seen,
     )

@@ -6,85 +6,45 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.constants import HF_HUB_OFFLINE
 
-from deployments.contract.checkpoint import place_of
-from serve_app.config.catalog import Catalog
-from serve_app.config.settings import Settings
 from serve_app.preflight.finding import Finding, fine, refused, unusual
+from serve_app.weights.wanted import Wanted
 
-_SIMULATED: Final = "simulated/"
 _WEIGHTS: Final = (".safetensors", ".bin", ".onnx", ".pt", ".pth")
 _GIB: Final = 2**30
 _WHAT: Final = "weights"
+_FETCH: Final = "gen-serve weights fetch"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a replica of one lane loads, and the share of GPUs that it asks Ray for."""
-
-    lane: str
-    checkpoint: str
-    revision: str | None
-    gpus: float
-
-
-def wanted(settings: Settings, catalog: Catalog) -> tuple[Wanted, ...]:
-    """Of every lane that reads weights."""
-    found = []
-    for name, model in catalog.models.items():
-        chosen = settings.model(name)
-        checkpoint = chosen.checkpoint or model.checkpoint
-        if checkpoint and not checkpoint.startswith(_SIMULATED) and chosen.checkpoint != "":
-            revision = None if chosen.checkpoint else model.revision
-            found.append(Wanted(name, checkpoint, revision, float(chosen.actor.get("num_gpus", 0))))
-    return tuple(found)
-
-
-def look(models: Sequence[Wanted], where: str) -> Iterator[Finding]:
+def look(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
     """On this machine."""
     gpus = _gpus()
-    missing, whole = [], bool(models)
-    for model in models:
-        folder = _folder(model)
-        if folder is None:
-            missing.append(model)
+    missing, whole = set(), bool(wanted)
+    for each in wanted:
+        place = each.place()
+        if place is None:
+            missing.add(each.checkpoint)
             whole = False
-        elif not folder.exists() or not os.access(folder, os.R_OK):
-            yield refused(_WHAT, where, f"{model.lane}: {model.checkpoint} can't be read", "put it there, readable")
+        elif not place.exists() or not os.access(place, os.R_OK):
+            yield refused(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
             whole = False
-        elif gpus and model.gpus and (size := _size(folder)) > (room := min(gpus) * model.gpus):
-            told = f"{model.lane}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
-            yield unusual("GPU memory", where, told, f"a larger GPU, or a larger num_gpus in models.{model.lane}.actor")
+        elif gpus and each.gpus and (size := _size(place)) > (room := min(gpus) * each.gpus):
+            told = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
+            yield unusual("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
     if missing:
-        names = ", ".join(sorted(model.checkpoint for model in missing))
+        names = ", ".join(sorted(missing))
         if HF_HUB_OFFLINE:
-            yield refused(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", "bring them into HF_HOME")
+            yield refused(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", _FETCH)
         else:
-            yield unusual(_WHAT, where, f"not here yet: {names}", "the first replica of each fetches them, for minutes")
+            yield unusual(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
     if whole:
         yield fine(_WHAT, where, "all here")
     if gpus:
         yield fine("GPU memory", where, f"{len(gpus)} of {min(gpus) / _GIB:.0f} GiB at least")
-
-
-def _folder(model: Wanted) -> Path | None:
-    """Where its files are; None where the model hub has to give them."""
-    if (place := place_of(model.checkpoint)) is not None:
-        return place
-    if Path(model.checkpoint).is_absolute():
-        return Path(model.checkpoint)
-    owner_and_name = "/".join(model.checkpoint.split("/")[:2])
-    cached = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=owner_and_name, repo_type="model")
-    reference = cached / "refs" / (model.revision or "main")
-    commit = reference.read_text().strip() if reference.is_file() else model.revision or ""
-    snapshot = cached / "snapshots" / commit
-    return snapshot if commit and snapshot.is_dir() else None
 
 
 def _size(folder: Path) -> int:

@@ -146,6 +146,7 @@ def test_no_pod_has_rights(manifests: list[Document]) -> None:
 def test_images_have_a_version(manifests: list[Document]) -> None:
     images = {container["image"] for container in containers(manifests)}
     assert [each for each in images if not re.search(r":[^/]*\d[^/]*$", each) or each.endswith("latest")] == []
+    assert len({each for each in images if "gen-serve" in each}) == 1
 
 
 def test_probes_and_services_name_ports_that_are_there(manifests: list[Document]) -> None:

@@ -1,0 +1,107 @@
+"""What is looked for and fetched is what replicas are bound with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import serve
+from ray.serve._private.build_app import build_app
+
+from deployments.contract.hub_files import Kind
+from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec
+from deployments.contract.moderation import ModeratorSpec
+from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.text_encoder import TextEncoderSpec
+from serve_app.application import build
+from serve_app.config import catalog as catalogs
+from serve_app.config import settings as all_settings
+from serve_app.config.models import TextEncoderSettings
+from serve_app.config.settings import Settings
+from serve_app.weights.wanted import Wanted, wanted
+
+# Ray would have the interval of its reports in the environment, where it is one for all.
+pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
+
+CONFIGS = ("local", "single-gpu", "cluster")
+
+
+@pytest.fixture
+def configured(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(repository)
+    return lambda name, **changes: all_settings.load(Path(f"configs/{name}.yaml")).model_copy(update=changes)
+
+
+def listed(settings: Settings) -> tuple[Wanted, ...]:
+    return wanted(settings, catalogs.load(settings))
+
+
+def bound(application: serve.Application) -> Iterator[object]:
+    """The specs of all deployments."""
+    for deployment in build_app(application, name="gen").deployments:
+        yield from deployment.init_args
+
+
+def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind]]:
+    for spec in specs:
+        match spec:
+            case ModelSpec(backend=backend):
+                if backend == DIFFUSION:
+                    yield spec.checkpoint, spec.revision, Kind.PIPELINE
+                    if spec.matting.backend in NETWORKS:
+                        yield spec.matting.checkpoint or "", spec.matting.revision, Kind.NETWORK
+                elif backend in NETWORKS:
+                    yield spec.checkpoint, spec.revision, Kind.NETWORK
+            case TextEncoderSpec():
+                yield spec.checkpoint, spec.revision, Kind.PIPELINE
+            case RewriterSpec():
+                yield spec.checkpoint, spec.revision, Kind.PRETRAINED
+            case ModeratorSpec():
+                for judge in (*spec.text, *spec.pictures):
+                    if judge.checkpoint:
+                        yield judge.checkpoint, judge.revision, Kind.PRETRAINED
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_that_replicas_are_bound_with_is_on_the_list(configured: Any, name: str) -> None:
+    settings = configured(name)
+
+    needed = set(checkpoints(bound(build(settings))))
+    of_replicas = [each for each in listed(settings) if each.kind is not Kind.CONFIGURATION]
+    assert {(each.checkpoint, each.revision, each.kind) for each in of_replicas} == needed
+
+
+def test_shared_text_encoders_and_whoever_checks_uploads_are_on_it(configured: Any) -> None:
+    shared = configured("cluster", text_encoders={"flux1": TextEncoderSettings(checkpoint="owner/name", revision="v1")})
+    assert Wanted("text encoder flux1", "owner/name", "v1", actor={"num_cpus": 0}) in listed(shared)
+    assert "uploads for flux3-klein" in {each.who for each in listed(shared)}
+
+
+def test_what_is_switched_off_is_not(configured: Any) -> None:
+    usual = configured("cluster")
+    off = configured(
+        "cluster",
+        rewriter=usual.rewriter.model_copy(update={"enabled": False}),
+        moderation=usual.moderation.model_copy(update={"enabled": False}),
+    )
+    gone = {each.who for each in listed(usual)} - {each.who for each in listed(off)}
+    assert gone == {"rewriter", "judge guard", "judge picture-classifier"}
+
+
+@pytest.mark.parametrize(
+    ("actor", "fits"),
+    [
+        ({}, True),
+        ({"num_cpus": 4, "num_gpus": 1, "resources": {"image": 1}}, True),
+        ({"num_gpus": 2}, False),
+        ({"resources": {"large": 0.1}}, False),
+        ({"accelerator_type": "H100"}, True),
+        ({"accelerator_type": "A100"}, False),
+        ({"memory": 10}, False),
+    ],
+)
+def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool) -> None:
+    node = {"CPU": 4.0, "GPU": 1.0, "image": 1.0, "accelerator_type:H100": 1.0, "memory": 9.0}
+    assert Wanted("lane", "owner/name", actor=actor).fits(node) is fits
