@@ -44,8 +44,9 @@ class GenerationJob:
 
     Sizes are in pixels. `references` are object-store keys of decoded-and-checked input pictures, in the client's
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
-    lease can never overwrite a published result. `deadline` is epoch seconds. `isolated` asks the engine to run the
-    job with the batch to itself: it is set on a task that already lost several workers.
+    lease can never overwrite a published result. `seconds_left` is how long it may take from its admission on, None
+    without a limit: a span and no moment, as the clocks of two machines may differ. `isolated` asks the engine to run
+    the job with the batch to itself: it is set on a task that already lost several workers.
 
     What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
     every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
@@ -69,7 +70,7 @@ class GenerationJob:
     output_prefix: str
     references: tuple[str, ...] = ()
     layout: tuple[LayoutRow, ...] = ()
-    deadline: float | None = None
+    seconds_left: float | None = None
     isolated: bool = False
     guidance: float | None = None
     guidance_interval: float | None = None
