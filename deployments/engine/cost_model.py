@@ -100,15 +100,17 @@ class CostModel:
 
     def at_least(self, tokens: int, squares: int) -> float | None:
         """Seconds of a step at the fastest pace of late, or the usual one if that is faster. None unless enough was
-        measured here, of steps as large; without any as small nothing is known of what is fixed."""
+        measured here: of the like of it, or of steps as large and of others. Without any as small nothing is known of
+        what is fixed."""
         fitted = self._fitted
-        often = [kept[-1] for kept in self._measured.values() if len(kept) >= _OFTEN]
-        if fitted is None or not (often and self.measured):
+        often = {sort: kept[-1] for sort, kept in self._measured.items() if len(kept) >= _OFTEN}
+        known = self.measured or (_sort(tokens), _sort(squares / tokens)) in often
+        if fitted is None or not (often and known):
             return None
-        if tokens > max(each for each, *_ in often) or squares > max(each for _, each, _ in often):
+        if tokens > max(each for each, *_ in often.values()) or squares > max(each for _, each, _ in often.values()):
             return None
         fastest = min(took / fitted.seconds(*amount) for *amount, took in self._recent)
-        fixed = 0.0 if tokens < min(each for each, *_ in often) else fitted.fixed
+        fixed = 0.0 if tokens < min(each for each, *_ in often.values()) else fitted.fixed
         return min(fastest, 1) * replace(fitted, fixed=fixed).seconds(tokens, squares)
 
     @property

@@ -95,3 +95,12 @@ def test_what_a_step_takes_at_least_is_told_of_what_was_measured_often() -> None
 def test_what_another_machine_measured_says_nothing_of_the_least() -> None:
     model = CostModel(StepCost(0.01, 1e-5, 0.0))
     assert model.at_least(1000, 1_000_000) is None
+
+
+def test_of_steps_of_one_size_alone_only_the_like_is_known() -> None:
+    """As of clips: each of them steps alone, and all may be of one size."""
+    model = CostModel()
+    for _ in range(64):
+        model.observe(5000, 25_000_000, 9.0)
+    assert model.at_least(5000, 25_000_000) == pytest.approx(9.0)
+    assert model.at_least(1000, 1_000_000) is None

@@ -169,9 +169,9 @@ def test_time_counts_from_the_admission_and_ends_jobs_between_steps() -> None:
     assert bench.done() == {"waiting", "without limit"}
 
 
-def taught(max_batch: int = 8) -> Bench:
+def taught() -> Bench:
     """An engine that knows well that a step of one picture takes a second."""
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.5 + 0.5 * batch), max_batch=max_batch)
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.5 + 0.5 * batch))
     bench.learn()
     bench.run(make_job("alone", steps=64))
     bench.backend.calls.clear()
@@ -212,9 +212,6 @@ def test_nobody_is_refused_by_a_first_guess() -> None:
     bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0))
     bench.run(make_job("first", steps=400, seconds_left=5.0))
     assert bench.last("first") == DEADLINE_PASSED
-    bench = taught(max_batch=1)
-    bench.run(make_job("never batched", steps=400, seconds_left=5.0))
-    assert bench.last("never batched") == DEADLINE_PASSED
 
 
 def test_a_size_that_was_never_seen_is_tried_until_it_is_known() -> None:
