@@ -28,7 +28,7 @@ class Plan:
     """That count; one more warms up."""
     pictures: int = 72
     """Of a round and a side, saturated: so many that static batches find company of their shape."""
-    warm_up: int = 18
+    warm_up: int = 12
     """Of the round that does not count."""
     kept: int = 24
     """Of a round and a side, where what is kept is measured."""
@@ -36,7 +36,7 @@ class Plan:
     """Of a round and a side, with one job at a time."""
     loads: tuple[float, ...] = (0.5, 1.0, 1.3)
     """Times what one at a time makes."""
-    arrivals: int = 50
+    arrivals: int = 40
     """Of a round and a side, under load."""
 
     def of_round(self, number: int) -> int:
