@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
 
 from deployments.contract.clip import Clip
 
@@ -70,7 +71,8 @@ class GenerationJob:
     output_prefix: str
     references: tuple[str, ...] = ()
     layout: tuple[LayoutRow, ...] = ()
-    seconds_left: float | None = None
+    deadline: None = None
+    """What the release before looks at; never set."""
     isolated: bool = False
     guidance: float | None = None
     guidance_interval: float | None = None
@@ -83,6 +85,15 @@ class GenerationJob:
     clip: Clip | None = None
     traceparent: str = ""
     log_levels: tuple[tuple[str, str], ...] = ()
+    seconds_left: float | None = None
+
+    def __setstate__(self, values: Sequence[Any]) -> None:
+        """Values go from one process to another in the order of the fields, and while one release takes another's
+        place these differ: new fields stand at the end, and of a job from before they have their defaults."""
+        for field, value in zip(fields(self), values, strict=False):
+            object.__setattr__(self, field.name, value)
+        for field in fields(self)[len(values) :]:
+            object.__setattr__(self, field.name, field.default)
 
     @property
     def inputs(self) -> tuple[str, ...]:
