@@ -54,8 +54,9 @@ class Mix:
         steps, count = chance.choice(_STEPS), chance.choice((1, 2))
         references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
         kept = f"adapters/{number % self.adapters}" if self.adapters else None
+        own = f"{name}-tuned" if kept else name  # one side makes it with and without
         return GenerationJob(
-            id=name,
+            id=own,
             attempt=1,
             prompt=_PROMPTS[0] if self.one_prompt else f"{chance.choice(_PROMPTS)} {name}",
             width=width,
@@ -63,16 +64,31 @@ class Mix:
             steps=steps,
             seed=number,
             output_format="jpeg",
-            output_prefix=f"packing/{name}",
+            output_prefix=f"packing/{own}",
             references=references,
             adapter=Adapter(kept, kept, 1.0) if kept else None,
         )
 
 
+class Moments:
+    """Seconds since the beginning. Time in which there is nothing to do may be skipped: who makes nothing makes the
+    same of an hour of it as of a moment."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def now(self) -> float:
+        return time.perf_counter() - self._began
+
+    def skip_to(self, moment: float) -> None:
+        """No step back, where that is over."""
+        self._began -= max(0.0, moment - self.now())
+
+
 class Side(Protocol):
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
         """Makes all of them, each of which comes so many seconds after the beginning; rising. When each was done, in
-        seconds after the beginning."""
+        seconds after the beginning. Time with nothing to do is counted, and skipped."""
         ...
 
     def file(self, job: GenerationJob) -> bytes:
@@ -93,20 +109,19 @@ class Loop:
 
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
         done, waiting, coming = [0.0] * len(jobs), deque[int](), deque(range(len(jobs)))
-        began = time.perf_counter()
+        moments = Moments()
         while waiting or coming:
-            while coming and arrivals[coming[0]] <= time.perf_counter() - began:
-                waiting.append(coming.popleft())
             if not waiting:
-                time.sleep(max(0.0, arrivals[coming[0]] - (time.perf_counter() - began)))
-                continue
+                moments.skip_to(arrivals[coming[0]])
+            while coming and arrivals[coming[0]] <= moments.now():
+                waiting.append(coming.popleft())
             alike = [number for number in waiting if shape_of(jobs[number]) == shape_of(jobs[waiting[0]])]
             batch = alike[: self._at_once]
             files = self._draw([prepared(jobs[number], self._store) for number in batch])
             for number, file in zip(batch, files, strict=True):
                 self._files[jobs[number].id] = file
                 waiting.remove(number)
-                done[number] = time.perf_counter() - began
+                done[number] = moments.now()
         return done
 
     def file(self, job: GenerationJob) -> bytes:
@@ -123,23 +138,27 @@ class Stepping:
         self._keys: dict[str, str] = {}
 
     def run(self, jobs: Sequence[GenerationJob], arrivals: Sequence[float]) -> list[float]:
-        done, left, failed = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
-        began = time.perf_counter()
+        done, ended, failed = [0.0] * len(jobs), threading.Semaphore(0), list[Event]()
+        moments = Moments()
 
         def hear(number: int, event: Event) -> None:
             if isinstance(event, LAST):
-                done[number] = time.perf_counter() - began
+                done[number] = moments.now()
                 if isinstance(event, Done):
                     self._keys[jobs[number].id] = event.output.key
                 else:
                     failed.append(event)
-                left.release()
+                ended.release()
 
+        in_work = 0
         for number, job in enumerate(jobs):
-            time.sleep(max(0.0, arrivals[number] - (time.perf_counter() - began)))
+            while in_work and (wait := arrivals[number] - moments.now()) > 0:
+                in_work -= ended.acquire(timeout=wait)
+            moments.skip_to(arrivals[number])
             self.engine.submit(job, lambda event, number=number: hear(number, event))
-        for _ in jobs:
-            left.acquire()
+            in_work += 1
+        for _ in range(in_work):
+            ended.acquire()
         if failed:
             raise RuntimeError(f"the engine gave {failed[0]}")
         return done

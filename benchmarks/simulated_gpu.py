@@ -74,6 +74,10 @@ class Picture:
     def total_steps(self) -> int:
         return self.job.steps
 
+    @property
+    def steps_alike(self) -> int:
+        return self.total_steps - self.done_steps
+
 
 @dataclass
 class AssumedGpu:
@@ -189,7 +193,7 @@ def _alike(one: GenerationJob, other: GenerationJob) -> bool:
 def _engine(jobs: Sequence[GenerationJob], moments: Sequence[float]) -> list[float]:
     """When each is done by the service's engine."""
     clock, done = Clock(), [0.0] * len(jobs)
-    engine = Engine(AssumedGpu(clock), max_running=_RUNNING, max_batch=_BATCH, clock=clock, wall_clock=clock)
+    engine = Engine(AssumedGpu(clock), max_running=_RUNNING, max_batch=_BATCH, clock=clock)
 
     def hear(number: int, event: Event) -> None:
         if isinstance(event, LAST):

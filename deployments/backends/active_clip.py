@@ -46,3 +46,7 @@ class ActiveClip:
     @property
     def total_steps(self) -> int:
         return self.clip.steps + self.parts
+
+    @property
+    def steps_alike(self) -> int:
+        return (self.total_steps if self.clip.is_denoised else self.clip.steps) - self.done_steps

@@ -43,6 +43,10 @@ class RestorerState:
         """Whatever the job says: restorers have no steps."""
         return 1
 
+    @property
+    def steps_alike(self) -> int:
+        return self.total_steps - self.done_steps
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedPicture:

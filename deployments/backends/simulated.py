@@ -67,6 +67,10 @@ class SimulatedState:
     def total_steps(self) -> int:
         return self.job.steps
 
+    @property
+    def steps_alike(self) -> int:
+        return self.total_steps - self.done_steps
+
 
 class SimulatedBackend:
     """Implements engine.backend.Backend[GenerationJob, SimulatedState]."""

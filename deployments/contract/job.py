@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
 
 from deployments.contract.clip import Clip
 
@@ -44,8 +45,9 @@ class GenerationJob:
 
     Sizes are in pixels. `references` are object-store keys of decoded-and-checked input pictures, in the client's
     order. `output_prefix` is where this attempt may write; it differs between attempts, so an attempt that lost its
-    lease can never overwrite a published result. `deadline` is epoch seconds. `isolated` asks the engine to run the
-    job with the batch to itself: it is set on a task that already lost several workers.
+    lease can never overwrite a published result. `seconds_left` is how long it may take from its admission on, None
+    without a limit: a span and no moment, as the clocks of two machines may differ. `isolated` asks the engine to run
+    the job with the batch to itself: it is set on a task that already lost several workers.
 
     What only some families use, None where it does not apply: `guidance` is the strength of the prompt, applied at
     every step or, with `guidance_interval` n, at every n-th. `mask` (an object key, like the following) is a grey
@@ -69,7 +71,8 @@ class GenerationJob:
     output_prefix: str
     references: tuple[str, ...] = ()
     layout: tuple[LayoutRow, ...] = ()
-    deadline: float | None = None
+    deadline: None = None
+    """What the release before looks at; never set."""
     isolated: bool = False
     guidance: float | None = None
     guidance_interval: float | None = None
@@ -82,6 +85,15 @@ class GenerationJob:
     clip: Clip | None = None
     traceparent: str = ""
     log_levels: tuple[tuple[str, str], ...] = ()
+    seconds_left: float | None = None
+
+    def __setstate__(self, values: Sequence[Any]) -> None:
+        """Values go from one process to another in the order of the fields, and while one release takes another's
+        place these differ: new fields stand at the end, and of a job from before they have their defaults."""
+        for field, value in zip(fields(self), values, strict=False):
+            object.__setattr__(self, field.name, value)
+        for field in fields(self)[len(values) :]:
+            object.__setattr__(self, field.name, field.default)
 
     @property
     def inputs(self) -> tuple[str, ...]:

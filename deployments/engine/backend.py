@@ -61,6 +61,10 @@ class StateLike(Protocol):
     def done_steps(self) -> int: ...
     @property
     def total_steps(self) -> int: ...
+    @property
+    def steps_alike(self) -> int:
+        """Steps left of the present key."""
+        ...
 
 
 S = TypeVar("S", bound=StateLike)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, TypeAlias
 
@@ -28,6 +28,8 @@ _FIT_EVERY: Final = 32
 """Steps between two fits, a millisecond each, once there are ..."""
 _FIT_EACH: Final = 8
 """... so many; after each of the first."""
+_OFTEN: Final = _FIT_EVERY + _TRIM
+"""Measurements of about one cost of which the last fit has seen more than a few."""
 _ROUNDS: Final = 6
 """Of reweighting, which turn least squares into least absolute errors (Schlossmacher 1973): a step that was held up by
 something else counts no more than any other."""
@@ -95,6 +97,21 @@ class CostModel:
     def measured(self) -> bool:
         """Whether steps measured here tell more than what was learned elsewhere. From any thread."""
         return self._spread and self._steps >= _RECENT
+
+    def at_least(self, tokens: int, squares: int) -> float | None:
+        """Seconds of a step at the fastest pace of late, or the usual one if that is faster. None unless enough was
+        measured here: of the like of it, or of steps as large and of others. Without any as small nothing is known of
+        what is fixed."""
+        fitted = self._fitted
+        often = {sort: kept[-1] for sort, kept in self._measured.items() if len(kept) >= _OFTEN}
+        known = self.measured or (_sort(tokens), _sort(squares / tokens)) in often
+        if fitted is None or not (often and known):
+            return None
+        if tokens > max(each for each, *_ in often.values()) or squares > max(each for _, each, _ in often.values()):
+            return None
+        fastest = min(took / fitted.seconds(*amount) for *amount, took in self._recent)
+        fixed = 0.0 if tokens < min(each for each, *_ in often.values()) else fitted.fixed
+        return min(fastest, 1) * replace(fitted, fixed=fixed).seconds(tokens, squares)
 
     @property
     def _spread(self) -> bool:

@@ -21,6 +21,14 @@ TEXT_ENCODER_UNREACHABLE = Interrupted("the service's text encoder is out of rea
 DEADLINE_PASSED = Failed("the deadline passed before the picture was done")
 
 
+def hopeless(needed_s: float, left_s: float) -> Failed:
+    """How a job ends that can't be done in the time left."""
+    return Failed(
+        f"this can't be done before its deadline: it would take {_told(needed_s)} more, and {_told(left_s)} are left; "
+        "fewer steps or a smaller size take less"
+    )
+
+
 def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
     """Ends the one request that `error` belongs to."""
     blame = True
@@ -49,3 +57,7 @@ def failure_event(error: Exception, *, blame: bool) -> Failed | Interrupted:
             return replace(NOTHING_USABLE, blame=blame)
         case _:
             return replace(BROKEN, blame=blame)
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 180 else f"{seconds:.0f} seconds"

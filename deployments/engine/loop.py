@@ -59,14 +59,12 @@ class Engine(Generic[P, S]):
         preview_every: float | None = None,
         device_priority: DevicePriority | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
         call. `order` says who steps first where not all can. `step_goal_s` is how long a step of several may be
         expected to take, in seconds. `known_costs` is what another engine `learned`. `preview_every` is the share of
         the steps between two previews, None for none. `device_priority` says when steps may be taken on a device that
-        others use, too. `clock` times waits and steps; `wall_clock` is compared with deadlines (epoch seconds). Raises
-        ValueError for a setting out of range.
+        others use, too. `clock` times waits and steps. Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
             raise ValueError("max_running and max_batch start at 1, preview_every lies in (0, 1]")
@@ -91,7 +89,6 @@ class Engine(Generic[P, S]):
             priority=device_priority or Unshared(),
             preview_every=preview_every,
             clock=clock,
-            wall_clock=wall_clock,
         )
         self._finisher = Finisher(backend, requests, background, health, device)
         self._costs = costs
@@ -141,9 +138,9 @@ class Engine(Generic[P, S]):
         """Queues `job`, from any thread. The caller bounds the queue (`max_ongoing_requests`).
 
         `emit` is called from the engine's threads with `Started` at admission, then `Progress` and `Preview`, and last
-        `Done`, `Failed` or `Interrupted`; a job whose deadline passes in the queue, or that can't be fetched, gets that
-        last one alone, one that comes to a broken engine `Interrupted`, from the caller's thread. It must neither block
-        nor raise. Raises RuntimeError once the engine is stopped.
+        `Done`, `Failed` or `Interrupted`; a job that can't be fetched gets that last one alone, one that comes to a
+        broken engine `Interrupted`, from the caller's thread. It must neither block nor raise. Raises RuntimeError once
+        the engine is stopped.
         """
         handle = RequestHandle(job, emit, self._clock())
         self._requests.add(handle)

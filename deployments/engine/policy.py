@@ -12,6 +12,8 @@ from deployments.engine.step_costs import StepCosts
 
 OVERDUE: Final = 8.0
 """Waits of this many times its own solo duration put a picture before every one that came later."""
+SURELY: Final = 1.5
+"""Times the seconds left a picture must need before it is given up: an estimate is seldom that wrong."""
 WITHIN: Final = 5.0
 """Times its solo duration a picture may take, where `deadline` is the order."""
 
@@ -93,9 +95,14 @@ def admit(waiting: Iterable[C], active: Sequence[GenerationJob], *, room: int) -
     return admitted
 
 
-def expired(job: GenerationJob, now: float) -> bool:
-    """Whether nobody waits for `job` any more; `now` in epoch seconds, as the deadline."""
-    return job.deadline is not None and job.deadline <= now
+def too_long(state: StateLike, left: float, costs: StepCosts) -> float | None:
+    """Seconds that `state` needs at least, where that is so many more than are `left` that no picture is given up for
+    an estimate that was wrong; else None. Other keys that follow the present one count nothing."""
+    steps = state.steps_alike
+    if (costs.alone(state) or 0.0) * steps <= left:
+        return None
+    needed = (costs.at_least(state) or 0.0) * steps
+    return needed if needed > SURELY * left else None
 
 
 def preview_due(done: int, total: int, every: float) -> bool:

@@ -51,6 +51,11 @@ class RequestHandle:
         """Whether the last event is out, or the job was cancelled."""
         return self._ended
 
+    def left(self, now: float) -> float | None:
+        """Seconds until its time is over, `now` by the engine's clock; None without a limit, or before admission."""
+        limit, admitted = self.job.seconds_left, self.reached.get(Reached.ADMITTED)
+        return None if limit is None or admitted is None else limit - (now - admitted)
+
     def send(self, event: Event) -> None:
         with self._lock:
             if self._ended:

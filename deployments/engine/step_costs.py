@@ -117,6 +117,11 @@ class StepCosts:
         cost = kind.model.cost if kind else None
         return None if cost is None else cost.seconds(*_amount([member]))
 
+    def at_least(self, member: Member) -> float | None:
+        """Seconds that no step of this member takes less than; None unless enough was measured here to be sure."""
+        kind = self._found(member.key)
+        return kind.model.at_least(*_amount([member])) if kind else None
+
     def together(self, ranked: Sequence[M]) -> list[M]:
         """Of members of one kind, the best first: those that should take the next step. Empty only if there are none.
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic
 
-from deployments.contract.events import Preview
+from deployments.contract.events import Failed, Preview
 from deployments.contract.model import Order
 from deployments.engine.backend import Backend, DeviceBroken, OutOfMemory, P, S
 from deployments.engine.background import Background
 from deployments.engine.device_priority import DevicePriority
 from deployments.engine.exclusive import Exclusive
-from deployments.engine.failures import DEADLINE_PASSED, fail
+from deployments.engine.failures import DEADLINE_PASSED, fail, hopeless
 from deployments.engine.health import Health, Worker
-from deployments.engine.policy import expired, preview_due, select_batch
+from deployments.engine.policy import preview_due, select_batch, too_long
+from deployments.engine.request_handle import RequestHandle
 from deployments.engine.request_table import ActiveRequest, RequestTable, Stage
 from deployments.engine.step_costs import StepCosts
 
@@ -38,7 +39,6 @@ class Stepper(Generic[P, S]):
         priority: DevicePriority,
         preview_every: float | None,
         clock: Callable[[], float],
-        wall_clock: Callable[[], float],
     ) -> None:
         """As `Engine` has them."""
         self._backend = backend
@@ -51,10 +51,9 @@ class Stepper(Generic[P, S]):
         self._priority = priority
         self._preview_every = preview_every
         self._clock = clock
-        self._wall_clock = wall_clock
 
     def work(self) -> bool:
-        """Ends whose deadline has passed, and takes one step. Raises DeviceBroken."""
+        """Ends whose time is over, or surely won't do, and takes one step. Raises DeviceBroken."""
         ended = self._expire()
         self._priority.announce(bool(self._requests.waiting or self._requests.running))
         batch = select_batch(self._requests.stepping(), self._clock(), self._costs, self._order)
@@ -66,12 +65,21 @@ class Stepper(Generic[P, S]):
 
     def _expire(self) -> bool:
         """Whether there was any. What only has to be finished is let through."""
-        now = self._wall_clock()
-        late = [handle for handle in self._requests.unfinished() if expired(handle.job, now)]
-        for handle in late:
-            handle.end(DEADLINE_PASSED)
+        now = self._clock()
+        ends: list[tuple[RequestHandle, Failed]] = []
+        for handle in self._requests.unfinished():
+            left = handle.left(now)
+            if left is not None and left <= 0:
+                ends.append((handle, DEADLINE_PASSED))
+        for request in self._requests.stepping():
+            left = request.handle.left(now)
+            needed = None if left is None else too_long(request.state, left, self._costs)
+            if left is not None and needed is not None:
+                ends.append((request.handle, hopeless(needed, left)))
+        for handle, event in ends:
+            handle.end(event)  # once: the first is what is told
         self._requests.drop_ended()
-        return bool(late)
+        return bool(ends)
 
     def _step(self, batch: Sequence[ActiveRequest[S]]) -> None:
         """One step of pictures of one key. A step that failed changed nothing: it is taken again in other company."""

@@ -61,3 +61,7 @@ class State:
     @property
     def total_steps(self) -> int:
         return len(self.dt)
+
+    @property
+    def steps_alike(self) -> int:
+        return self.total_steps - self.done_steps

@@ -65,8 +65,9 @@ class Attempt:
     """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
     device_s: float = 0.0
     """How much of its device's time the model spent on it, once it has told."""
+    leased: float = field(default_factory=time.monotonic)
+    """Monotonic, as `work_began`: the wall clock may be set meanwhile."""
     work_began: float = field(default_factory=time.monotonic)
-    """Monotonic: the wall clock may be set meanwhile."""
     traceparent: str = ""
     """Of its span, while it is worked on."""
 
@@ -96,7 +97,8 @@ class Attempt:
 class Timeouts:
     """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that.
 
-    `run_s` from the first start of work to the end, all attempts together; None: what the store allows any task.
+    `run_s` from the first start of work to the end, all attempts together; None: what the store allows any task, which
+    the model is not told.
     """
 
     start_s: float

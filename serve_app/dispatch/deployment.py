@@ -83,7 +83,7 @@ class Dispatcher:
         self._lanes: dict[str, Lane] = {}
         for name, handle in models.items():
             model = settings.model(name)
-            timed = replace(timeouts, run_s=model.run_s)
+            timed = replace(timeouts, run_s=model.run_s or settings.tasks.run_s)
             dependencies = Dependencies(
                 _caller(handle, levels), timed, gate=gate, objects=objects, tracer=self._tracer, **writes
             )

@@ -1,25 +1,25 @@
 """How the tasks of one lane come to its model: prepared many at a time, called few at a time.
 
 Preparing is what happens before the model: judging the request, rewriting the prompt. It takes as long as others take
-for it, so it has a bound of its own, which follows what the model can take (Little's law: as many are under way as
-begin in the time that one takes).
+for it, so it has a bound of its own, which follows what the model can take. Little's law says both: as many are under
+way as begin in the time that one takes, and as many begin as run by the time that one runs. Counting how many began of
+late would take a model that begins with a batch every ten seconds for a fast one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 Key: TypeAlias = tuple[str, int]
 
-_STARTS_COUNT_S: Final = 5.0
-_STEADY_S: Final = 1.0
-"""Models begin with whole batches at a time: what comes within this is no pace yet."""
+_AT_LEAST_S: Final = 1.0
+"""A run is taken to last, while none has ended: models begin with whole batches at a time."""
+_SHORTEST_S: Final = 0.001
 _NEWEST_COUNTS: Final = 0.2
-"""Weight of the newest in the mean time that preparing takes."""
+"""Weight of the newest in the mean times that preparing and running take."""
 _AT_FIRST: Final = 4
 """Tasks prepared at a time while nothing is known of the pace, as a multiple of the headroom."""
 _AMPLE: Final = 2
@@ -27,7 +27,7 @@ _AMPLE: Final = 2
 
 
 class Flow:
-    """The attempts of one lane in one process, from their lease to their start.
+    """The attempts of one lane in one process, from their lease to their end.
 
     `headroom` bounds those that the model was called for and has not begun with; `max_preparing` those that are being
     prepared, whatever the pace.
@@ -40,8 +40,9 @@ class Flow:
         self._preparing: dict[Key, float] = {}
         self._prepared: dict[Key, asyncio.Event] = {}
         self._called: set[Key] = set()
-        self._starts: deque[float] = deque()
+        self._running: dict[Key, float] = {}
         self._preparing_s = 0.0
+        self._running_s: float | None = None
         self._open = True
 
     def room(self) -> int:
@@ -65,11 +66,17 @@ class Flow:
 
     def start(self, key: Key) -> None:
         """The model has begun with it."""
-        self._starts.append(self._clock())
-        self.leave(key)
+        self._running[key] = self._clock()
+        self._called.discard(key)
+        self._give_turns()
 
     def leave(self, key: Key) -> None:
-        """The attempt is over, or no longer waits. May be told more than once."""
+        """The attempt is over. May be told more than once."""
+        began = self._running.pop(key, None)
+        if began is not None:
+            took_s = self._clock() - began
+            known = took_s if self._running_s is None else self._running_s
+            self._running_s = known + _NEWEST_COUNTS * (took_s - known)
         self._preparing.pop(key, None)
         self._prepared.pop(key, None)
         self._called.discard(key)
@@ -91,7 +98,9 @@ class Flow:
         return min(round(_AMPLE * self._starts_per_s() * self._preparing_s), self._max_preparing)
 
     def _starts_per_s(self) -> float:
-        now = self._clock()
-        while self._starts and now - self._starts[0] > _STARTS_COUNT_S:
-            self._starts.popleft()
-        return len(self._starts) / max(now - self._starts[0], _STEADY_S) if self._starts else 0.0
+        if not self._running:
+            return 0.0
+        if self._running_s is not None:
+            return len(self._running) / max(self._running_s, _SHORTEST_S)
+        oldest = next(iter(self._running.values()))
+        return len(self._running) / max(self._clock() - oldest, _AT_LEAST_S)

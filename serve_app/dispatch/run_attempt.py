@@ -147,9 +147,20 @@ async def _made(
     """What the model makes of the job; None where it can't be done, and the task has ended with that."""
     with writer.span("model", "client") as span:
         # Below this span the model writes its own.
-        told = replace(generation, traceparent=span.traceparent) if span.traceparent else generation
+        told = replace(
+            generation,
+            seconds_left=_seconds_left(writer.attempt, dependencies.timeouts),
+            traceparent=span.traceparent,
+        )
         writer.attempt.stream = dependencies.call(told)
         return await _follow(job, writer, dependencies, on_start)
+
+
+def _seconds_left(attempt: Attempt, timeouts: Timeouts) -> float | None:
+    """By the store's clock at the lease, and this process' since."""
+    if attempt.lease.left_s is None:
+        return timeouts.run_s
+    return max(0.0, attempt.lease.left_s - (time.monotonic() - attempt.leased))
 
 
 async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]) -> Output | None:

@@ -7,9 +7,10 @@ from typing import Final
 from deployments.contract import counts
 from serve_app.figures import declared
 from serve_app.figures.scrape import Scrape
+from serve_app.tasks.lane_load import load_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.timings import WAIT, WORK, forecast, timings
+from serve_app.tasks.timings import WAIT, WORK
 
 _NEVER: Final = dict.fromkeys(
     (
@@ -28,24 +29,21 @@ _NEVER: Final = dict.fromkeys(
 
 
 async def tell_of_queue(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
-    found = await tasks.counts(lane)
-    queued, suspects, leased = (found.pop(name) for name in ("queued", "suspects", "leased"))
-    scrape.add(declared.QUEUED, queued, lane=lane)
-    scrape.add(declared.SUSPECTS, suspects, lane=lane)
-    scrape.add(declared.LEASED, leased, lane=lane)
-    for event, count in sorted({**_NEVER, **found}.items()):
+    load = await load_of(tasks, lane)
+    scrape.add(declared.QUEUED, load.queued, lane=lane)
+    scrape.add(declared.SUSPECTS, load.suspects, lane=lane)
+    scrape.add(declared.LEASED, load.running, lane=lane)
+    for event, count in sorted({**_NEVER, **load.counts}.items()):
         scrape.add(declared.TASK_EVENTS, count, lane=lane, event=event.lower().replace(" ", "_"))
     ages = await tasks.ages(lane)
     scrape.add(declared.OLDEST_WAIT, ages.waiting, lane=lane)
     scrape.add(declared.REAPER_LAG, ages.lease, lane=lane, what="leases")
     scrape.add(declared.REAPER_LAG, ages.deadline, lane=lane, what="deadlines")
-    took = await timings(tasks.redis, tasks.prefix, lane)
-    scrape.add_histogram(declared.TASK_WAIT, took[WAIT], lane=lane)
-    scrape.add_histogram(declared.TASK_WORK, took[WORK], lane=lane)
-    expected = forecast(queued + suspects, leased, took[WORK])
-    if expected.queued_s is not None and expected.wait_s is not None:
-        scrape.add(declared.QUEUED_WORK, expected.queued_s, lane=lane)
-        scrape.add(declared.PREDICTED_WAIT, expected.wait_s, lane=lane)
+    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], lane=lane)
+    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], lane=lane)
+    if load.queued_s is not None and load.wait_s is not None:
+        scrape.add(declared.QUEUED_WORK, load.queued_s, lane=lane)
+        scrape.add(declared.PREDICTED_WAIT, load.wait_s, lane=lane)
 
 
 async def tell_of_model(tasks: TaskStore, lane: str, scrape: Scrape) -> None:

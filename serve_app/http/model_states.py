@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from serve_app.config.settings import Settings
-from serve_app.http.lane_load import load_of
 from serve_app.http.replicas import AskReplicas, Replicas
 from serve_app.http.shared_answer import SharedAnswer
+from serve_app.tasks.lane_load import load_of
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ModelStates:
         replicas = await self._known_replicas()
         loads = await asyncio.gather(*(load_of(self._tasks, lane) for lane in self._lanes))
         return {
-            lane: ModelState(self._state(lane, replicas.get(lane)), load.forecast.wait_s)
+            lane: ModelState(self._state(lane, replicas.get(lane)), load.wait_s)
             for lane, load in zip(self._lanes, loads, strict=True)
         }
 

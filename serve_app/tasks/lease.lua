@@ -1,7 +1,7 @@
 -- Hands waiting tasks to a dispatcher.
 -- call n max_leased lease_ms max_isolated max_memory
--- Returns {id, attempt, isolated (1 | 0), created, job, project, traceparent, now} for each; the same call gets the same
--- again.
+-- Returns {id, attempt, isolated (1 | 0), created, job, project, traceparent, now, left} for each; the same call gets the
+-- same again. `left` is until the deadline, '' for a task that no work began on: its deadline is set then.
 local handed_out = replied(ARGV[3])
 if handed_out then return handed_out end
 if is_fuller_than(tonumber(ARGV[8])) then return {} end
@@ -11,12 +11,13 @@ local now, clock, out = now_ms(), virtual_now(), {}
 
 local function take(id, isolated)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent')
+  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started')
   if h[1] ~= 'Pending' then return end
+  local deadline = h[6] and redis.call('ZSCORE', DEADLINES, id)
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
   redis.call('ZADD', LEASED, now + lease_ms, id)
   if isolated == 1 then redis.call('SADD', ISOLATED, id) end
-  out[#out + 1] = { id, attempt, isolated, h[2], h[3], h[4], h[5] or '', now }
+  out[#out + 1] = { id, attempt, isolated, h[2], h[3], h[4], h[5] or '', now, deadline and deadline - now or '' }
 end
 
 while #out < n and redis.call('SCARD', ISOLATED) < max_isolated do

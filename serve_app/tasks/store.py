@@ -112,8 +112,18 @@ class TaskStore(Admission):
             [call_id(), n, max_leased, milliseconds(limits.lease_s), limits.max_isolated, (1 + limits.max_memory) / 2],
         )
         return [
-            Lease(i, int(a), s == 1, int(t) / 1000, self._opened(job, i), project, traceparent, int(now) / 1000)
-            for i, a, s, t, job, project, traceparent, now in rows
+            Lease(
+                id=task_id,
+                attempt=int(attempt),
+                isolated=isolated == 1,
+                created=int(created) / 1000,
+                job=self._opened(job, task_id),
+                project=project,
+                traceparent=traceparent,
+                began=int(now) / 1000,
+                left_s=None if left == "" else int(left) / 1000,
+            )
+            for task_id, attempt, isolated, created, job, project, traceparent, now, left in rows
         ]
 
     async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -115,6 +115,8 @@ class Lease:
     """As in NewTask."""
     began: float = 0.0
     """Epoch seconds of the lease, by the clock that `created` is by."""
+    left_s: float | None = None
+    """From the lease to the deadline; None where no work began yet, which sets it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ tells them.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final, cast
 
 from redis.asyncio import Redis
@@ -29,20 +28,3 @@ async def timings(redis: Redis, prefix: str, lane: str) -> dict[str, Histogram]:
     """The histograms WAIT and WORK of a lane."""
     raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{lane}"))
     return {name: BUCKETS.read(name, raw) for name in (WAIT, WORK)}
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What is to be expected of a lane, by how long its tasks took so far. None where none has ended yet."""
-
-    queued_s: float | None
-    """The work that waits, in seconds of one task after the other."""
-    wait_s: float | None
-    """Of a task submitted now, if as many run at a time as do now."""
-
-
-def forecast(waiting: int, running: int, work: Histogram) -> Forecast:
-    if work.mean is None:
-        return Forecast(None, None)
-    queued_s = waiting * work.mean
-    return Forecast(queued_s, queued_s / max(running, 1))

@@ -29,6 +29,12 @@ class VirtualState:
     total_steps: int
     done_steps: int = 0
     tokens: int = 100
+    alike: int | None = None
+    """None: all steps."""
+
+    @property
+    def steps_alike(self) -> int:
+        return (self.total_steps if self.alike is None else self.alike) - self.done_steps
 
 
 def by_size(job: GenerationJob) -> Hashable:
@@ -50,6 +56,9 @@ class VirtualBackend:
     step_seconds: Callable[[Hashable, int], float] = paying_step
     encode_seconds: Callable[[int], float] = lambda batch: 0.004 + 0.001 * batch
     finish_seconds: float = 0.0
+    tokens: int = 100
+    steps_alike: int | None = None
+    """Of each picture; all that it has unless told otherwise."""
     errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
     room: dict[str, int] = field(default_factory=dict)
     """The largest batch a call takes before it runs out of memory, by the name of the call."""
@@ -103,7 +112,10 @@ class VirtualBackend:
 
     def _encoded(self, job: GenerationJob) -> VirtualState | JobError:
         error = self.errors.get(("encode", job.id))
-        return error if isinstance(error, JobError) else VirtualState(job, self.key(job), job.steps)
+        return error if isinstance(error, JobError) else self._state(job)
+
+    def _state(self, job: GenerationJob) -> VirtualState:
+        return VirtualState(job, self.key(job), job.steps, tokens=self.tokens, alike=self.steps_alike)
 
     def _begin(self, call: str, jobs: Sequence[GenerationJob], refused: type[Exception] | None = None) -> None:
         names = [job.id for job in jobs]

@@ -307,6 +307,21 @@ async def test_the_run_deadline_counts_from_the_first_start_of_work(store: TaskS
     assert await deadline() == started
 
 
+async def test_a_lease_tells_how_long_work_that_began_may_still_take(store: TaskStore) -> None:
+    store = limited(store, queue_s=1000, run_s=50)
+    task = new_task()
+    await store.submit(task)
+    assert (await lease_one(store)).left_s is None, "the start of its work sets its deadline"
+    await store.release(LANE, task.id, 1, strike=False)
+    assert (await lease_one(store)).left_s is None
+    await store.advance(LANE, task.id, 2, Status.GENERATING)
+    await store.release(LANE, task.id, 2, strike=True)
+    await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -20_000, task.id)
+    left_s = (await lease_one(store)).left_s
+    assert left_s is not None
+    assert 0 < left_s <= 30
+
+
 async def test_work_may_be_given_longer_than_other_work(store: TaskStore) -> None:
     store = limited(store, run_s=50)
     deadlines = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import pytest
 from support.clock import Clock
@@ -23,6 +24,7 @@ class Line:
     """Attempts that enter, are prepared and begin when the test says so."""
 
     def __init__(self, headroom: int, max_preparing: int = 256) -> None:
+        self.begun: list[float] = []
         self.clock = Clock()
         self.flow = Flow(headroom, max_preparing, self.clock.monotonic)
         self.called: list[int] = []
@@ -91,11 +93,16 @@ async def test_preparing_does_not_count_as_work_before_the_model() -> None:
     assert line.flow.room() == 0, "nothing is known of the pace yet"
 
 
-async def run(line: Line, per_s: int, prepare_s: float, seconds: int) -> None:
-    """Tasks are prepared in so many seconds each, and the model begins with so many a second, if it gets them."""
+async def run(
+    line: Line, per_s: float, prepare_s: float, seconds: int, *, together: int = 1, work_s: float = 1.0
+) -> list[int]:
+    """Tasks are prepared in so many seconds each. The model begins with so many `together`, as often as makes `per_s`,
+    if it gets them, and works on each for `work_s`. Returns how many waited for it, each time that it began."""
     entered: dict[int, float] = {}
+    running: deque[tuple[float, int]] = deque()
+    waited: list[int] = []
     count = 0
-    for _ in range(seconds * per_s):
+    for tick in range(round(seconds * per_s)):
         line.clock.sleep(1 / per_s)
         while line.flow.room() > 0:
             line.enter(count)
@@ -105,17 +112,35 @@ async def run(line: Line, per_s: int, prepare_s: float, seconds: int) -> None:
         for n in due:
             del entered[n]
         await line.prepared(*due)
-        if line.called:
-            line.flow.start(key(line.called.pop(0)))
-            await settle()
+        while running and line.clock.now - running[0][0] >= work_s:
+            line.flow.leave(key(running.popleft()[1]))
+        if tick % together == 0:
+            waited.append(count - len(line.begun))
+            for _ in range(together):
+                if line.called:
+                    n = line.called.pop(0)
+                    line.flow.start(key(n))
+                    line.begun.append(line.clock.now)
+                    running.append((line.clock.now, n))
+                    await settle()
+    return waited
 
 
 @pytest.mark.parametrize(("per_s", "prepare_s"), [(50, 0.15), (100, 1.0)])
 async def test_a_slow_judge_keeps_no_model_idle(per_s: int, prepare_s: float) -> None:
     line = Line(headroom=4)
     await run(line, per_s, prepare_s, seconds=12)
-    newest = [at for at in line.flow._starts if at > line.clock.now - 4]
+    newest = [at for at in line.begun if at > line.clock.now - 4]
     assert len(newest) >= 0.95 * 4 * per_s
+
+
+async def test_a_slow_model_that_begins_with_many_at_a_time_is_no_fast_one() -> None:
+    """Whoever comes now waits behind all that is committed already."""
+    line = Line(headroom=4)
+    waited = await run(line, per_s=0.8, prepare_s=4.0, seconds=600, together=8, work_s=20.0)
+    assert max(waited[10:]) <= 24, "it begins with six in the time that preparing takes twice"
+    newest = [at for at in line.begun if at > line.clock.now - 200]
+    assert len(newest) >= 0.95 * 200 * 0.8
 
 
 async def test_a_judge_that_is_down_parks_a_bounded_number() -> None:

@@ -101,6 +101,36 @@ async def test_a_model_may_have_longer_than_others() -> None:
     assert set(store.limits_s) == {1800}
 
 
+async def _told_left(left_s: float | None, run_s: float | None, waited_s: float = 0.0) -> float | None:
+    seen: list[GenerationJob] = []
+
+    def call(job: GenerationJob) -> _Stream:
+        seen.append(job)
+        return _Stream()
+
+    lease = Lease("t", 2, isolated=False, created=0.0, job=_record(), left_s=left_s)
+    attempt = Attempt("lane", lease, leased=time.monotonic() - waited_s)
+    await run_attempt(attempt, Dependencies(call, Timeouts(1, 1, run_s=run_s)), cast(TaskStore, _Store()))
+    return seen[0].seconds_left
+
+
+async def test_the_model_is_told_how_long_a_job_may_take() -> None:
+    assert await _told_left(None, 900) == 900, "the deadline is set by its start"
+    assert await _told_left(None, None) is None
+    left = await _told_left(60, 900, waited_s=20)
+    assert left is not None
+    assert 30 < left <= 40, "what an earlier attempt left of it, less the time that preparing took"
+    assert await _told_left(60, 900, waited_s=70) == 0
+
+
+async def test_no_clock_on_the_wall_decides_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + 300)
+    left = await _told_left(60, 900)
+    assert left is not None
+    assert 50 < left <= 60
+
+
 @pytest.mark.parametrize(
     ("said", "warnings", "details"),
     [

@@ -34,7 +34,6 @@ class Bench:
             preview_every=preview_every,
             device_priority=device_priority,
             clock=backend.clock,
-            wall_clock=backend.clock,
         )
 
     def submit(self, *jobs: GenerationJob) -> None:

@@ -23,7 +23,7 @@ def latencies(*, max_running: int, max_batch: int, load: float, jobs: int = 400)
         return cost[key[0]] * (0.003 + 0.0015 * batch)
 
     backend = VirtualBackend(clock, step_seconds=step_seconds, finish_seconds=0.003)
-    engine = Engine(backend, max_running=max_running, max_batch=max_batch, clock=clock, wall_clock=clock)
+    engine = Engine(backend, max_running=max_running, max_batch=max_batch, clock=clock)
     alone = 0.005 + 8 * sum(cost.values()) / 3 * 0.0045 + 0.003
     arrivals: list[tuple[float, GenerationJob]] = []
     now = 0.0

@@ -7,7 +7,7 @@ from engine_bench import Bench
 from support.jobs import make_job
 from support.virtual_backend import VirtualBackend
 
-from deployments.contract.events import Done, Event, Progress
+from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.failures import DEADLINE_PASSED
 from deployments.engine.request_handle import PROGRESS_INTERVAL
 
@@ -154,17 +154,96 @@ def test_cancel_within_a_call_is_silent_after_it(during: str) -> None:
     assert isinstance(bench.last("b"), Done)
 
 
-def test_deadlines_end_jobs_in_the_queue_and_between_steps() -> None:
+def test_time_counts_from_the_admission_and_ends_jobs_between_steps() -> None:
     bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0), max_running=1)
     bench.run(
-        make_job("running", steps=100, deadline=3.5),
-        make_job("waiting", deadline=2.0),
-        make_job("patient", steps=1, deadline=1000.0),
+        make_job("running", steps=100, seconds_left=3.5),
+        make_job("waiting", steps=1, seconds_left=2.0),
+        make_job("over", seconds_left=0.0),
+        make_job("without limit", steps=1),
     )
     assert bench.last("running") == DEADLINE_PASSED
     assert len([names for names in bench.backend.named("step") if names == ["running"]]) == 4
-    assert bench.heard["waiting"].events == [DEADLINE_PASSED]
-    assert bench.done() == {"patient"}
+    assert bench.last("over") == DEADLINE_PASSED
+    assert ["over"] not in bench.backend.named("step")
+    assert bench.done() == {"waiting", "without limit"}
+
+
+def taught() -> Bench:
+    """An engine that knows well that a step of one picture takes a second."""
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.5 + 0.5 * batch))
+    bench.learn()
+    bench.run(make_job("alone", steps=64))
+    bench.backend.calls.clear()
+    bench.heard.clear()
+    return bench
+
+
+def test_what_cannot_be_done_in_its_time_takes_no_step_and_is_told_so() -> None:
+    bench = taught()
+    bench.run(make_job("long", steps=400, seconds_left=200.0), make_job("short", steps=4, seconds_left=200.0))
+    assert isinstance(bench.last("short"), Done)
+    ended = bench.last("long")
+    assert isinstance(ended, Failed)
+    assert ended.reason == (
+        "this can't be done before its deadline: it would take 7 minutes more, and 3 minutes are left; "
+        "fewer steps or a smaller size take less"
+    )
+    assert not any("long" in names for names in bench.backend.named("step"))
+
+
+def test_an_estimate_that_is_a_quarter_too_high_costs_nobody_a_picture() -> None:
+    step_s = 1.0
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: step_s * (0.5 + 0.5 * batch)))
+    bench.learn()
+    step_s = 0.8
+    bench.run(make_job("perhaps", steps=240, seconds_left=195.0))
+    assert isinstance(bench.last("perhaps"), Done)
+
+
+def test_what_falls_behind_is_given_up_once_that_is_sure() -> None:
+    bench = taught()
+    bench.run(make_job("behind", steps=240, seconds_left=200.0))
+    assert isinstance(bench.last("behind"), Failed)
+    assert 120 <= len(bench.backend.named("step")) <= 121, "when 120 seconds are needed and 80 are left"
+
+
+def test_nobody_is_refused_by_a_first_guess() -> None:
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0))
+    bench.run(make_job("first", steps=400, seconds_left=5.0))
+    assert bench.last("first") == DEADLINE_PASSED
+
+
+def test_a_size_that_was_never_seen_is_tried_until_it_is_known() -> None:
+    bench = Bench(VirtualBackend(key=lambda job: "packed", step_seconds=lambda key, batch: 0.5 + 0.5 * batch))
+    bench.learn()
+    bench.backend.tokens = 10_000
+    bench.run(make_job("large", steps=400, seconds_left=10.0))
+    assert bench.last("large") == DEADLINE_PASSED
+    bench.run(make_job("patient", steps=100))
+    bench.run(make_job("hopeless", steps=400, seconds_left=150.0))
+    assert isinstance(bench.last("hopeless"), Failed)
+    assert bench.last("hopeless") != DEADLINE_PASSED
+
+
+def test_steps_of_another_key_that_follow_count_nothing() -> None:
+    """A clip's parts, which are written after it was denoised, take another time."""
+    bench = taught()
+    bench.backend.steps_alike = 4
+    bench.run(make_job("clip", steps=100, seconds_left=90.0))
+    assert bench.last("clip") == DEADLINE_PASSED, "four steps of a second would do, as far as is known"
+    assert len(bench.backend.named("step")) >= 90
+
+
+def test_a_machine_that_was_slow_for_a_while_refuses_nobody() -> None:
+    slow = 1.0
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: slow * (0.5 + 0.5 * batch)))
+    bench.learn()
+    slow = 1.45
+    bench.run(make_job("held up", steps=40))
+    slow = 1.0
+    bench.run(make_job("in time", steps=100, seconds_left=101.0))
+    assert isinstance(bench.last("in time"), Done)
 
 
 def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:

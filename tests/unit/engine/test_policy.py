@@ -7,7 +7,7 @@ from support.jobs import make_job
 from support.virtual_backend import VirtualState
 
 from deployments.contract.job import GenerationJob
-from deployments.engine.policy import OVERDUE, admit, expired, preview_due, select_batch
+from deployments.engine.policy import OVERDUE, admit, preview_due, select_batch, too_long
 from deployments.engine.step_costs import StepCosts
 
 
@@ -139,9 +139,37 @@ def test_isolated_waits_alone_and_is_not_passed() -> None:
     assert admit([Waiting(alone.job, fetched=False), last], [], room=8) == []
 
 
-@pytest.mark.parametrize(("deadline", "expected"), [(None, False), (9.9, True), (10.0, True), (10.1, False)])
-def test_expired_is_past_the_deadline(deadline: float | None, expected: bool) -> None:
-    assert expired(make_job("a", deadline=deadline), 10.0) is expected
+class _Measured(StepCosts):
+    """Knows what a step costs, and what it costs at least."""
+
+    def __init__(self, alone: float | None, at_least: float | None) -> None:
+        super().__init__(1)
+        self._told = alone, at_least
+
+    def alone(self, member: object) -> float | None:
+        return self._told[0]
+
+    def at_least(self, member: object) -> float | None:
+        return self._told[1]
+
+
+@pytest.mark.parametrize(
+    ("alone", "at_least", "needed"),
+    [
+        (None, None, None),
+        (100.0, None, None),
+        (100.0, 1.4, None),
+        (100.0, 1.6, 16.0),
+        (0.9, 1.6, None),
+    ],
+    ids=["nothing is known", "a first guess", "may be an error", "surely", "would do as steps are now"],
+)
+def test_a_picture_is_given_up_only_where_it_surely_takes_longer_than_is_left(
+    alone: float | None, at_least: float | None, needed: float | None
+) -> None:
+    """Ten steps in ten seconds."""
+    state = VirtualState(make_job("a"), "k", 12, 2)
+    assert too_long(state, 10.0, _Measured(alone, at_least)) == needed
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from deployments.contract.histogram import Histogram
 from serve_app.http.auth import Operator
-from serve_app.http.lane_load import load_of
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
+from serve_app.tasks.lane_load import load_of
 from serve_app.tasks.task import Task
 from serve_app.tasks.timings import WAIT, WORK
 
@@ -70,14 +70,13 @@ async def fleet(services: Deps, caller: Operator) -> Fleet:
 async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> Lane:
     load = await load_of(services.tasks, name)
     pace = await services.tasks.pace(name)
-    expected = load.forecast
     return Lane(
         lane=name,
         queued=load.queued,
         suspects=load.suspects,
         running=load.running,
-        queued_s=expected.queued_s,
-        predicted_wait_s=expected.wait_s,
+        queued_s=load.queued_s,
+        predicted_wait_s=load.wait_s,
         wait=_seconds(load.histograms[WAIT]),
         work=_seconds(load.histograms[WORK]),
         batch=pace[0] if pace else None,

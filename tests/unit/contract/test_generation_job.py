@@ -1,0 +1,45 @@
+"""Jobs between processes of two releases, as while one takes the other's place."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields, make_dataclass
+from typing import Any
+
+import pytest
+from support.jobs import make_job
+
+from deployments.contract import job as contract
+from deployments.contract.job import GenerationJob
+
+BEFORE = [
+    *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
+    *("layout", "deadline", "isolated", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
+    *("adapter", "transparent", "clip", "traceparent", "log_levels"),
+]
+"""The fields of the release before, in their order."""
+
+
+def test_a_job_comes_through_whole() -> None:
+    job = make_job("one", seconds_left=12.5, traceparent="00-1")
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+def test_new_fields_stand_at_the_end() -> None:
+    assert [field.name for field in fields(GenerationJob)][: len(BEFORE)] == BEFORE
+
+
+def test_of_a_job_from_the_release_before_what_is_new_is_as_by_default() -> None:
+    job = make_job("one", seconds_left=12.5)
+    older = object.__new__(GenerationJob)
+    older.__setstate__([getattr(job, name) for name in BEFORE])
+    assert older == make_job("one")
+
+
+def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And finds no deadline in it."""
+    sent = pickle.dumps(make_job("one", steps=7, seconds_left=12.5))
+    former: Any = make_dataclass("GenerationJob", BEFORE, frozen=True, slots=True)
+    monkeypatch.setattr(contract, "GenerationJob", former)
+    read = pickle.loads(sent)
+    assert (read.id, read.steps, read.deadline, read.log_levels) == ("one", 7, None, ())
