@@ -1,0 +1,83 @@
+"""The service as operators run it on nodes of their own: deployed by `gen-serve deploy`, behind a load balancer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from support.load_balancer import LoadBalancer
+from support.local_service import LocalService, merged
+from support.ray_nodes import Node, RayNodes
+
+from serve_app.sealing.sealer import new_key
+
+WORKER: Final = {"model": 2.0}
+"""Resources of a worker: places for replicas of models, of which the head has none."""
+WORKERS: Final = 2
+_MOST_NODES: Final = 6
+_DEPLOYED_WITHIN_S: Final = 600.0
+_ANSWERS_WITHIN_S: Final = 120.0
+
+
+class ClusterService(LocalService):
+    """Three nodes. What Ray's GCS keeps is in a store of its own, so that its head may die."""
+
+    def __init__(
+        self, folder: Path, repository: Path, redis_url: str, gcs_redis: str, overrides: Mapping[str, Any]
+    ) -> None:
+        """`gcs_redis` is HOST:PORT. `repository` is that of the release to deploy."""
+        self.sealing_key = new_key()
+        self.secrets = {"GEN_REDIS__URL": redis_url, "GEN_SEALING__KEYS": f'["{self.sealing_key}"]'}
+        super().__init__(folder, repository, **overrides)
+        marks = {"GEN_CONFIG": str(self.config), "PYTHONPATH": str(repository)}
+        kept = {"RAY_REDIS_ADDRESS": gcs_redis, "RAY_external_storage_namespace": "chaos"}
+        self.nodes = RayNodes({**self.secrets, **marks}, kept)
+        addresses = [f"{address}:{self.port}" for address in self.nodes.addresses(_MOST_NODES)]
+        self.balancer = LoadBalancer(folder / "balancer", addresses)
+        self.base_url = self.balancer.base_url
+        own = {"host": "0.0.0.0", "public_url": self.base_url}
+        local = {"local_role": None}  # not for a service that is open to the network
+        self.change({"service": own, "accounts": local, "ray": {"address": self.nodes.address}})
+
+    def start(self) -> None:
+        self.nodes.start(WORKERS, WORKER)
+        self.command("init")
+        self.deploy()
+        self.balancer.await_answer(_ANSWERS_WITHIN_S)
+
+    def stop(self) -> None:
+        self.nodes.stop()
+
+    def close(self) -> None:
+        self.nodes.stop()
+        self.balancer.stop()
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """In the settings file, for the next `deploy`."""
+        self.config.write_text(yaml.safe_dump(merged(yaml.safe_load(self.config.read_text()), settings)))
+
+    def deploy(self) -> str:
+        """What is in the settings file now. Returns what the command said."""
+        return self.command("deploy")
+
+    def command(self, name: str, repository: Path | None = None) -> str:
+        """`gen-serve NAME --config …` on one of the nodes, of the release that lies in `repository`."""
+        release = repository or self.repository
+        command = [str(Path(sys.executable).parent / "gen-serve"), name, "--config", str(self.config)]
+        environment = os.environ | self._environment | self.nodes.environment | {"PYTHONPATH": str(release)}
+        ran = subprocess.run(
+            command, cwd=release, env=environment, capture_output=True, text=True, timeout=_DEPLOYED_WITHIN_S
+        )
+        if ran.returncode != 0:
+            raise RuntimeError(f"gen-serve {name} failed:\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}")
+        return ran.stdout
+
+    def replace(self, node: Node) -> None:
+        """It is gone, all at once, and another one comes in its place."""
+        self.nodes.kill(node)
+        self.nodes.add(WORKER).await_start()
