@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 import psutil
 from redis.asyncio import Redis
 from support.ray_nodes import Node
 
-from chaos.cluster_service import WORKER
+from chaos.cluster_service import WORKER, ClusterService
 from chaos.faults import connected_to_store
-from chaos.journal import DEPLOYED
+from chaos.journal import DEPLOYED, UPGRADED
 from chaos.stage import MODEL_NAME, NodesStage
 
 NodeFault: TypeAlias = Callable[[NodesStage], Awaitable[None]]
@@ -28,6 +29,7 @@ _CHANGES: Final[tuple[dict[str, Any], ...]] = (
     {"service": {"max_body_mb": 288}, "dispatcher": {"headroom": 4}, "models": {MODEL_NAME: {"step_limit_s": 120}}},
 )
 """All of them restart replicas."""
+_THIS_RELEASE: Final = Path(__file__).parents[2]
 
 
 async def killed_worker(stage: NodesStage) -> None:
@@ -86,7 +88,13 @@ async def deployed_twice(stage: NodesStage) -> None:
     """Other settings, then the first ones again: each time most replicas are restarted."""
     for changes in _CHANGES:
         stage.service.change(changes)
-        await asyncio.to_thread(stage.service.deploy)
+        await asyncio.to_thread(_deploy, stage.service)
+
+
+async def upgraded(stage: NodesStage) -> None:
+    """All nodes get this release, which is deployed over the one before."""
+    stage.service.install(_THIS_RELEASE)
+    await asyncio.to_thread(_deploy, stage.service)
 
 
 NODE_FAULTS: Final[dict[str, NodeFault]] = {
@@ -98,6 +106,13 @@ NODE_FAULTS: Final[dict[str, NodeFault]] = {
     "kill Ray's GCS": killed_gcs,
     DEPLOYED: deployed_twice,
 }
+UPGRADE_FAULTS: Final[dict[str, NodeFault]] = {UPGRADED: upgraded}
+"""For a stage on which the release before runs. Once."""
+
+
+def _deploy(service: ClusterService) -> None:
+    with service.neighbour.watched():
+        service.deploy()
 
 
 def _replicas(node: Node) -> list[psutil.Process]:

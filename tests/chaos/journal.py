@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 DEPLOYED: Final = "deploy changed settings, twice"
-"""The fault that clients may only notice as a reason to come again."""
+UPGRADED: Final = "upgrade from the release before"
+"""Faults that clients may only notice as reasons to come again."""
 
 
 @dataclass(slots=True)

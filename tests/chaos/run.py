@@ -11,10 +11,11 @@ from typing import Final, Literal, TypeAlias
 
 import redis
 from redis.asyncio import Redis
+from support import earlier_release
 
-from chaos import harm, schedule, verdict
+from chaos import harm, nodes_verdict, schedule, verdict
 from chaos.clients import Clients, connected
-from chaos.cluster_faults import NODE_FAULTS
+from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
 from chaos.evidence import gathered
 from chaos.faults import FAULTS, REPLICATED_FAULTS
 from chaos.harm import Harm
@@ -47,6 +48,8 @@ class Plan:
     faults: tuple[str, ...] = tuple(FAULTS)
     """Each happens once, in a random order, whatever time that takes; then again, as long as there is time."""
     on: On = "one machine"
+    upgraded: bool = False
+    """Whether the release before is there first: for UPGRADED, on nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,14 @@ class Outcome:
 
 
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
-    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
+    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening.
+
+    Among it is NotInHistory, where the release before is asked for.
+    """
     began = time.monotonic()
     journal = Journal()
-    with _STAGES[plan.on](folder, repository, plan.seconds) as stage:
+    release = earlier_release.unpack(repository, folder / "earlier") if plan.upgraded else repository
+    with _STAGES[plan.on](folder, release, plan.seconds) as stage:
         say("starting the service")
         stage.service.start()
         journal.began = time.monotonic()
@@ -78,6 +85,8 @@ def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) 
         say("stopping the service")
         stage.service.stop()
         findings = [*findings, verdict.no_processes(stage.service)]
+        if isinstance(stage, NodesStage):
+            findings.append(nodes_verdict.undisturbed(stage.service.neighbour))
     return Outcome(plan, journal, findings, harmed, time.monotonic() - began)
 
 
@@ -98,7 +107,7 @@ async def _during(
             evidence = await gathered(store, stage.at_rest)
             findings = await verdict.judge(journal, evidence, store, http, stage.objects)
             if isinstance(stage, NodesStage):
-                findings += verdict.of_nodes(journal, stage.drained)
+                findings += await nodes_verdict.judge(journal, evidence, stage)
             return findings, harm.by_fault(journal, evidence)
         finally:
             await store.aclose()
@@ -144,7 +153,7 @@ async def _fault(name: str, stage: Stage) -> None:
     if isinstance(stage, ReplicatedStage):
         await REPLICATED_FAULTS[name](stage)
     elif isinstance(stage, NodesStage):
-        await NODE_FAULTS[name](stage)
+        await (NODE_FAULTS | UPGRADE_FAULTS)[name](stage)
     else:
         await FAULTS[name](stage)
 

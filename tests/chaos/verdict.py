@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +21,7 @@ from support.local_service import LocalService
 from chaos.clients import TERMINAL
 from chaos.evidence import Evidence
 from chaos.harm import ended_wrongly
-from chaos.journal import DEPLOYED, Journal
+from chaos.journal import Journal
 from serve_app.tasks.task import TRANSITIONS, Status
 
 _SHOWN: Final = 5
@@ -63,16 +63,6 @@ async def judge(
         _signatures_are_right(journal),
         await _nothing_is_left(store, tasks),
         _no_orphaned_objects(objects, tasks),
-    ]
-
-
-def of_nodes(journal: Journal, strikes: Sequence[int]) -> list[Finding]:
-    """What a service on several nodes promises besides. `strikes`: of each drain, those counted meanwhile."""
-    struck = [f"drain {number}: {count} strikes" for number, count in enumerate(strikes, start=1) if count]
-    unclear = [f"{trouble.what} ({trouble.during})" for trouble in journal.unclear if trouble.during == DEPLOYED]
-    return [
-        Finding("work on a drained node costs no strike", f"{len(strikes)} drains", _some(struck)),
-        Finding("what a deployment refuses is told when to come again", f"{len(unclear)} not", _some(unclear)),
     ]
 
 

@@ -36,7 +36,7 @@ frontend clients
     default_backend nodes
 backend nodes
     balance roundrobin
-    option httpchk GET /healthz
+    option httpchk GET /-/healthz
     http-check send hdr host 127.0.0.1
     default-server check inter 500 fall 2 rise 1
 """
@@ -59,17 +59,17 @@ class LoadBalancer:
             command = [get_haproxy_binary(), "-db", "-f", str(config)]
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
-    def await_answer(self, within_s: float) -> None:
-        """Until a node answers through it. Raises TimeoutError."""
+    def await_answer(self, path: str, within_s: float) -> None:
+        """Until somebody says 200 to that through it. Raises TimeoutError."""
         give_up = time.monotonic() + within_s
         while time.monotonic() < give_up:
             try:
-                if httpx2.get(f"{self.base_url}/healthz", trust_env=False).status_code == 200:
+                if httpx2.get(f"{self.base_url}{path}", trust_env=False).status_code == 200:
                     return
             except httpx2.HTTPError:
                 pass
             time.sleep(0.2)
-        raise TimeoutError("no node answers")
+        raise TimeoutError(f"nobody answers {path}")
 
     def stop(self) -> None:
         self._process.kill()

@@ -160,8 +160,8 @@ class RayNodes:
     def drain(self, node: Node, deadline_s: int | None = None) -> None:
         """Tells Ray that the node is about to go, at last within `deadline_s`; its processes are left alone."""
         command = [str(_BIN / "ray"), "drain-node", f"--address={self.address}", f"--node-id={node.node_id}"]
-        reason = "IDLE_TERMINATION" if deadline_s is None else "PREEMPTION"
-        command += [f"--reason=DRAIN_NODE_REASON_{reason}", "--reason-message=test"]
+        # The other reason there is, that it is idle, is refused while anything runs there.
+        command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=test"]
         command += [] if deadline_s is None else [f"--deadline-remaining-seconds={deadline_s}"]
         environment = os.environ | self.environment
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_STARTS_WITHIN_S)
