@@ -17,8 +17,10 @@ from support.ray_nodes import Node, RayNodes
 
 from serve_app.sealing.sealer import new_key
 
-WORKER: Final = {"model": 2.0}
-"""Resources of a worker: places for replicas of models, of which the head has none."""
+ONE_A_NODE: Final = ("ingress", "dispatcher", "sender", "moderator")
+WORKER: Final = {"model": 3.0, **dict.fromkeys(ONE_A_NODE, 1.0)}
+"""Resources of a worker: places for replicas. Where there is room Serve likes to have all of a kind on one node. The
+head has none."""
 WORKERS: Final = 2
 _MOST_NODES: Final = 6
 _LOOKS, _TOO_BUSY = 5, "deploy --unchecked does not look"

@@ -20,6 +20,8 @@ from serve_app.local.free_ports import free_port
 from serve_app.sealing.at_rest import AtRest
 
 MODEL_NAME: Final = "flux3-klein"
+_FAULTS_S: Final = 900
+"""That faults on nodes may last beyond the load, on a busy machine."""
 ON_DEMAND: Final = "flux2-pro"
 _WRONG_CLOCK: Final = Path(__file__).with_name("wrong_clock")
 
@@ -120,7 +122,7 @@ def on_nodes(folder: Path, repository: Path, seconds: float) -> Iterator[NodesSt
     clocks.mkdir()
     with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
         url = f"redis://127.0.0.1:{store.port}/0"
-        settings = merged(_settings(folder, seconds), _on_nodes(home / "objects"))
+        settings = merged(_settings(folder, seconds + _FAULTS_S), _on_nodes(home / "objects"))
         service = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
         try:
             yield NodesStage(service, clocks, _breaks(folder), url)
@@ -144,14 +146,19 @@ def _on_nodes(objects: Path) -> dict[str, Any]:
     always, on_demand = ({"min_replicas": 2, "max_replicas": 2}, {"min_replicas": 0, "downscale_delay_s": 10})
     return {
         "objects": {"url": f"file://{objects}"},
-        "dispatcher": {"replicas": 2, "drain_s": 5},
-        "webhooks": {"replicas": 2},
-        "moderation": {"min_replicas": 2, "max_replicas": 2},
+        "service": {"actor": _one_a_node("ingress")},
+        "dispatcher": {"replicas": 2, "drain_s": 5, "actor": _one_a_node("dispatcher")},
+        "webhooks": {"replicas": 2, "actor": _one_a_node("sender")},
+        "moderation": {"min_replicas": 2, "max_replicas": 2, "actor": _one_a_node("moderator")},
         "models": {
             MODEL_NAME: {"autoscaling": always, **model},
             ON_DEMAND: {"checkpoint": "simulated/100ms", "autoscaling": {**on_demand, "max_replicas": 1}, **model},
         },
     }
+
+
+def _one_a_node(resource: str) -> dict[str, Any]:
+    return {"num_cpus": 0, "resources": {resource: 1}}
 
 
 def _service(folder: Path, repository: Path, settings: dict[str, Any]) -> tuple[LocalService, Path, Path]:
