@@ -23,7 +23,7 @@ WORKER: Final = {"model": 3.0, **dict.fromkeys(ONE_A_NODE, 1.0)}
 head has none."""
 WORKERS: Final = 2
 _MOST_NODES: Final = 6
-_LOOKS, _TOO_BUSY = 5, "deploy --unchecked does not look"
+_LOOKS, _TOO_BUSY = 5, "is it busy, or full?"
 """What the command says where no node has told in time whether it is fit: then it is to be tried again."""
 _DEPLOYED_WITHIN_S: Final = 600.0
 _ANSWERS_WITHIN_S: Final = 120.0
@@ -97,7 +97,15 @@ class ClusterService(LocalService):
         """`gen-serve NAME --config …` on one of the nodes."""
         command = [str(Path(sys.executable).parent / "gen-serve"), name, "--config", str(self.config)]
         environment = os.environ | self._environment | self.nodes.environment
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_DEPLOYED_WITHIN_S)
+        ran = subprocess.run(
+            command,
+            # Ray has workers look for modules in the folder of whoever deploys first: not in a checkout.
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_DEPLOYED_WITHIN_S,
+        )
         if ran.returncode != 0:
             raise RuntimeError(f"gen-serve {name} failed:\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from chaos.harm import Harm
-from chaos.journal import DEPLOYED
 from chaos.run import Plan, run
 
-FAULTS = ("kill a worker node", "drain a worker node", "kill the head node", DEPLOYED)
+FAULTS = ("kill a worker node", "drain a worker node", "kill the head node")
 
 
 @pytest.mark.slow
