@@ -55,7 +55,7 @@ class ClusterService(LocalService):
     def start(self) -> None:
         """Beside another application, which has to answer meanwhile."""
         self.nodes.start(WORKERS, WORKER)
-        self.neighbour.deploy(self.nodes.address, self.port, self.nodes.environment)
+        self.neighbour.deploy(self.nodes.address, self.port, self.nodes.environment, self.folder)
         self.balancer.await_answer("/theirs", _ANSWERS_WITHIN_S)
         self.command("init")
         with self.neighbour.watched():

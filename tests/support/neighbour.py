@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import httpx2
@@ -39,11 +40,16 @@ class Neighbour:
         self.failed: list[str] = []
         """What it answered instead, when somebody watched."""
 
-    def deploy(self, address: str, port: int, environment: Mapping[str, str]) -> None:
-        """On the cluster at that address. Starts Serve, which then listens on that port."""
+    def deploy(self, address: str, port: int, environment: Mapping[str, str], folder: Path) -> None:
+        """On the cluster at that address. Starts Serve, which then listens on that port.
+
+        All replicas, of whichever application, look for modules in `folder` first.
+        """
         command = [sys.executable, "-c", _DEPLOY, address, str(port)]
         environment = os.environ | environment
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_DEPLOYED_WITHIN_S)
+        ran = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_DEPLOYED_WITHIN_S
+        )
         if ran.returncode != 0:
             raise RuntimeError(f"the other application was not deployed:\n{ran.stderr[-3000:]}")
 
