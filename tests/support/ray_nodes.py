@@ -28,6 +28,7 @@ _STARTS_WITHIN_S: Final = 240.0
 _STOPS_WITHIN_S: Final = 30.0
 _UP: Final = b"This command will now block forever"
 _AGENTS: Final = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port")
+_MARK: Final = "RAY_NODE_OF_TEST"
 _BIN: Final = Path(sys.executable).parent
 _LIGHT: Final = {
     # What three nodes cost while they do nothing, and
@@ -99,7 +100,9 @@ class Node:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            return f"RAY_NODE_OF_TEST={self.environment['RAY_NODE_OF_TEST']}" in environment_of(process)
+            # Some write their titles over their environment; but none leaves the session.
+            in_session = os.getsid(process.pid) in {starter.pid for starter in self.starter}
+            return in_session or f"{_MARK}={self.environment[_MARK]}" in environment_of(process)
         except (psutil.NoSuchProcess, OSError):
             return False
 
@@ -182,7 +185,7 @@ class RayNodes:
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
         # Ports that are known: where the node chooses them itself, its agents have 15 s to tell, however busy it is.
         command += [f"--{name}={port}" for name, port in zip(_AGENTS, free_ports(len(_AGENTS)), strict=True)]
-        own = {"RAY_NODE_OF_TEST": str(home)}
+        own = {_MARK: str(home)}
         if name == "head":
             command += ["--head", f"--port={self._port}", "--no-monitor", "--include-dashboard=false"]
             command += [f"--ray-client-server-port={free_port()}"]
