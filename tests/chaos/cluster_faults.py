@@ -111,7 +111,7 @@ UPGRADE_FAULTS: Final[dict[str, NodeFault]] = {UPGRADED: upgraded}
 
 
 def _deploy(service: ClusterService) -> None:
-    with service.neighbour.watched():
+    with service.neighbour.watched("deploy again"):
         service.deploy()
 
 

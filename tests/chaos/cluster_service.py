@@ -58,13 +58,13 @@ class ClusterService(LocalService):
         self.neighbour.deploy(self.nodes.address, self.port, self.nodes.environment, self.folder)
         self.balancer.await_answer("/theirs", _ANSWERS_WITHIN_S)
         self.command("init")
-        with self.neighbour.watched():
+        with self.neighbour.watched("deploy"):
             self.deploy()
         self.balancer.await_answer("/healthz", _ANSWERS_WITHIN_S)
 
     def stop(self) -> None:
         """Taken off the cluster first, in order."""
-        with self.neighbour.watched():
+        with self.neighbour.watched("down"):
             self.command("down")
         self.nodes.stop()
 

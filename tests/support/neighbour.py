@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,10 +55,10 @@ class Neighbour:
             raise RuntimeError(f"the other application was not deployed:\n{ran.stderr[-3000:]}")
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Within it, it is asked again and again."""
+    def watched(self, during: str) -> Iterator[None]:
+        """Within it, it is asked again and again. What fails is noted as failed `during` that."""
         over = threading.Event()
-        asking = threading.Thread(target=self._ask, args=(over,))
+        asking = threading.Thread(target=self._ask, args=(during, over))
         asking.start()
         try:
             yield
@@ -65,14 +66,17 @@ class Neighbour:
             over.set()
             asking.join()
 
-    def _ask(self, over: threading.Event) -> None:
+    def _ask(self, during: str, over: threading.Event) -> None:
+        began = time.monotonic()
         with httpx2.Client(trust_env=False, timeout=30) as http:
             while not over.wait(_EVERY_S):
                 self.asked += 1
                 try:
                     answer = http.get(self._url)
                 except httpx2.HTTPError as problem:
-                    self.failed.append(type(problem).__name__)
+                    self.failed.append(f"{during}: {type(problem).__name__}")
                     continue
                 if (answer.status_code, answer.text) != (200, "theirs"):
-                    self.failed.append(f"HTTP {answer.status_code}: {answer.text[:100]}")
+                    self.failed.append(
+                        f"{during}, {time.monotonic() - began:.1f} s: HTTP {answer.status_code}: {answer.text[:100]}"
+                    )
