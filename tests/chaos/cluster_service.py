@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from support import neighbour
 from support.load_balancer import LoadBalancer
 from support.local_service import LocalService, merged
 from support.neighbour import Neighbour
@@ -45,7 +46,7 @@ class ClusterService(LocalService):
         kept = {"RAY_REDIS_ADDRESS": gcs_redis, "RAY_external_storage_namespace": "chaos"}
         self.nodes = RayNodes({**self.secrets, **marks}, kept)
         addresses = [f"{address}:{self.port}" for address in self.nodes.addresses(_MOST_NODES)]
-        self.balancer = LoadBalancer(folder / "balancer", addresses)
+        self.balancer = LoadBalancer(folder / "balancer", addresses, [neighbour.PATH])
         self.neighbour = Neighbour(self.balancer.base_url)
         self.base_url = self.balancer.base_url
         own = {"host": "0.0.0.0", "public_url": self.base_url}
@@ -56,7 +57,7 @@ class ClusterService(LocalService):
         """Beside another application, which has to answer meanwhile."""
         self.nodes.start(WORKERS, WORKER)
         self.neighbour.deploy(self.nodes.address, self.port, self.nodes.environment, self.folder)
-        self.balancer.await_answer("/theirs", _ANSWERS_WITHIN_S)
+        self.balancer.await_answer(neighbour.PATH, _ANSWERS_WITHIN_S)
         self.command("init")
         with self.neighbour.watched("deploy"):
             self.deploy()

@@ -33,20 +33,25 @@ defaults
     retry-on conn-failure
 frontend clients
     bind 127.0.0.1:{port}
-    default_backend nodes
-backend nodes
+    default_backend service
+"""
+_BACKEND: Final = """
+backend {name}
     balance roundrobin
-    option httpchk GET /-/healthz
+    option httpchk GET {check}
     http-check send hdr host 127.0.0.1
     default-server check inter 500 fall 2 rise 1
 """
 
 
 class LoadBalancer:
-    """It does not know which addresses have a node: whoever answers /healthz is sent requests."""
+    """It does not know which addresses have a node: whoever answers for an application is sent requests for it.
 
-    def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
-        """`addresses` with their ports."""
+    What Serve says of a proxy, /-/healthz, would not do: that of a head is well before it knows any application.
+    """
+
+    def __init__(self, folder: Path, addresses: Sequence[str], others: Sequence[str] = ()) -> None:
+        """`addresses` with their ports. `others` are the paths of other applications, which are asked there."""
         folder.mkdir()
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
@@ -54,7 +59,11 @@ class LoadBalancer:
         away.write_text(_AWAY, newline="")
         servers = "".join(f"    server node{number} {address}\n" for number, address in enumerate(addresses))
         config = folder / "haproxy.cfg"
-        config.write_text(_CONFIG.format(away=away, port=self.port) + servers)
+        text = _CONFIG.format(away=away, port=self.port)
+        text += "".join(f"    use_backend other{n} if {{ path_beg {path} }}\n" for n, path in enumerate(others))
+        checks = {"service": "/healthz"} | {f"other{n}": path for n, path in enumerate(others)}
+        text += "".join(_BACKEND.format(name=name, check=check) + servers for name, check in checks.items())
+        config.write_text(text)
         with (folder / "log").open("wb") as log:
             command = [get_haproxy_binary(), "-db", "-f", str(config)]
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

@@ -34,9 +34,12 @@ serve.run(Theirs.bind(), name="theirs", route_prefix="/theirs")
 """
 
 
+PATH: Final = "/theirs"
+
+
 class Neighbour:
     def __init__(self, base_url: str) -> None:
-        self._url = f"{base_url}/theirs"
+        self._url = f"{base_url}{PATH}"
         self.asked = 0
         self.failed: list[str] = []
         """What it answered instead, when somebody watched."""
