@@ -7,10 +7,10 @@ BIN    := $(VENV)/bin
 COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises conformance check proof chaos attack bench bench-smoke lock audit openapi figures clean
+.PHONY: help run test test-fast promises conformance check proof chaos chaos-cluster attack bench bench-smoke lock audit openapi figures clean
 
 help:  ## Show this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(VENV)/.run: pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -52,6 +52,9 @@ proof: $(VENV)/.dev  ## Search the model of a task's life from end to end, for m
 
 chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check every promise
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
+
+chaos-cluster: $(VENV)/.dev  ## The same on three nodes, which die, go in order and come; ten minutes
+	PYTHONPATH=tests $(BIN)/python -m chaos --cluster $(CHAOS)
 
 attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and see what it costs a bystander
 	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK)

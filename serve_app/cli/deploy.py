@@ -48,9 +48,9 @@ def deploy(
         if dry_run:
             return
         sys.stdout.flush()
-        if elsewhere := release.listen(chosen):
-            say(elsewhere)
         try:
+            if elsewhere := release.listen(chosen):
+                say(elsewhere)
             release.deploy(application)
         except RuntimeError as problem:
             raise ServiceError(str(problem)) from None

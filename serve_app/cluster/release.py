@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ray import serve
+from ray.exceptions import RayTaskError
 from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.context import _get_global_client
 
@@ -18,12 +19,16 @@ def listen(settings: Settings) -> str | None:
     """Has Serve listen where `settings` say, if none runs yet.
 
     One that runs is left as it is, since restarting it would stop everybody's applications. Returns what there is to
-    say when it listens elsewhere.
+    say when it listens elsewhere. Raises RuntimeError where it can't listen.
     """
     host, port = settings.service.host, settings.service.port
     client = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
-        serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location=_PROXIES[settings.service.proxies])
+        proxies = _PROXIES[settings.service.proxies]
+        try:
+            serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location=proxies)
+        except RayTaskError as problem:
+            raise RuntimeError(f"Serve does not listen on {host}:{port}: {str(problem.cause).strip()}") from None
         return None
     there = client.http_config
     if (there.host, there.port) == (host, port):

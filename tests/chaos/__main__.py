@@ -16,7 +16,9 @@ from typing import Final
 from rich.console import Console
 
 from chaos import report
+from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
 from chaos.faults import FAULTS, REPLICATED_FAULTS
+from chaos.journal import UPGRADED
 from chaos.run import Outcome, Plan, run
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -38,16 +40,32 @@ def main() -> None:
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """A run for each kind of service that has one of the faults."""
-    usual, replicated = (
+    usual, replicated, nodes = (
         tuple(name for name in known if not arguments.fault or name in arguments.fault)
-        for known in (FAULTS, REPLICATED_FAULTS)
+        for known in (FAULTS, REPLICATED_FAULTS, NODE_FAULTS)
     )
+    if arguments.cluster:
+        return _cluster_plans(arguments, nodes)
     if arguments.replicated:
         usual = ()
     share = _REPLICATED_SHARE if usual else 1.0
     plans = [
         Plan(arguments.seed, arguments.seconds, arguments.tasks, usual),
-        Plan(arguments.seed, share * arguments.seconds, int(share * arguments.tasks), replicated, replicated=True),
+        Plan(
+            arguments.seed, share * arguments.seconds, int(share * arguments.tasks), replicated, on="a replicated Redis"
+        ),
+    ]
+    return [plan for plan in plans if plan.faults]
+
+
+def _cluster_plans(arguments: argparse.Namespace, faults: tuple[str, ...]) -> list[Plan]:
+    """The second one is an upgrade, and short."""
+    share = _REPLICATED_SHARE if faults else 1.0
+    upgrade = not arguments.fault or UPGRADED in arguments.fault
+    seconds, tasks = share * arguments.seconds, int(share * arguments.tasks)
+    plans = [
+        Plan(arguments.seed, arguments.seconds, arguments.tasks, faults, on="nodes"),
+        Plan(arguments.seed, seconds, tasks, (UPGRADED,) if upgrade else (), on="nodes", upgraded=True),
     ]
     return [plan for plan in plans if plan.faults]
 
@@ -68,9 +86,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=_USUAL.seconds, help="of load")
     parser.add_argument("--tasks", type=int, default=_USUAL.tasks, help="offered in that time")
     parser.add_argument("--seed", type=int, default=_USUAL.seed)
-    known = sorted([*FAULTS, *REPLICATED_FAULTS])
+    known = sorted([*FAULTS, *REPLICATED_FAULTS, *NODE_FAULTS, *UPGRADE_FAULTS])
     parser.add_argument("--fault", action="append", choices=known, help="only this one; may be repeated")
     parser.add_argument("--replicated", action="store_true", help="only the second run, at the length of the first")
+    parser.add_argument("--cluster", action="store_true", help="in place of both: on three nodes")
     parser.add_argument("--json", type=Path, help="where to write the outcome")
     return parser.parse_args()
 

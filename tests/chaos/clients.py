@@ -80,6 +80,7 @@ class Clients:
                 seen = Seen(answer.json()["id"], offer.endpoint, offer.hook)
                 self.journal.accepted[seen.id] = seen
                 return seen
+            self._note(answer)
             self.journal.refused.append(Refusal(answer.status_code, "retry-after" in answer.headers, answer.text))
             if answer.status_code not in (429, 500, 502, 503, 504):
                 return None
@@ -102,10 +103,14 @@ class Clients:
             self.journal.trouble(type(problem).__name__)
             return None
         if answer.status_code != 200:
+            self._note(answer)
             self.journal.trouble(f"HTTP {answer.status_code}")
             return None
         seen.polls.append(answer.json())
         return seen.polls[-1]
+
+    def _note(self, answer: httpx2.Response) -> None:
+        self.journal.answered(answer.status_code, "retry-after" in answer.headers, answer.text)
 
     async def _hang_up(self, http: httpx2.AsyncClient, seen: Seen) -> None:
         """Is gone in the middle of a poll."""

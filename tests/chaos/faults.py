@@ -109,7 +109,7 @@ async def broken_device(stage: Stage) -> None:
 
 
 async def cut_connections(stage: Stage) -> None:
-    async with _connected(stage) as client:
+    async with connected_to_store(stage) as client:
         for _ in range(5):
             await client.client_kill_filter(_type="normal", skipme=True)
             await client.client_kill_filter(_type="pubsub", skipme=True)
@@ -118,7 +118,7 @@ async def cut_connections(stage: Stage) -> None:
 
 async def full_store(stage: Stage) -> None:
     """Redis has no memory left: what would begin is refused, what runs comes to its end."""
-    async with _connected(stage) as client:
+    async with connected_to_store(stage) as client:
         used = int((await client.info("memory"))["used_memory"])
         await client.config_set("maxmemory", int(_FULL * used))
         try:
@@ -228,7 +228,7 @@ REPLICATED_FAULTS: Final[dict[str, ReplicatedFault]] = {
 
 
 @asynccontextmanager
-async def _connected(stage: Stage) -> AsyncIterator[Redis]:
+async def connected_to_store(stage: Stage) -> AsyncIterator[Redis]:
     client = connection.connect(stage.redis_url)
     try:
         yield client

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+DEPLOYED: Final = "deploy changed settings, twice"
+UPGRADED: Final = "upgrade from the release before"
+"""Faults that clients may only notice as reasons to come again."""
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class Journal:
     """Of submissions, all of which were in order."""
     polls: int = 0
     troubles: list[Trouble] = field(default_factory=list)
+    unclear: list[Trouble] = field(default_factory=list)
+    """Answers of 5xx that did not say when to come again."""
     calls: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
     """Per webhook-id: the behaviour of the receiver that was called, and the body."""
     delivered: set[str] = field(default_factory=set)
@@ -79,4 +85,12 @@ class Journal:
     """Which one is on, or was last."""
 
     def trouble(self, what: str) -> None:
-        self.troubles.append(Trouble(time.monotonic() - self.began, what, self.fault))
+        self.troubles.append(self._during(what))
+
+    def answered(self, status: int, retry_after: bool, text: str) -> None:
+        """What is not a success."""
+        if status >= 500 and not retry_after:
+            self.unclear.append(self._during(f"HTTP {status}: {text[:200]}"))
+
+    def _during(self, what: str) -> Trouble:
+        return Trouble(time.monotonic() - self.began, what, self.fault)

@@ -72,7 +72,7 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _promises(outcome: Outcome) -> Table:
-    where = " on a replicated Redis" if outcome.plan.replicated else ""
+    where = f" on {outcome.plan.on}"
     promises = Table("promise", "measured", "", title=f"Promises, seed {outcome.plan.seed}{where}", box=None)
     for finding in outcome.findings:
         promises.add_row(finding.promise, finding.measured, "kept" if finding.kept else "BROKEN")
@@ -83,7 +83,8 @@ def _promises(outcome: Outcome) -> Table:
 
 def _run_as_json(outcome: Outcome) -> dict[str, Any]:
     return {
-        "replicated": outcome.plan.replicated,
+        "on": outcome.plan.on,
+        "replicated": outcome.plan.on == "a replicated Redis",
         "seed": outcome.plan.seed,
         "seconds": outcome.plan.seconds,
         "took_s": round(outcome.took_s),

@@ -7,25 +7,32 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import redis
 from redis.asyncio import Redis
+from support import earlier_release
 
-from chaos import harm, schedule, verdict
+from chaos import harm, nodes_verdict, schedule, verdict
 from chaos.clients import Clients, connected
+from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
 from chaos.evidence import gathered
 from chaos.faults import FAULTS, REPLICATED_FAULTS
 from chaos.harm import Harm
 from chaos.journal import Journal, Suffered
 from chaos.receivers import DEAD, Receiver, receiving
-from chaos.stage import ReplicatedStage, Stage, replicated, standalone
+from chaos.stage import NodesStage, ReplicatedStage, Stage, on_nodes, replicated, standalone
 from chaos.verdict import Finding
 from serve_app.redis_store import connection
 
+On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
+
+_STAGES: Final = {"one machine": standalone, "a replicated Redis": replicated, "nodes": on_nodes}
 _FIRST_FAULT_S, _LAST_FAULT_S = 3.0, 10.0
 """After the beginning of the load, and before its end."""
 _RECOVERY_LIMIT_S: Final = 90.0
+_NODES_RECOVERY_LIMIT_S: Final = 240.0
+"""What a whole node takes to start, and all replicas that were on it."""
 _QUIET_LIMIT_S: Final = 120.0
 _OTHERS_LIMIT_S: Final = 60.0
 """How long, after all load and faults, other receivers' webhooks may take while one receiver is dead."""
@@ -33,14 +40,16 @@ _OTHERS_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`faults` are of FAULTS, or of REPLICATED_FAULTS where the service stands on a replicated Redis."""
+    """`faults` are of FAULTS, REPLICATED_FAULTS or NODE_FAULTS, by what the service stands on."""
 
     seed: int
     seconds: float = 360.0
     tasks: int = 1440
     faults: tuple[str, ...] = tuple(FAULTS)
     """Each happens once, in a random order, whatever time that takes; then again, as long as there is time."""
-    replicated: bool = False
+    on: On = "one machine"
+    upgraded: bool = False
+    """Whether the release before is there first: for UPGRADED, on nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +67,14 @@ class Outcome:
 
 
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
-    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
+    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening.
+
+    Among it is NotInHistory, where the release before is asked for.
+    """
     began = time.monotonic()
     journal = Journal()
-    staged = replicated if plan.replicated else standalone
-    with staged(folder, repository, plan.seconds) as stage:
+    release = earlier_release.unpack(repository, folder / "earlier") if plan.upgraded else repository
+    with _STAGES[plan.on](folder, release, plan.seconds) as stage:
         say("starting the service")
         stage.service.start()
         journal.began = time.monotonic()
@@ -73,6 +85,8 @@ def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) 
         say("stopping the service")
         stage.service.stop()
         findings = [*findings, verdict.no_processes(stage.service)]
+        if isinstance(stage, NodesStage):
+            findings.append(nodes_verdict.undisturbed(stage.service.neighbour))
     return Outcome(plan, journal, findings, harmed, time.monotonic() - began)
 
 
@@ -92,6 +106,8 @@ async def _during(
             await _quiet(store)
             evidence = await gathered(store, stage.at_rest)
             findings = await verdict.judge(journal, evidence, store, http, stage.objects)
+            if isinstance(stage, NodesStage):
+                findings += await nodes_verdict.judge(journal, evidence, stage)
             return findings, harm.by_fault(journal, evidence)
         finally:
             await store.aclose()
@@ -124,7 +140,7 @@ async def _suffer(name: str, stage: Stage, clients: Clients) -> float | None:
     await asyncio.sleep(0.05)
     async with connected(clients.base_url, clients.key) as http:  # of its own: no broken connection is left to it
         try:
-            async with asyncio.timeout(_RECOVERY_LIMIT_S):
+            async with asyncio.timeout(_NODES_RECOVERY_LIMIT_S if isinstance(stage, NodesStage) else _RECOVERY_LIMIT_S):
                 await clients.canary(http)
             return time.monotonic() - began
         except TimeoutError:
@@ -136,6 +152,8 @@ async def _suffer(name: str, stage: Stage, clients: Clients) -> float | None:
 async def _fault(name: str, stage: Stage) -> None:
     if isinstance(stage, ReplicatedStage):
         await REPLICATED_FAULTS[name](stage)
+    elif isinstance(stage, NodesStage):
+        await (NODE_FAULTS | UPGRADE_FAULTS)[name](stage)
     else:
         await FAULTS[name](stage)
 

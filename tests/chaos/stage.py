@@ -1,4 +1,4 @@
-"""The service under test, and what it stands on: all on its own, or on a replicated Redis and an object server."""
+"""The service under test, and what it stands on: itself, a replicated Redis and an object server, or several nodes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from support.local_service import LocalService
+from support.local_service import LocalService, merged
+from support.redis_process import RedisProcess
 from support.replicated_redis import ReplicatedRedis
 
+from chaos.cluster_service import ClusterService
 from chaos.object_server import ObjectServer, serving
+from serve_app.local.free_ports import free_port
 from serve_app.sealing.at_rest import AtRest
 
 MODEL_NAME: Final = "flux3-klein"
+_FAULTS_S: Final = 900
+"""That faults on nodes may last beyond the load, on a busy machine."""
+ON_DEMAND: Final = "flux2-pro"
 _WRONG_CLOCK: Final = Path(__file__).with_name("wrong_clock")
 
 
@@ -58,6 +64,28 @@ class ReplicatedStage(Stage):
         return self.object_server.folder
 
 
+@dataclass(frozen=True, slots=True)
+class NodesStage(Stage):
+    """Redis and the folder of objects are nobody's own: all nodes have them."""
+
+    service: ClusterService
+    store_url: str
+    drained: list[int] = field(default_factory=list)
+    """Of each drain, how many strikes were counted meanwhile."""
+
+    @property
+    def redis_url(self) -> str:
+        return self.store_url
+
+    @property
+    def at_rest(self) -> AtRest:
+        return AtRest([self.service.sealing_key])
+
+    @property
+    def objects(self) -> Path:
+        return self.service.folder / "objects"
+
+
 @contextmanager
 def standalone(folder: Path, repository: Path, seconds: float) -> Iterator[Stage]:
     """Not started. Whatever runs in the end is stopped."""
@@ -84,6 +112,53 @@ def replicated(folder: Path, repository: Path, seconds: float) -> Iterator[Repli
                 service.close()
     finally:
         servers.stop()
+
+
+@contextmanager
+def on_nodes(folder: Path, repository: Path, seconds: float) -> Iterator[NodesStage]:
+    """On a head and two workers. A Redis server for the service runs, and another one for Ray's own state."""
+    home, clocks = folder / "service", folder / "clocks"
+    home.mkdir()
+    clocks.mkdir()
+    with _store(folder / "redis") as store, _store(folder / "gcs") as gcs:
+        url = f"redis://127.0.0.1:{store.port}/0"
+        settings = merged(_settings(folder, seconds + _FAULTS_S), _on_nodes(home / "objects"))
+        service = ClusterService(home, repository, url, f"127.0.0.1:{gcs.port}", settings)
+        try:
+            yield NodesStage(service, clocks, _breaks(folder), url)
+        finally:
+            service.close()
+
+
+@contextmanager
+def _store(folder: Path) -> Iterator[RedisProcess]:
+    settings = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+    server = RedisProcess(folder, free_port(), settings)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _on_nodes(objects: Path) -> dict[str, Any]:
+    """Two of each, since one dies with its node. Models are where there is a place for them; one comes when needed."""
+    model = {"actor": {"num_cpus": 0, "resources": {"model": 1}}, "drain_s": 10}
+    always, on_demand = ({"min_replicas": 2, "max_replicas": 2}, {"min_replicas": 0, "downscale_delay_s": 10})
+    return {
+        "objects": {"url": f"file://{objects}"},
+        "service": {"actor": _one_a_node("ingress")},
+        "dispatcher": {"replicas": 2, "drain_s": 5, "actor": _one_a_node("dispatcher")},
+        "webhooks": {"replicas": 2, "actor": _one_a_node("sender")},
+        "moderation": {"min_replicas": 2, "max_replicas": 2, "actor": _one_a_node("moderator")},
+        "models": {
+            MODEL_NAME: {"autoscaling": always, **model},
+            ON_DEMAND: {"checkpoint": "simulated/100ms", "autoscaling": {**on_demand, "max_replicas": 1}, **model},
+        },
+    }
+
+
+def _one_a_node(resource: str) -> dict[str, Any]:
+    return {"num_cpus": 0, "resources": {resource: 1}}
 
 
 def _service(folder: Path, repository: Path, settings: dict[str, Any]) -> tuple[LocalService, Path, Path]:
@@ -116,6 +191,6 @@ def _settings(folder: Path, seconds: float) -> dict[str, Any]:
         "models": {
             MODEL_NAME: {"checkpoint": f"simulated/100ms?breaks={_breaks(folder)}"},
             # Real pictures: loaded from the start, since loading takes longer than a short run.
-            "flux2-pro": {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
+            ON_DEMAND: {"autoscaling": {"min_replicas": 1, "max_replicas": 1}},
         },
     }

@@ -96,7 +96,7 @@ class LocalService:
                 alive = process.status() != psutil.STATUS_ZOMBIE
                 if alive and self._owns(process) and name in " ".join(process.cmdline()):
                     found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
+            except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
                 continue
         return found
 
@@ -108,8 +108,7 @@ class LocalService:
 
     def _owns(self, process: psutil.Process) -> bool:
         # The Redis server overwrites its environment, but not its working folder.
-        mark = f"GEN_CONFIG={self.config}"
-        return process.cwd().startswith(str(self.folder)) or mark in (f"{k}={v}" for k, v in process.environ().items())
+        return process.cwd().startswith(str(self.folder)) or f"GEN_CONFIG={self.config}" in environment_of(process)
 
     def _settings(self, overrides: dict[str, Any]) -> dict[str, Any]:
         settings = yaml.safe_load((self.repository / "configs" / "local.yaml").read_text())
@@ -117,12 +116,18 @@ class LocalService:
         settings["catalog"] = str(self.repository / settings["catalog"])
         settings["service"]["port"] = self.port
         settings["metrics"]["port"] = self.metrics_port
-        return _merged(settings, overrides)
+        return merged(settings, overrides)
 
 
-def _merged(settings: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(settings)
+def environment_of(process: psutil.Process) -> list[str]:
+    """NAME=VALUE each, also where the process wrote its title over the beginning, at which psutil gives up."""
+    return Path(f"/proc/{process.pid}/environ").read_bytes().decode(errors="replace").split("\0")
+
+
+def merged(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the others over them, however deep these lie."""
+    both = dict(settings)
     for name, value in overrides.items():
-        below = merged.get(name)
-        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
+        below = both.get(name)
+        both[name] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return both

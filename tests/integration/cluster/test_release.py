@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -57,6 +58,33 @@ told["left"] = sorted(serve.status().applications)
 print(json.dumps(told))
 serve.shutdown()
 """
+
+TAKEN = """
+import sys
+
+import ray
+
+from serve_app.cluster import release
+from serve_app.config.settings import Settings
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    release.listen(Settings(service={"port": int(sys.argv[1])}))
+except RuntimeError as problem:
+    print("told:", problem)
+"""
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_told() -> None:
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-c", TAKEN, port]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    told = next(line for line in ran.stdout.splitlines() if line.startswith("told:"))
+    assert told.startswith(f"told: Serve does not listen on 127.0.0.1:{port}: ")
+    assert "ray::" not in told
 
 
 @pytest.mark.slow

@@ -1,0 +1,24 @@
+"""What a deployment is bound with, as a document, also where another release bound it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serve_app.config import fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    steps: int
+    logs: str = "text"
+
+
+def test_all_fields_are_told() -> None:
+    assert fingerprint.document(Spec(4)) == {"steps": 4, "logs": "text"}
+
+
+def test_a_field_that_an_earlier_release_did_not_have_is_told_by_nobody() -> None:
+    """As Ray unpickles what that release bound: an object without the field."""
+    before = object.__new__(Spec)
+    object.__setattr__(before, "steps", 4)
+    assert fingerprint.document((before,)) == [{"steps": 4}]
