@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -33,8 +34,10 @@ VIEWS: Final[dict[str, View]] = {
     "clips": views.clips,
     "deblur": views.deblur,
     "peers": views.peers,
-    "chaos": views.chaos,
-    "chaos-promises": views.chaos_promises,
+    "chaos": partial(views.chaos, "chaos.json"),
+    "chaos-promises": partial(views.chaos_promises, "chaos.json"),
+    "chaos-cluster": partial(views.chaos, "chaos-cluster.json"),
+    "chaos-cluster-promises": partial(views.chaos_promises, "chaos-cluster.json"),
 }
 
 

@@ -13,7 +13,7 @@ from benchmarks.results import Result
 
 Results: TypeAlias = Mapping[str, Result]
 
-CHAOS: Final = Path(__file__).parents[1] / "docs" / "chaos.json"
+_DOCS: Final = Path(__file__).parents[1] / "docs"
 
 
 def goals(found: Results) -> str:
@@ -147,9 +147,9 @@ def deblur(found: Results) -> str:
     return table(("blur", "PSNR dB", "SSIM"), rows)
 
 
-def chaos(_: Results) -> str:
-    """From the outcome of `make chaos`: what each fault did, the slowest recovery first."""
-    faults = json.loads(CHAOS.read_text())["faults"]
+def chaos(outcome: str, _: Results) -> str:
+    """From that JSON of `make chaos` or `make chaos-cluster`: what each fault did, the slowest recovery first."""
+    faults = json.loads((_DOCS / outcome).read_text())["faults"]
     rows = [
         (fault, str(of["times"]), f"{of['p50_s']:.1f} s", f"{of['max_s']:.1f} s", str(of["lost"]), str(of["doubled"]))
         for fault, of in sorted(faults.items(), key=lambda each: -each[1]["max_s"])
@@ -172,11 +172,11 @@ def peers(found: Results) -> str:
     return table(("", *measured["sides"], "behind"), rows) + _plot("peers")
 
 
-def chaos_promises(_: Results) -> str:
-    """What `make chaos` looks at in the end, and what it found."""
+def chaos_promises(outcome: str, _: Results) -> str:
+    """What they look at in the end, and what they found."""
     rows = [
-        ("with a replica and a sentinel" if run["replicated"] else "one machine", *_found(promise))
-        for run in json.loads(CHAOS.read_text())["runs"]
+        (run["on"], *_found(promise))
+        for run in json.loads((_DOCS / outcome).read_text())["runs"]
         for promise in run["promises"]
     ]
     return table(("", "promise", "measured", ""), rows)

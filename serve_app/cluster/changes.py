@@ -53,12 +53,18 @@ def _change(name: str, there: DeploymentInfo | None, wanted: serve.Deployment) -
     if there is None:
         return Change(name, "new")
     before, after = there.deployment_config, wanted._deployment_config
-    old = DeploymentVersion(there.version, before, there.replica_config.ray_actor_options)
-    new = DeploymentVersion(wanted.version, after, wanted.ray_actor_options)
+    old = _version(there.version, before, there.replica_config)
+    new = _version(wanted.version, after, wanted._replica_config)
     options = tuple(_differences(_told(before), _told(after)))
     if old.requires_actor_restart(new):
         return Change(name, "restarts", (*_reasons(there, wanted), *options))
     return Change(name, "changes in place", options) if options else Change(name, "stays")
+
+
+def _version(told: str | None, config: Any, replica: Any) -> DeploymentVersion:
+    """As Ray makes it, of what this service sets."""
+    per_node = replica.max_replicas_per_node
+    return DeploymentVersion(told, config, replica.ray_actor_options, max_replicas_per_node=per_node)
 
 
 def _reasons(there: DeploymentInfo, wanted: serve.Deployment) -> Iterator[str]:
@@ -66,15 +72,20 @@ def _reasons(there: DeploymentInfo, wanted: serve.Deployment) -> Iterator[str]:
         yield ": ".join((part, *_settings(there, wanted))) if part == "settings" else part
     before, after = there.replica_config.ray_actor_options or {}, wanted.ray_actor_options or {}
     yield from (f"actor {each}" for each in _differences(before, after))
+    yield from _differences(_per_node(there.replica_config), _per_node(wanted._replica_config))
+
+
+def _per_node(replica: Any) -> dict[str, Any]:
+    return {"max_per_node": replica.max_replicas_per_node}
 
 
 def _settings(there: DeploymentInfo, wanted: serve.Deployment) -> Iterator[str]:
     """None where what is bound there can't be read by this release."""
     try:
-        bound = there.replica_config.init_args
-    except Exception:
+        bound = fingerprint.document(there.replica_config.init_args)
+    except Exception:  # whatever another release's arguments do when they are read
         return
-    found = list(_differences(fingerprint.document(bound), fingerprint.document(wanted.init_args)))
+    found = list(_differences(bound, fingerprint.document(wanted.init_args)))
     if found:
         yield ", ".join(found[:_NAMED]) + (f", and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 

@@ -52,6 +52,7 @@ class ServiceSettings(Section):
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
     actor: dict[str, Any] = {"num_cpus": 0}
+    max_per_node: int | None = Field(default=None, ge=1, le=100)
     proxies: Literal["head", "every_node"] = "every_node"
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
     region: str | None = None
@@ -113,6 +114,7 @@ class WebhookSettings(Section):
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
     replicas: int = Field(default=1, ge=1)
     actor: dict[str, Any] = {"num_cpus": 0}
+    max_per_node: int | None = Field(default=None, ge=1, le=100)
     schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
     jitter: float = Field(default=0.1, ge=0, le=1)
     timeout_s: float = Field(default=15.0, gt=0)
@@ -127,6 +129,7 @@ class WebhookSettings(Section):
 class DispatcherSettings(Section):
     replicas: int = Field(default=2, ge=1)
     actor: dict[str, Any] = {"num_cpus": 0}
+    max_per_node: int | None = Field(default=None, ge=1, le=100)
     headroom: int = Field(default=4, ge=1)
     max_preparing: int = Field(default=256, ge=1)
     start_s: float = Field(default=600.0, gt=0)

@@ -85,3 +85,4 @@ class ModerationSettings(_Judges):
     max_replicas: int = Field(default=1, ge=1)
     downscale_delay_s: float = Field(default=600.0, ge=0)
     actor: dict[str, Any] = {"num_cpus": 0}
+    max_per_node: int | None = Field(default=None, ge=1, le=100)

@@ -84,7 +84,6 @@ def _promises(outcome: Outcome) -> Table:
 def _run_as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "on": outcome.plan.on,
-        "replicated": outcome.plan.on == "a replicated Redis",
         "seed": outcome.plan.seed,
         "seconds": outcome.plan.seconds,
         "took_s": round(outcome.took_s),

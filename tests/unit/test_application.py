@@ -106,6 +106,18 @@ def test_whoever_is_bound_finds_the_secrets_again(config: Path) -> None:
     assert spec.objects_secrets() == {"secret_access_key": "object-secret"}
 
 
+def test_replicas_of_a_kind_are_kept_apart_where_settings_say_so(config: Path) -> None:
+    written = yaml.safe_load(config.read_text())
+    names = {"service": "Ingress", "dispatcher": "Dispatcher", "webhooks": "WebhookSender", "moderation": "Moderator"}
+    before = versions(config)
+    for most, section in enumerate(names, start=1):
+        written[section]["max_per_node"] = most
+    config.write_text(yaml.safe_dump(written))
+    deployments = built(config)
+    assert [deployments[name]._replica_config.max_replicas_per_node for name in names.values()] == [1, 2, 3, 4]
+    assert versions(config) == before, "Ray itself sees that it changed"
+
+
 def test_arguments_are_checked(config: Path) -> None:
     with pytest.raises(ValidationError, match="cofnig"):
         call_user_app_builder_with_args_if_necessary(application.app, {"cofnig": str(config)})

@@ -34,8 +34,9 @@ def part(name, version, *bound, **options):
     chosen = {"name": name, "ray_actor_options": {"num_cpus": 0}, "graceful_shutdown_timeout_s": 40, **options}
     return serve.deployment(**chosen)(Holder).options(version=version, _internal=True).bind(*bound)
 
-def whole(steps=4, replicas=1, secrets="s", **further):
-    model = part("model", f"c.{steps}.{secrets}.r", Spec(steps), num_replicas=replicas)
+def whole(steps=4, replicas=1, secrets="s", apart=None, **further):
+    options = {"num_replicas": replicas, "max_replicas_per_node": apart}
+    model = part("model", f"c.{steps}.{secrets}.r", Spec(steps), **options)
     return part("Ingress", "c.x.s.r", model, *(part(name, "c.x.s.r") for name in further))
 
 def planned(application):
@@ -52,6 +53,7 @@ release.deploy(whole(further=1))
 told["the same"] = planned(whole(further=1))
 told["changed"] = planned(whole(steps=5))
 told["other secret"] = planned(whole(secrets="t", further=1))
+told["apart"] = planned(whole(apart=1, further=1))
 told["more"] = planned(whole(replicas=2, further=1))
 told["removed"] = [release.remove(), release.remove()]
 told["left"] = sorted(serve.status().applications)
@@ -103,6 +105,7 @@ def test_only_what_changed_and_nothing_of_others_is_touched() -> None:
     assert told["changed"]["Ingress"] == ["stays"]
     assert told["changed"]["further"][0] == "goes"
     assert told["other secret"]["model"] == ["restarts", "secrets"]
+    assert told["apart"]["model"] == ["restarts", "max_per_node unset -> 1"]
     assert told["more"]["model"] == ["changes in place", "num_replicas 1 -> 2"]
     assert told["removed"] == [True, False]
     assert told["left"] == ["theirs"]
