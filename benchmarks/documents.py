@@ -37,6 +37,7 @@ VIEWS: Final[dict[str, View]] = {
     "chaos": partial(views.chaos, "chaos.json"),
     "chaos-promises": partial(views.chaos_promises, "chaos.json"),
     "chaos-cluster": partial(views.chaos, "chaos-cluster.json"),
+    "backlog": partial(views.backlog, "chaos-cluster.json"),
     "chaos-cluster-promises": partial(views.chaos_promises, "chaos-cluster.json"),
 }
 

@@ -182,6 +182,16 @@ def chaos_promises(outcome: str, _: Results) -> str:
     return table(("", "promise", "measured", ""), rows)
 
 
+def backlog(outcome: str, _: Results) -> str:
+    """What `make chaos-cluster` does last."""
+    found = json.loads((_DOCS / outcome).read_text())["backlog"]
+    return (
+        f"A backlog of {found['tasks']} tasks took {found['with_kills_s']:.0f} s while {found['kills']} nodes were "
+        f"killed, one every 30 s, and {found['calm_s']:.0f} s without: {found['ratio']:.2f} times as long. "
+        f"{found['not_ready']} tasks did not become ready."
+    )
+
+
 def _found(promise: Mapping[str, Any]) -> tuple[str, str, str]:
     return promise["promise"], promise["measured"], "kept" if promise["kept"] else "BROKEN"
 

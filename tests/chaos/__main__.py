@@ -1,6 +1,6 @@
 """`python -m chaos`: its runs, their table, and the same as JSON. Exit code 1 when a promise was broken.
 
-The second run is short, on a replicated Redis and an object server.
+The second run is short, on a replicated Redis and an object server. On nodes it is an upgrade, and a backlog follows.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rich.console import Console
 
-from chaos import report
+from chaos import backlog, report
 from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
 from chaos.faults import FAULTS, REPLICATED_FAULTS
 from chaos.journal import UPGRADED
-from chaos.run import Outcome, Plan, run
+from chaos.run import Plan, run
+
+T = TypeVar("T")
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _USUAL: Final = Plan(seed=1)
@@ -31,11 +34,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started is left
     arguments = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 200)
-    outcomes = [_outcome(plan) for plan in _plans(arguments)]
+    outcomes = [
+        _in_a_folder(lambda folder, plan=plan: run(plan, folder, _REPOSITORY, _say)) for plan in _plans(arguments)
+    ]
     report.show(outcomes, console)
+    found, kept = report.as_json(outcomes), all(outcome.kept for outcome in outcomes)
+    if arguments.cluster and arguments.backlog and not arguments.fault:
+        waited = _in_a_folder(lambda folder: backlog.measure(folder, _REPOSITORY, arguments.backlog, _say))
+        found["backlog"] = waited.as_json()
+        kept = kept and not waited.not_ready
     if arguments.json:
-        arguments.json.write_text(json.dumps(report.as_json(outcomes), indent=1) + "\n")
-    sys.exit(0 if all(outcome.kept for outcome in outcomes) else 1)
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(0 if kept else 1)
 
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
@@ -70,10 +80,14 @@ def _cluster_plans(arguments: argparse.Namespace, faults: tuple[str, ...]) -> li
     return [plan for plan in plans if plan.faults]
 
 
-def _outcome(plan: Plan) -> Outcome:
+def _say(told: str) -> None:
+    print(told, flush=True)
+
+
+def _in_a_folder(work: Callable[[Path], T]) -> T:
     with tempfile.TemporaryDirectory(prefix="gen-chaos-", ignore_cleanup_errors=True) as folder:
         try:
-            return run(plan, Path(folder), _REPOSITORY, lambda told: print(told, flush=True))
+            return work(Path(folder))
         except BaseException:
             log = Path(folder) / "service" / "service.log"
             if log.exists():
@@ -90,6 +104,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fault", action="append", choices=known, help="only this one; may be repeated")
     parser.add_argument("--replicated", action="store_true", help="only the second run, at the length of the first")
     parser.add_argument("--cluster", action="store_true", help="in place of both: on three nodes")
+    parser.add_argument("--backlog", type=int, default=600, help="tasks of the backlog on nodes; 0: none")
     parser.add_argument("--json", type=Path, help="where to write the outcome")
     return parser.parse_args()
 
