@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.work import unlike
 from deployments.contract import counts
+from deployments.contract.job import PictureFormat
 from serve_app.load.arrivals import schedule
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
@@ -18,8 +19,10 @@ if TYPE_CHECKING:  # torch and diffusers take seconds to import
 COMPARED: Final = ("one", "static", "engine")
 _WITHIN: Final = 5.0
 """Times its solo latency a picture may take to count."""
-_ROUNDINGS: Final = 4
-"""Levels of 255 that two files may be apart whose pictures differ by one: what JPEG makes of it."""
+_FLIPS: Final = 1
+"""Levels of 255 that pictures may be apart, as they round."""
+ANY: Final = 255
+"""Levels that say nothing: the same pictures are there, and of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Plan:
     """That count; one more warms up."""
     pictures: int = 72
     """Of a round and a side, saturated: so many that static batches find company of their shape."""
-    warm_up: int = 12
-    """Of the round that does not count."""
+    warm_up: int = 24
+    """Of the round that does not count, in which pictures are compared."""
     kept: int = 24
     """Of a round and a side, where what is kept is measured."""
     alone: int = 9
@@ -71,22 +74,24 @@ class Rounds:
         self.shares: list[float] = []
         """Of the time of saturated rounds that the engine spent inside steps."""
 
-    def saturated(self, mixes: Mapping[str, Mix], levels: int = _ROUNDINGS) -> dict[str, list[float]]:
+    def saturated(self, mixes: Mapping[str, Mix], levels: int = _FLIPS) -> dict[str, list[float]]:
         """Pictures per second by side, round by round. Jobs of a round differ by what their mixes do alone; pictures of
-        sides that have the same may differ by so many `levels`."""
+        sides that have the same may differ by so many `levels`. The round that does not count shows that, by PNG: a
+        JPEG makes several levels of one."""
         rates: dict[str, list[float]] = defaultdict(list)
         alike = [name for name, mix in mixes.items() if mix == mixes["engine"]]
         for number in range(self._plan.rounds + 1):
             seed, pictures = next(self._seeds), self._plan.of_round(number)
+            form: PictureFormat = "jpeg" if number else "png"
             for name in _turned(list(mixes), number):
-                jobs, before = mixes[name].jobs(pictures, seed), self._spent("engine")
+                jobs, before = mixes[name].jobs(pictures, seed, form), self._spent("engine")
                 seconds = max(self._sides[name].run(jobs, [0.0] * pictures))
                 if number:
                     rates[name].append(pictures / seconds)
                     if name == "engine":
                         self.shares.append((self._spent("engine") - before) / seconds)
                 self._made("saturated", pictures)
-            self._compare(mixes["engine"].jobs(pictures, seed), alike, levels)
+            self._compare(mixes["engine"].jobs(pictures, seed, form), alike, ANY if number else levels)
         return rates
 
     def alone(self, mix: Mix) -> dict[str, list[float]]:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from deployments.backends.diffusion import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event
-from deployments.contract.job import Adapter, GenerationJob
+from deployments.contract.job import Adapter, GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.families.family import Family
@@ -45,11 +45,11 @@ class Mix:
     """Every request has one of so many."""
     one_prompt: bool = False
 
-    def jobs(self, count: int, seed: int) -> list[GenerationJob]:
+    def jobs(self, count: int, seed: int, form: PictureFormat = "jpeg") -> list[GenerationJob]:
         chance = random.Random(seed)
-        return [self._job(f"{seed}-{number}", number, chance) for number in range(count)]
+        return [self._job(f"{seed}-{number}", number, chance, form) for number in range(count)]
 
-    def _job(self, name: str, number: int, chance: random.Random) -> GenerationJob:
+    def _job(self, name: str, number: int, chance: random.Random, form: PictureFormat) -> GenerationJob:
         width, height = chance.choice(self.shapes)
         steps, count = chance.choice(_STEPS), chance.choice((1, 2))
         references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
@@ -63,7 +63,7 @@ class Mix:
             height=height,
             steps=steps,
             seed=number,
-            output_format="jpeg",
+            output_format=form,
             output_prefix=f"packing/{own}",
             references=references,
             adapter=Adapter(kept, kept, 1.0) if kept else None,
@@ -207,7 +207,8 @@ def stock_pipeline(threads: int) -> Loop:
 
 
 def _file(family: Family, state: State) -> bytes:
-    data, _, _ = encode_picture(family.finish(state), "jpeg")
+    assert state.job.output_format != "mp4", "a picture's job"
+    data, _, _ = encode_picture(family.finish(state), state.job.output_format)
     return data
 
 
