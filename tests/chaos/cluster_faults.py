@@ -111,6 +111,7 @@ UPGRADE_FAULTS: Final[dict[str, NodeFault]] = {UPGRADED: upgraded}
 
 
 def _deploy(service: ClusterService) -> None:
+    service.await_neighbour()
     with service.neighbour.watched("deploy again"):
         service.deploy()
 

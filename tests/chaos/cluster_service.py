@@ -57,7 +57,7 @@ class ClusterService(LocalService):
         """Beside another application, which has to answer meanwhile."""
         self.nodes.start(WORKERS, WORKER)
         self.neighbour.deploy(self.nodes.address, self.port, self.nodes.environment, self.folder)
-        self.balancer.await_answer(neighbour.PATH, _ANSWERS_WITHIN_S)
+        self.await_neighbour()
         self.command("init")
         with self.neighbour.watched("deploy"):
             self.deploy()
@@ -93,6 +93,10 @@ class ClusterService(LocalService):
                     raise
             else:
                 return
+
+    def await_neighbour(self) -> None:
+        """Until the other application answers: a node that died before may have had all of it."""
+        self.balancer.await_answer(neighbour.PATH, _ANSWERS_WITHIN_S)
 
     def command(self, name: str) -> None:
         """`gen-serve NAME --config …` on one of the nodes."""
