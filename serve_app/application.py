@@ -88,7 +88,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             name="Dispatcher",
             num_replicas=settings.dispatcher.replicas,
             ray_actor_options=settings.dispatcher.actor,
-            max_replicas_per_node=settings.dispatcher.max_per_node,
+            **_kept_apart(settings.dispatcher.max_per_node),
             health_check_period_s=settings.dispatcher.health_check_period_s,
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
@@ -107,7 +107,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             name="WebhookSender",
             num_replicas=settings.webhooks.replicas,
             ray_actor_options=settings.webhooks.actor,
-            max_replicas_per_node=settings.webhooks.max_per_node,
+            **_kept_apart(settings.webhooks.max_per_node),
             health_check_period_s=1,
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
@@ -125,7 +125,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             num_replicas=settings.service.ingress_replicas,
             max_ongoing_requests=settings.service.max_ongoing_requests,
             ray_actor_options=settings.service.actor,
-            max_replicas_per_node=settings.service.max_per_node,
+            **_kept_apart(settings.service.max_per_node),
             health_check_period_s=1,
             health_check_timeout_s=5,
             graceful_shutdown_timeout_s=35,
@@ -220,6 +220,11 @@ def _replicas(scaling: AutoscalingConfig) -> dict[str, Any]:
     return {"autoscaling_config": scaling}
 
 
+def _kept_apart(max_per_node: int | None) -> dict[str, int]:
+    """None is what Ray does by itself, but no value that a file for `serve deploy` may have."""
+    return {} if max_per_node is None else {"max_replicas_per_node": max_per_node}
+
+
 def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Application | None:
     settings, chosen = version.settings, version.settings.rewriter
     if model is None or not chosen.enabled:
@@ -248,7 +253,7 @@ def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Applicati
         max_ongoing_requests=8 * chosen.max_batch,
         **_replicas(_autoscaling(chosen, target_ongoing_requests=chosen.max_batch)),
         ray_actor_options=chosen.actor,
-        max_replicas_per_node=chosen.max_per_node,
+        **_kept_apart(chosen.max_per_node),
         health_check_period_s=1,
         health_check_timeout_s=3,
     )

@@ -26,6 +26,7 @@ _FOR_RAY: Final = {
     "service": ("ingress_replicas", "max_ongoing_requests", "actor", "max_per_node", "proxies"),
     "webhooks": ("replicas", "actor", "max_per_node"),
     "dispatcher": ("actor", "max_per_node", "health_check_period_s"),
+    "moderation": ("actor", "max_per_node", "min_replicas", "max_replicas", "downscale_delay_s"),
 }
 _FOR_RAY_OF_MODELS: Final = ("actor", "health_check_period_s", "health_check_timeout_s", "drain_s")
 """Of the settings, what says how Ray runs replicas. It judges by itself what of that takes new ones."""
