@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import psutil
 from redis.asyncio import Redis
-from support.ray_nodes import Node
+from support.ray_nodes import Node, command_of
 
 from chaos.cluster_service import WORKER, ClusterService
 from chaos.faults import connected_to_store
@@ -20,6 +20,7 @@ from chaos.stage import MODEL_NAME, NodesStage
 NodeFault: TypeAlias = Callable[[NodesStage], Awaitable[None]]
 
 _REPLICA: Final = "ServeReplica:gen:"
+_GCS: Final = "gcs_server"
 _NOTICE_S: Final = 30
 """Between the notice that a machine is taken away and its end. Clouds give 30 s to 120 s."""
 _EMPTY_WITHIN_S: Final = 240.0
@@ -78,7 +79,7 @@ async def killed_head(stage: NodesStage) -> None:
 async def killed_gcs(stage: NodesStage) -> None:
     """Alone. `ray start --block` ends all of its node then, and is started again."""
     head = stage.service.nodes.head
-    [gcs] = [each for each in await asyncio.to_thread(head.processes) if "gcs_server" in each.name()]
+    [gcs] = [each for each in await asyncio.to_thread(head.processes) if _GCS in "".join(command_of(each)[:1])]
     gcs.send_signal(signal.SIGKILL)
     await asyncio.to_thread(head.await_end)
     await killed_head(stage)
@@ -117,7 +118,7 @@ def _deploy(service: ClusterService) -> None:
 
 
 def _replicas(node: Node) -> list[psutil.Process]:
-    return [process for process in node.processes() if _REPLICA in " ".join(process.cmdline())]
+    return [process for process in node.processes() if _REPLICA in " ".join(command_of(process))]
 
 
 async def _settled_strikes(stage: NodesStage) -> int:

@@ -91,7 +91,7 @@ class Node:
     def node_id(self) -> str:
         """Ray's own, in hexadecimal digits."""
         for process in self.processes():
-            for part in process.cmdline():
+            for part in command_of(process):
                 if part.startswith("--node_id="):
                     return part.partition("=")[2]
         raise RuntimeError(f"{self.name} does not run")
@@ -195,6 +195,14 @@ class RayNodes:
             command += ["--resources=" + "{" + ", ".join(f'"{k}": {v}' for k, v in resources.items()) + "}"]
         environment = self.environment | _proxy(home, address) | own
         return Node(name, address, tuple(command), environment, home / "log")
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Nothing of one that has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _address(number: int) -> str:
