@@ -20,7 +20,7 @@ from serve_app.accounts.settings import AccountSettings
 from serve_app.config import secrets
 from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
-from serve_app.config.telemetry import LogSettings, TracingSettings
+from serve_app.config.telemetry import LogSettings, MetricsSettings, TracingSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
@@ -85,19 +85,6 @@ class OpenAISettings(Section):
     video_model: str | None = None
     wait_s: float = Field(default=150.0, gt=0, le=170)
     """Less than the proxy waits for an answer."""
-
-
-class MetricsSettings(Section):
-    host: str = "127.0.0.1"
-    port: int | None = Field(default=9464, ge=1, le=65535)
-    token: SecretStr | None = None
-    projects: int = Field(default=50, ge=0, le=1000)
-
-    @model_validator(mode="after")
-    def _not_for_everyone(self) -> MetricsSettings:
-        if not is_loopback(self.host) and not (self.token and self.token.get_secret_value()):
-            raise ValueError(f"token must be set where host is not loopback, but {self.host}")
-        return self
 
 
 class FinetuneSettings(Section):

@@ -87,8 +87,9 @@ async def _submitted(http: httpx2.AsyncClient, turns: asyncio.Semaphore, seed: i
     return answer.json()["id"]
 
 
-async def _kill_again_and_again(stage: NodesStage, killed: int = 0) -> int:
-    """Until it is cancelled, which a node that is being replaced is not kept from."""
+async def _kill_again_and_again(stage: NodesStage) -> int:
+    """Until it is cancelled; what was killed last is replaced all the same. Returns how many were."""
+    killed = 0
     while True:
         began = time.monotonic()
         replacing = asyncio.create_task(killed_worker(stage))
