@@ -37,6 +37,7 @@ def load(checkpoint: str, threads: int, objects: Path) -> Making:
         max_running=chosen.max_running,
         max_batch=chosen.max_batch,
         preview_every=chosen.preview_every,
+        preview_interval_s=chosen.preview_interval_s,
     )
     engine = engine_of(spec)
     engine.start()

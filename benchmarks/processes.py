@@ -8,13 +8,16 @@ from typing import Literal, TypeAlias
 
 import psutil
 
-Role: TypeAlias = Literal["ingress", "proxy", "dispatcher", "webhooks", "model", "redis", "controller", "other"]
+Role: TypeAlias = Literal[
+    "ingress", "proxy", "dispatcher", "webhooks", "moderator", "model", "redis", "controller", "other"
+]
 """`other` is what Ray itself needs, and the process that started everything."""
 
 _ACTORS: dict[str, Role] = {
     "ray::ServeReplica:gen:Ingress": "ingress",
     "ray::ServeReplica:gen:Dispatcher": "dispatcher",
     "ray::ServeReplica:gen:WebhookSender": "webhooks",
+    "ray::ServeReplica:gen:Moderator": "moderator",
     "ray::ProxyActor": "proxy",
     "ray::HAProxyManager": "proxy",
     "ray::ServeController": "controller",

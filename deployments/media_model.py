@@ -152,6 +152,7 @@ def engine_of(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Eng
         order=spec.order,
         step_goal_s=spec.step_goal_s,
         preview_every=spec.preview_every,
+        preview_interval_s=spec.preview_interval_s,
         device_priority=priority_on(spec.sharing),
     )
 

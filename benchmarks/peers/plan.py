@@ -58,7 +58,7 @@ FULL = Plan(
     pause_s=0.05,
     kill_load=0.8,
     kill_s=10.0,
-    limit_s=120.0,
+    limit_s=60.0,
     threads=2,
     max_batch=4,
 )

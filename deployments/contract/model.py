@@ -91,7 +91,7 @@ class ModelSpec:
     over a draft, up to 1, to draw it anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them
     in one forward; one of several may be expected to take `step_goal_s`, and `order` says who goes first. A single
     forward that takes longer than `step_limit_s` counts as hung.
-    `preview_every` is the share of the steps between two previews.
+    `preview_every` is the share of the steps between two previews, which are `preview_interval_s` apart at least.
     """
 
     checkpoint: str
@@ -111,6 +111,7 @@ class ModelSpec:
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None
+    preview_interval_s: float = 1.0
     max_running: int = 16
     max_batch: int = 8
     order: Order = "aged"

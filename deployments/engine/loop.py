@@ -57,13 +57,15 @@ class Engine(Generic[P, S]):
         step_goal_s: float | None = None,
         known_costs: Mapping[str, StepCost] = NOTHING_KNOWN,
         preview_every: float | None = None,
+        preview_interval_s: float = 0.0,
         device_priority: DevicePriority | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`max_running` bounds the jobs between admission and the end of finishing, `max_batch` those in one backend
         call. `order` says who steps first where not all can. `step_goal_s` is how long a step of several may be
         expected to take, in seconds. `known_costs` is what another engine `learned`. `preview_every` is the share of
-        the steps between two previews, None for none. `device_priority` says when steps may be taken on a device that
+        the steps between two previews, None for none; no two of a job are made within `preview_interval_s`, nor one so
+        soon after its admission. `device_priority` says when steps may be taken on a device that
         others use, too. `clock` times waits and steps. Raises ValueError for a setting out of range.
         """
         if max_running < 1 or max_batch < 1 or (preview_every is not None and not 0 < preview_every <= 1):
@@ -88,6 +90,7 @@ class Engine(Generic[P, S]):
             order=order,
             priority=device_priority or Unshared(),
             preview_every=preview_every,
+            preview_interval_s=preview_interval_s,
             clock=clock,
         )
         self._finisher = Finisher(backend, requests, background, health, device)

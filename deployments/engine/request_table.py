@@ -54,6 +54,8 @@ class ActiveRequest(Generic[S]):
     stage: Stage = Stage.STEPPING
     previewing: bool = False
     """A preview is on its way to the store."""
+    previewed: float | None = None
+    """When the last one was made, by the engine's clock."""
 
     @property
     def job(self) -> GenerationJob:

@@ -16,7 +16,7 @@ from deployments.engine.exclusive import Exclusive
 from deployments.engine.failures import DEADLINE_PASSED, fail, hopeless
 from deployments.engine.health import Health, Worker
 from deployments.engine.policy import preview_due, select_batch, too_long
-from deployments.engine.request_handle import RequestHandle
+from deployments.engine.request_handle import Reached, RequestHandle
 from deployments.engine.request_table import ActiveRequest, RequestTable, Stage
 from deployments.engine.step_costs import StepCosts
 
@@ -38,6 +38,7 @@ class Stepper(Generic[P, S]):
         order: Order,
         priority: DevicePriority,
         preview_every: float | None,
+        preview_interval_s: float,
         clock: Callable[[], float],
     ) -> None:
         """As `Engine` has them."""
@@ -50,6 +51,7 @@ class Stepper(Generic[P, S]):
         self._order: Order = order
         self._priority = priority
         self._preview_every = preview_every
+        self._preview_interval_s = preview_interval_s
         self._clock = clock
 
     def work(self) -> bool:
@@ -121,12 +123,11 @@ class Stepper(Generic[P, S]):
         return True
 
     def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
-        done, total = request.state.done_steps, request.state.total_steps
-        request.handle.progress(done / total, self._clock(), batch, step_s)
-        if self._preview_every is None or request.handle.ended or not preview_due(done, total, self._preview_every):
+        now = self._clock()
+        request.handle.progress(request.state.done_steps / request.state.total_steps, now, batch, step_s)
+        if not self._wants_preview(request, now):
             return
-        if request.previewing:  # the store is slow, and the next one will say more
-            return
+        request.previewed = now
         try:
             with self._health.call(Worker.STEPS, [request.handle]):
                 store = self._backend.preview(request.state)
@@ -139,6 +140,16 @@ class Stepper(Generic[P, S]):
         if store is not None:
             request.previewing = True
             self._background.run(partial(self._store_preview, request, store))
+
+    def _wants_preview(self, request: ActiveRequest[S], now: float) -> bool:
+        if self._preview_every is None or request.handle.ended:
+            return False
+        if request.previewing:  # the store is slow, and the next one will say more
+            return False
+        since = request.handle.reached[Reached.ADMITTED] if request.previewed is None else request.previewed
+        if now - since < self._preview_interval_s:  # nobody could look at it before there is more to see
+            return False
+        return preview_due(request.state.done_steps, request.state.total_steps, self._preview_every)
 
     def _store_preview(self, request: ActiveRequest[S], store: Callable[[], Preview]) -> None:
         try:

@@ -100,6 +100,7 @@ class ModelSettings(Section):
     channels_last: bool = False
     tile_above: int | None = Field(default=None, ge=256, multiple_of=64)
     preview_every: float | None = Field(default=None, gt=0, le=1)
+    preview_interval_s: float = Field(default=1.0, ge=0)
     max_running: int = Field(default=16, ge=1)
     max_batch: int = Field(default=8, ge=1)
     order: Order = "aged"

@@ -24,6 +24,7 @@ _AS_SET: Final = frozenset(
         "channels_last",
         "tile_above",
         "preview_every",
+        "preview_interval_s",
         "enhance_noise",
         "max_running",
         "max_batch",

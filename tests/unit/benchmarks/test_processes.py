@@ -16,6 +16,7 @@ from benchmarks.processes import cpu_by_role, memory_by_role, role_of, spent
         ("ray::ServeReplica:gen:flux3-klein", "model"),
         ("ray::ServeReplica:gen:Ingress.perform_graceful_shutdown", "ingress"),
         ("ray::ServeReplica:gen:flux-2.5", "model"),
+        ("ray::ServeReplica:gen:Moderator", "moderator"),
         ("ray::ProxyActor", "proxy"),
         ("ray::HAProxyManager", "proxy"),
         ("/somewhere/bin/haproxy -db -f file", "proxy"),

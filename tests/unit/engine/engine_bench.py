@@ -22,6 +22,7 @@ class Bench:
         max_running: int = 16,
         max_batch: int = 8,
         preview_every: float | None = None,
+        preview_interval_s: float = 0.0,
         device_priority: DevicePriority | None = None,
     ) -> None:
         self.backend = backend
@@ -32,6 +33,7 @@ class Bench:
             max_running=max_running,
             max_batch=max_batch,
             preview_every=preview_every,
+            preview_interval_s=preview_interval_s,
             device_priority=device_priority,
             clock=backend.clock,
         )

@@ -7,7 +7,7 @@ from engine_bench import Bench
 from support.jobs import make_job
 from support.virtual_backend import VirtualBackend
 
-from deployments.contract.events import Done, Event, Failed, Progress
+from deployments.contract.events import Done, Event, Failed, Preview, Progress
 from deployments.engine.failures import DEADLINE_PASSED
 from deployments.engine.request_handle import PROGRESS_INTERVAL
 
@@ -253,6 +253,20 @@ def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:
     assert bench.heard["a"].kinds == ["Started", "Progress", "Preview", "Preview", "Preview", "Done"]
     assert "Preview" not in bench.heard["b"].kinds
     assert bench.done() == {"a", "b"}
+
+
+def test_previews_of_a_job_keep_their_distance_from_its_admission_and_from_one_another() -> None:
+    backend = VirtualBackend(encode_seconds=lambda batch: 0.25, step_seconds=lambda key, batch: 0.5)
+    bench = Bench(backend, preview_every=0.1, preview_interval_s=1.0)
+    bench.run(make_job("a", steps=10))
+    previews = [event.step for event in bench.heard["a"].events if isinstance(event, Preview)]
+    assert previews == [2, 4, 6, 8]
+
+
+def test_a_job_of_a_moment_has_no_preview() -> None:
+    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.2), preview_every=0.25, preview_interval_s=1.0)
+    bench.run(make_job("a", steps=4))
+    assert "Preview" not in bench.heard["a"].kinds
 
 
 def test_no_previews_unless_asked_for() -> None:
