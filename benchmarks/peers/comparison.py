@@ -1,10 +1,10 @@
 """This service beside what people would build instead: `python -m benchmarks run peers`.
 
 Every side holds the same small bundled model and draws the same pictures: requests of the same prompts, seeds, sizes
-and steps, rendered at the size that is asked for, in float32 with the same number of torch threads. In a round each
-side is started, measured and ended before the next one starts, so that only one runs at a time and every figure spans
-several processes; the loop comes first, since loads and limits are told in what it does, and the others' order turns
-with the rounds. `docs/peers.md` says what is measured, and what it is not.
+and steps, rendered at the size that is asked for, in float32. In a round each side is started, measured and ended
+before the next one starts, so that only one runs at a time and every figure spans several processes; the loop comes
+first, since loads and limits are told in what it does, and the others' order turns with the rounds. `docs/peers.md`
+says what is measured, and what it is not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def contenders(plan: Plan) -> list[Callable[[], Side]]:
         partial(CeleryStack, *peer),
         partial(RayBatch, *peer),
         partial(LitServe, *peer),
-        partial(ThisService, plan.threads),
+        ThisService,
     ]
 
 

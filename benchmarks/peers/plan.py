@@ -37,6 +37,7 @@ class Plan:
     limit_s: float
     """A request that has no picture after so many seconds has none."""
     threads: int
+    """Of the peers and the loop: all cores, which serves them best. The service has what its profile gives it."""
     max_batch: int
     """Pictures of one forward at most, for whoever batches: as `configs/local.yaml` has it."""
 

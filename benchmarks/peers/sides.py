@@ -179,9 +179,9 @@ class ThisService(Queued):
 
     name = "gen-serve"
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        model = json.dumps({"render_side": None, "threads": threads})
+        model = json.dumps({"render_side": None})
         self._service = Service(UNLIMITED | {f"GEN_MODELS__{MODEL}": model})
 
     def _start(self) -> None:

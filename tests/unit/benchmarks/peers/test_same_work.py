@@ -59,8 +59,9 @@ def test_other_work_is_a_fault_even_where_the_picture_is_the_same() -> None:
 
 
 def test_another_picture_is_a_fault_even_where_the_work_is_said_to_be_the_same() -> None:
-    [fault] = faults(made(png(9), {"work": asdict(DONE)}))
-    assert "is not the loop's picture (2)" in fault
+    assert faults(made(png(15), {"work": asdict(DONE)})) == []  # as sums are rounded with other numbers of threads
+    [fault] = faults(made(png(16), {"work": asdict(DONE)}))
+    assert "is not the loop's picture (9)" in fault
 
 
 def test_a_picture_of_another_size_and_none_at_all_are_faults() -> None:
