@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from deployments.telemetry import logs
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
@@ -44,6 +46,17 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 @pytest.fixture
 def store(redis: Redis, prefix: str) -> TaskStore:
     return TaskStore(redis, prefix)
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were() -> Iterator[None]:
+    """A deployment in a test's own process begins to log as replicas do, and its handlers would stay."""
+    loggers = [logging.getLogger(name) for name in logs.OWN]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

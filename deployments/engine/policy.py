@@ -105,10 +105,11 @@ def too_long(state: StateLike, left: float, costs: StepCosts) -> float | None:
     return needed if needed > SURELY * left else None
 
 
-def preview_due(done: int, total: int, every: float) -> bool:
-    """Whether step `done` of `total` crossed a multiple of `every`, a share of the steps above 0.
+def preview_due(done: int, total: int, every: float, shown: int) -> bool:
+    """Whether a multiple of `every`, a share of the steps above 0, lies between step `shown`, of the last preview, and
+    step `done` of `total`.
 
     Never after the last step: the picture itself is next.
     """
     # The small addend keeps 3 of 10 steps at `every=0.1` from counting as 2.9999 shares.
-    return done < total and int(done / total / every + 1e-9) > int((done - 1) / total / every + 1e-9)
+    return done < total and int(done / total / every + 1e-9) > int(shown / total / every + 1e-9)

@@ -56,6 +56,8 @@ class ActiveRequest(Generic[S]):
     """A preview is on its way to the store."""
     previewed: float | None = None
     """When the last one was made, by the engine's clock."""
+    shown_steps: int = 0
+    """How many were done then."""
 
     @property
     def job(self) -> GenerationJob:

@@ -127,7 +127,7 @@ class Stepper(Generic[P, S]):
         request.handle.progress(request.state.done_steps / request.state.total_steps, now, batch, step_s)
         if not self._wants_preview(request, now):
             return
-        request.previewed = now
+        request.previewed, request.shown_steps = now, request.state.done_steps
         try:
             with self._health.call(Worker.STEPS, [request.handle]):
                 store = self._backend.preview(request.state)
@@ -149,7 +149,9 @@ class Stepper(Generic[P, S]):
         since = request.handle.reached[Reached.ADMITTED] if request.previewed is None else request.previewed
         if now - since < self._preview_interval_s:  # nobody could look at it before there is more to see
             return False
-        return preview_due(request.state.done_steps, request.state.total_steps, self._preview_every)
+        return preview_due(
+            request.state.done_steps, request.state.total_steps, self._preview_every, request.shown_steps
+        )
 
     def _store_preview(self, request: ActiveRequest[S], store: Callable[[], Preview]) -> None:
         try:

@@ -114,12 +114,11 @@ def test_a_default_that_does_not_fit_stops_the_start(start_service: StartService
 
 def test_several_pictures_have_seeds_of_their_own(client: Client, worker: Worker) -> None:
     with waiting(client, lambda: generate(client, n=3, seed=7), count=3) as (answer, ids):
-        seeds = [worker.job(task_id)["seed"] for task_id in ids]
+        seeds = {task_id: worker.job(task_id)["seed"] for task_id in ids}
         for number, task_id in enumerate(ids):
             worker.deliver(task_id, picture(10 + number), "png")
-    assert sorted(seeds) == [7, 8, 9]
     told = answer.result().json()["data"]
-    assert [each["id"] for each in told] == ids
+    assert [seeds[each["id"]] for each in told] == [7, 8, 9]
 
 
 def test_several_pictures_without_a_seed_differ_too(client: Client, worker: Worker) -> None:

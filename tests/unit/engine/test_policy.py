@@ -177,4 +177,9 @@ def test_a_picture_is_given_up_only_where_it_surely_takes_longer_than_is_left(
     [(4, 0.25, [1, 2, 3]), (10, 0.1, list(range(1, 10))), (8, 0.5, [4]), (3, 0.5, [2]), (1, 0.1, []), (5, 1.0, [])],
 )
 def test_previews_are_spread_over_the_steps(total: int, every: float, expected: list[int]) -> None:
-    assert [done for done in range(1, total + 1) if preview_due(done, total, every)] == expected
+    assert [done for done in range(1, total + 1) if preview_due(done, total, every, done - 1)] == expected
+
+
+def test_a_preview_that_was_passed_over_is_due_at_the_next_step() -> None:
+    assert [preview_due(done, 8, 0.5, shown=0) for done in range(1, 9)] == [*[False] * 3, *[True] * 4, False]
+    assert not preview_due(7, 8, 0.5, shown=4)
