@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.results import PUBLISHED, Result
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+_LOGGED_WIDTH: Final = 160
 Names = Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.", show_default=False)]
 
 
@@ -29,7 +30,7 @@ def listed() -> None:
 @app.command()
 def run(names: Names = None) -> None:
     """Measure, into a folder by date and machine. Exit code 1 when what must never happen did."""
-    chosen, console = _chosen(names), Console()
+    chosen, console = _chosen(names), _console()
     folder = results.new_folder()
     wrong = [each.name for each in chosen if not _measured(each, folder, console, smoke=False)]
     console.print(f"figures and plots: {folder}")
@@ -39,7 +40,7 @@ def run(names: Names = None) -> None:
 @app.command()
 def smoke(names: Names = None) -> None:
     """Every part of every benchmark with tiny counts; the figures mean nothing and are thrown away."""
-    chosen, console = _chosen(names), Console()
+    chosen, console = _chosen(names), _console()
     with tempfile.TemporaryDirectory() as folder:
         _end([each.name for each in chosen if not _measured(each, Path(folder), console, smoke=True)])
 
@@ -52,6 +53,11 @@ def publish(folder: Annotated[Path, typer.Argument(help="Of a run.", exists=True
     except ValueError as problem:
         sys.exit(f"error: {problem}")
     print(f"published {', '.join(names)}; written: {', '.join(documents.write(PUBLISHED)) or 'no document changed'}")
+
+
+def _console() -> Console:
+    """As wide as a table of many columns where nobody watches: logs are read later."""
+    return Console(width=None if sys.stdout.isatty() else _LOGGED_WIDTH)
 
 
 def _chosen(names: list[str] | None) -> list[Benchmark[Any]]:

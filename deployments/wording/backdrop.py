@@ -65,7 +65,7 @@ _FORMS: Final = [
         ("squares", "[ow]?C[TK]B?[w&,]C"),
         ("plain", "[ow]?CB(?!,?C(?:[,&w]|$))"),
         ("plain", "(?:o|[ow]?B[,t&w]?)C(?=(?:Z*CZ*S|SZ*C))"),
-        ("plain", "[ow]?B[,t&w]?C(?![SZ])"),
+        ("plain", "[ow]?B[,t&w]?a?C(?![SZ])"),
         ("plain", "[ow]?CB"),
         ("plain", "[ow&]?Ch"),
         ("plain", "h,?C(?![SZ])"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deployments.wording import backdrop
+from deployments.wording.backdrop import Backdrop
 from deployments.wording.items import (
     ADD,
     AND,
@@ -21,8 +22,8 @@ from deployments.wording.items import (
     COLOUR,
     COLOURING,
     ENLARGE,
+    INSTEAD,
     MAKE,
-    ONLY,
     OTHER,
     PLACE,
     REMOVE,
@@ -38,7 +39,7 @@ from deployments.wording.items import (
     codes,
     said,
 )
-from deployments.wording.mention import Mention, Subject, mentions, with_place
+from deployments.wording.mention import Mention, Subject, mentions, with_ones, with_place
 from deployments.wording.thing import Thing, at
 
 _PARTED_BY: Final = frozenset({STOP, AND, WITH})
@@ -51,22 +52,35 @@ _ALTERED: Final = {
 _ALTERING: Final = frozenset({*_ALTERED, *_SIZED})
 _CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
 """What is done to things that are there."""
+_ALL_OF_IT: Final = Subject(both=True)
 _BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
 """`instead of gray behind it brown`: a background that is brown."""
-_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|(?<=C)=C|![^,&]*|(?<=B)r")
-"""`instead of the gray background`, `instead of green`, `not on the left`; backgrounds have a colour anyway."""
+_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|(?<=C)=C|(?<![bx])![^,&]*|(?<=B)r|(?<=B)h(?:i|e?C?S)")
+"""`instead of the gray background`, `instead of green`, `not on the left`, `the background behind it`; backgrounds have
+a colour anyway."""
+_ONLY: Final = re.compile("k|[bx]!")
+"""`only the heart`, `remove all that isn't a heart`."""
+_PATTERN: Final = re.compile("e?[TKDG]+x?[,&]*a?(?=C(?![ZS]))")
+"""`no more stripes, white instead`: a pattern without colours stands for the background that is there."""
 
 
 def read(row: Sequence[Item]) -> str:
     """Empty where nothing is asked for that is known."""
-    behind, rest = backdrop.found(_without_the_unsaid([item for item in row if item.code != OTHER]))
+    behind, rest = _behind(_without_the_unsaid(with_ones([item for item in row if item.code != OTHER])))
     reading = _Reading()
     for part in _parts(rest):
         reading.read(part)
     background = [f"change the background to {behind.said()}"] if behind else []
-    if reading.waiting and not reading.told:
-        reading.go_on(reading.waiting)
-    return " and ".join([*reading.told.values(), *background])
+    return " and ".join([*reading.all_told(), *background])
+
+
+def _behind(row: Sequence[Item]) -> tuple[Backdrop | None, list[Item]]:
+    """What the background becomes, and the rest."""
+    behind, rest = backdrop.found(row)
+    match = _PATTERN.search(codes(row))
+    if behind or not match:
+        return behind, rest
+    return backdrop.found([*row[: match.start()], Item(BACKGROUND), *row[match.end() :]])
 
 
 def _without_the_unsaid(row: Sequence[Item]) -> list[Item]:
@@ -101,19 +115,28 @@ class _Reading:
     """The same, if it is new."""
     removing: bool = False
     waiting: list[Item] = field(default_factory=list[Item])
-    """A place that is said before what goes there."""
+    """What is said before the thing it is said of: a place, a colour."""
+
+    def all_told(self) -> Sequence[str]:
+        if not self.told:
+            self.go_on(self.waiting)
+        return tuple(self.told.values())
 
     def read(self, part: Sequence[Item]) -> None:
         verb = next((item.code for item in part if item.code in VERBS), "")
         spoken_of = mentions(part)
         shaped = [mention for mention in spoken_of if mention.thing.shape]
-        listed = self.removing and not verb and shaped and not any(mention.after for mention in spoken_of)
-        self.removing = False
-        if codes(part) == PLACE and not self.told and self.subject == Subject():
-            self.waiting = list(part)
-        elif spoken_of and ONLY in codes(part):
-            self._take_up(with_place(spoken_of[0]))
-            self._tell("keep", f"remove everything but {self.subject.said()}")
+        removed, self.removing = self.removing, False
+        listed = removed and not verb and shaped and not any(mention.after for mention in spoken_of)
+        if not (spoken_of or verb or self.told) and self.subject == Subject():
+            self.waiting += part
+        elif spoken_of and _ONLY.search(codes(part)):
+            kept = next((mention for mention in spoken_of if mention.subject != _ALL_OF_IT), spoken_of[0])
+            if verb == REMOVE or not kept.of_before:  # not `leave the rest as it is`
+                self._take_up(with_place(kept))
+                self._tell("keep", f"remove everything but {self.subject.said()}")
+        elif removed and shaped and INSTEAD in codes(part) and not shaped[0].definite:
+            self._become(shaped[0])
         elif codes(part) == REMOVE and self.subject.shape:  # triangle: remove
             self._tell("remove", f"remove {self.subject.said()}")
         elif verb == REMOVE or listed:
@@ -121,12 +144,17 @@ class _Reading:
                 self._take_up(with_place(mention))
                 self._tell("remove", f"remove {self.subject.said()}")
             self.removing = True
+        elif len(shaped) > 1 and (verb != ADD or INSTEAD in codes(part)):
+            self._reshape(*_old_and_new(part, shaped))
         elif shaped and len(spoken_of) > 1 and verb != ADD:
             self._reshape(*spoken_of[:2])
         elif shaped and _is_new(shaped[0], verb):
             self._add(shaped[0])
         elif spoken_of:
-            self._alter(spoken_of[0], [item for item in part if item.code in _SIZED])
+            first = spoken_of[0]
+            if first.unnamed and not (first.thing.place or verb):  # the thing on the left: make it blue
+                first = with_place(first)
+            self._alter(first, [item for item in part if item.code in _SIZED])
         else:
             self.go_on(part)
 
@@ -135,18 +163,21 @@ class _Reading:
             self.subject, self.added = mention.subject, None
 
     def _tell(self, what: str, sentence: str) -> None:
-        changed = f"{what} of {self.subject.said()}"
-        self.told.pop(changed, None)
-        self.told[changed] = sentence
+        which = self.subject.said()
+        self.told.pop(f"{what} of {which}", None)
+        if self.added is None:  # what is changed afterwards stays
+            self.told.pop(f"remove of {which}", None)
+        self.told[f"{what} of {which}"] = sentence
 
     def _reshape(self, old: Mention, new: Mention) -> None:
-        if old.indefinite and new.definite and new.thing.shape:  # `a moon instead of the square`
-            old, new = new, old
         if not new.thing.shape:  # `the star looks wrong make it red`
             self._alter(old)
             self._alter(new)
             return
         self._take_up(with_place(old))
+        self._become(new)
+
+    def _become(self, new: Mention) -> None:
         self._tell("shape", f"turn {self.subject.said()} into {Thing(new.thing.shape).said()}")
         self.subject = Subject(new.thing.shape)
         named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
@@ -192,6 +223,16 @@ class _Reading:
             elif item.code in _ALTERED:
                 what, form = _ALTERED[item.code]
                 self._tell(what, form.format(which, item.value))
+
+
+def _old_and_new(part: Sequence[Item], shaped: Sequence[Mention]) -> tuple[Mention, Mention]:
+    """`instead of the star a heart`, `a heart instead of the star`, `a heart for the star instead`."""
+    first, second = shaped[:2]
+    if codes(part).startswith(INSTEAD):
+        return first, second
+    if codes(first.after).endswith(INSTEAD) or (first.indefinite and second.definite):
+        return second, first
+    return first, second
 
 
 def _is_new(mention: Mention, verb: str) -> bool:

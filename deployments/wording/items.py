@@ -5,7 +5,7 @@ Items are told apart by single characters, so that what is looked for in a row o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,7 +56,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
     A: ["a", "an"],
     IT: ["it"],
     THING: ["thing", "shape", "object"],
-    ALL: ["both"],
+    ALL: ["both", "everything"],
     ONLY: ["but", "only"],
     NOTHING: ["nothing", "empty"],
     NOT: ["not"],
@@ -65,12 +65,13 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
 _CODES: Final = {word: code for code, words in _WORDS.items() for word in words}
 _COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _ORDINALS: Final = {"first": 1, "second": 2}
-_NUMBERED: Final = {"1": 1, "2": 2, "3": 3, "two": 2, "three": 3}
-"""Pictures: `image 1`."""
+_NUMBERED: Final = {"1": 1, "2": 2, "3": 3, "a": 1, "two": 2, "three": 3}
+"""Pictures: `image 1`, which is `image a` once words are known ones."""
 
 _SIDES: Final = frozenset({LEFT, RIGHT, TOP, BOTTOM, CENTER})
 _AXES: Final = ((TOP, BOTTOM), (LEFT, RIGHT))
 _BEFORE_A_PLACE: Final = frozenset({"in", "on", "at", "to", "the", "up", "down", "over"})
+_UP_AND_DOWN: Final = {"up": TOP, "down": BOTTOM}
 _AFTER_A_PLACE: Final = frozenset({"side", "corner", "edge"})
 _BEFORE_A_WAY: Final = frozenset({"from", "on", "a", "the"})
 _WAYS: Final = {(LEFT, RIGHT): "across", (RIGHT, LEFT): "-across", (TOP, BOTTOM): "down", (BOTTOM, TOP): "-down"}
@@ -124,12 +125,12 @@ def _way(pieces: Sequence[str], at: int) -> tuple[Item, int] | None:
 
 
 def _place(pieces: Sequence[str], at: int) -> tuple[Item, int] | None:
-    """`in the top left corner`, `at the top on the right`."""
+    """`in the top left corner`, `at the top on the right`, `up`."""
     begin = end = at
     sides: list[str] = []
     while at < len(pieces):
         piece = pieces[at]
-        if piece in _SIDES and _go_together([*sides, piece]):
+        if piece in _SIDES and _go_together({*sides, piece}):
             sides.append(piece)
             end = at + 1
         elif sides and end == at and piece in _AFTER_A_PLACE:
@@ -137,15 +138,17 @@ def _place(pieces: Sequence[str], at: int) -> tuple[Item, int] | None:
         elif piece not in _BEFORE_A_PLACE or (sides and piece == "to"):
             break
         at += 1
+    if at == begin + 1 and pieces[begin] in _UP_AND_DOWN and pieces[at : at + 1] != ["from"]:
+        sides, end = [_UP_AND_DOWN[pieces[begin]]], at
     if not sides:
         return None
     named = [side for axis in _AXES for side in axis if side in sides]
     return Item(PLACE, " ".join(named) or CENTER), end - begin
 
 
-def _go_together(sides: Sequence[str]) -> bool:
+def _go_together(sides: Set[str]) -> bool:
     """One of each axis at most; the center goes with any."""
-    return len(sides) == len(set(sides)) and all(sum(side in axis for side in sides) < 2 for axis in _AXES)
+    return all(len(sides & set(axis)) < 2 for axis in _AXES)
 
 
 def _picture(pieces: Sequence[str], at: int) -> tuple[Item, int] | None:

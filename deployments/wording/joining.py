@@ -29,7 +29,7 @@ from deployments.wording.items import (
     Item,
     codes,
 )
-from deployments.wording.mention import Subject
+from deployments.wording.mention import Subject, with_ones
 from deployments.wording.thing import at
 
 _IDLE: Final = frozenset({OTHER, THE, A, AND, COLOURING})
@@ -38,14 +38,18 @@ _PATTERNS: Final = frozenset({STRIPED, CHECKERED, DOTTED, GRADIENT})
 
 def read(row: Sequence[Item]) -> str:
     """Empty where it isn't said what comes from which picture."""
-    kept = [item for item in map(_plain, row) if item.code not in _IDLE]
+    kept = [item for item in map(_plain, with_ones(row)) if item.code not in _IDLE]
     kept = [item for item in kept if item.code != PICTURE or item.value in (1, 2)]
-    if BACKGROUND not in codes(kept):  # the heart from image 1 on the stripes of image 2
+    if BACKGROUND in codes(kept):  # the striped background
+        kept = [item for item in kept if item.code not in _PATTERNS]
+    else:  # the heart from image 1 on the stripes of image 2
         kept = [Item(BACKGROUND) if item.code in _PATTERNS else item for item in kept]
     told = codes(kept)
     if PICTURE not in told:
         return ""
     shapes = [index for index, item in enumerate(kept) if item.code == SHAPE]
+    if not shapes:  # the red one, the one in the middle
+        shapes = [match.start() for match in re.finditer("(?<=[CZ])q|q(?=Pf?I)", told)]
     one_thing = len({kept[index].value for index in shapes}) == 1 and COUNT not in told
     behind = _behind(kept)
     if behind:
@@ -74,8 +78,10 @@ def _behind(row: Sequence[Item]) -> int:
 
 
 def _source(row: Sequence[Item], thing: int) -> int:
-    """The picture that is named right before the thing, else what that is said to be from, else the next one."""
+    """The picture that is named right before the thing, unless it is said to be from another one, else the next one."""
     told = codes(row)
+    if told[thing + 1 : thing + 3] == FROM + PICTURE:
+        return _number(row[thing + 2])
     if match := re.search("I[i,]*[CZ]*$", told[:thing]):
         return _number(row[match.start()])
     if match := re.search("(?<!P)fI|SPfI", told):
@@ -100,7 +106,8 @@ def _of_thing(row: Sequence[Item], thing: int, pictures: str) -> str:
     # The star on the left from image 2; not image 2's star, to the left of image 1.
     if codes(row[end : end + 3]) == PLACE + FROM + PICTURE and PICTURE not in codes(row[:begin]):
         there, end = str(row[end].value), end + 1
-    subject = Subject(str(row[thing].value), colour, there)
+    shape = str(row[thing].value) if row[thing].code == SHAPE else ""
+    subject = Subject(shape, colour, there)
     others = [item for item in (*row[end:], *row[:begin]) if item.code in (COLOUR, SIZE, PLACE)]
     place = next((str(item.value) for item in others if item.code == PLACE), "")
     plain = Subject(subject.shape).said()

@@ -5,9 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from deployments.wording.items import ALL, COLOUR, IT, PLACE, SHAPE, SIZE, THE, A, Item, codes, said
+from deployments.wording.items import (
+    ABOVE,
+    ALL,
+    BELOW,
+    BOTTOM,
+    COLOUR,
+    IT,
+    PLACE,
+    SHAPE,
+    SIZE,
+    THE,
+    THING,
+    TOP,
+    A,
+    Item,
+    codes,
+    said,
+)
 from deployments.wording.thing import Thing, at
+
+_ONE: Final = re.compile("(?<=eC)a(?!Z*C?S)|(?<=e)a(?=P(?![CZS]))|(?<=e)a([_^])i?(?![CZS])")
+_BESIDE: Final = re.compile("([_^n])t?$")
+"""`above the star`, `next to the star`: where a thing is, said by another one."""
+_PLACES: Final = {ABOVE: TOP, BELOW: BOTTOM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +43,12 @@ class Subject:
     both: bool = False
 
     def said(self) -> str:
+        if self == Subject():
+            return "it"
+        named = self.shape or "thing"
         if self.both:
-            return f"both {self.shape}"
-        if not self.shape:
-            return f"the thing {at(self.place)}" if self.place else "it"
-        if self.colour:
-            return f"the {self.colour} {self.shape}"
-        return f"the {self.shape} {at(self.place)}".rstrip()
+            return f"both {named}"
+        return f"the {self.colour} {named}" if self.colour else f"the {named} {at(self.place)}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +59,15 @@ class Mention:
     definite: bool
     indefinite: bool
     both: bool
+    unnamed: bool
+    """`the thing`, `the one`."""
     after: tuple[Item, ...]
 
     @property
     def of_before(self) -> bool:
         """Whether it is `it`, or a thing without anything: what was spoken of before."""
-        return not self.thing.shape and not self.thing.place
+        told = self.thing.shape or self.thing.place or self.both or (self.definite and self.thing.colour)
+        return not told
 
     @property
     def subject(self) -> Subject:
@@ -50,17 +75,49 @@ class Mention:
 
 
 def mentions(part: Sequence[Item]) -> list[Mention]:
-    """In order. `the left one` is one, where no shape is named; a place in front of all is said of the first."""
+    """In order. `the left one`, `the red one` and `both` are some, where no shape is named; a place in front of all is
+    said of the first."""
     told = codes(part)
     # `change the shape of it` is about the shape, `turn the thing on the left` about a thing.
-    form = "[eab]*[CZP]*S|[ea]q(?=P)|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i"
+    form = "[eab]*[CZP]*S|[ea]q(?=P)|eCq|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i|b"
     spans = [match.span() for match in re.finditer(form, told)]
     untils = [*(begin for begin, _ in spans[1:]), len(part)]
     found = [_mention(part[begin:end], part[end:until]) for (begin, end), until in zip(spans, untils, strict=False)]
     if found:
         leading = (item for item in part[: spans[0][0]] if item.code == PLACE)
         found[0] = replace(found[0], after=(*found[0].after, *leading))
-    return found
+    return _by_themselves(found)
+
+
+def _by_themselves(found: Sequence[Mention]) -> list[Mention]:
+    """Without those that only say where another one is: `the star next to the moon`."""
+    kept: list[Mention] = []
+    for mention in found:
+        beside = _BESIDE.search(codes(kept[-1].after)) if kept and mention.definite else None
+        if beside:
+            place = [Item(PLACE, _PLACES[beside[1]])] if beside[1] in _PLACES else []
+            after = (*kept[-1].after[: beside.start()], *place, *mention.after)
+            kept[-1] = replace(kept[-1], after=after)
+        else:
+            kept.append(mention)
+    return kept
+
+
+def with_ones(row: Sequence[Item]) -> list[Item]:
+    """The same with a thing for `one` in `the red one` and in `the one below it`, which is at the bottom."""
+    told = codes(row)
+    kept: list[Item] = []
+    at = 0
+    while at < len(row):
+        if match := _ONE.match(told, at):
+            kept.append(Item(THING, "thing"))
+            if beside := match[1]:
+                kept.append(Item(PLACE, _PLACES[beside]))
+            at = match.end()
+        else:
+            kept.append(row[at])
+            at += 1
+    return kept
 
 
 def with_place(mention: Mention) -> Mention:
@@ -80,5 +137,6 @@ def _mention(name: Sequence[Item], after: Sequence[Item]) -> Mention:
         definite=THE in told or IT in told or begins_with_place,
         indefinite=A in told and THE not in told and not begins_with_place,
         both=ALL in told,
+        unnamed=THING in told,
         after=tuple(after),
     )

@@ -57,7 +57,8 @@ _DETAILS: Final = tuple(sorted(details()))
 RESOLUTION: Final = 4
 """Averages per token and side."""
 THING_WEIGHT: Final = 4.0
-"""How much more a thing and its outline count than the background, which would drown them by its size."""
+"""How much more things and their outlines count, here and in references, than the background, which would drown them
+by its size."""
 REFERENCE_NOISE: Final = 0.03
 """Clients send pictures that went through a decoder and a file format."""
 
@@ -136,7 +137,10 @@ def batch_of(lessons: Sequence[Lesson], grid: Grid, random: Random) -> Batch:
         # One picture's edits keep its shape, so that positions stay what they were.
         odd = len(lessons[0].references) > 1 and random.random() < OTHER_GRID
         seen = other if odd and all(scene.fits(other) for scene in scenes) else grid
-        tokens = to_tokens(draw(scenes, seen, RESOLUTION)[0])
+        reference, there = draw(scenes, seen, RESOLUTION)
+        if seen == grid:  # What is gone counts as much as what is there.
+            covered = torch.maximum(covered, there)
+        tokens = to_tokens(reference)
         references.append(tokens + torch.randn_like(tokens) * REFERENCE_NOISE)
         grids.append(seen)
         read.append(labels(scenes, seen, targets))

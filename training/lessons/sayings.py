@@ -33,8 +33,8 @@ _ASKED: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".y
 _TRIES: Final = 200
 _CLOSE: Final = 0.12
 """Between things, at least, in tokens: people ask for large ones, too."""
-_OF_BOTH: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
-"""What of two things of one shape is changed at once."""
+_OF_ALL: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
+"""What of all things is changed at once, which are `both` then, however many."""
 _MOST_EDITED: Final = 4
 """Things in a picture that was changed."""
 
@@ -164,8 +164,8 @@ def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
         thing = settled(replace(_any_thing(random), place=random.choice(tuple(PLACES))), random)
         text = _ASKED["changes"]["add"].format(thing=captions.name(thing, random), at=at(thing.place))
         return text, replace(scene, things=(*scene.things, thing))
-    if kind in _OF_BOTH and len(scene.things) == 2 and _alike(*scene.things) and random.random() < 0.4:
-        return _change_both(kind, scene, random)
+    if kind in _OF_ALL and len(scene.things) > 1 and random.random() < _called_both(scene):
+        return _change_all(kind, scene, random)
     index = random.randrange(len(scene.things))
     thing = scene.things[index]
     alone = scene == before and len(scene.things) == 1
@@ -177,11 +177,21 @@ def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
     return text.format(which=which), scene.with_thing(index, changed)
 
 
-def _change_both(kind: str, scene: Scene, random: Random) -> tuple[str, Scene]:
+def _called_both(scene: Scene) -> float:
+    """How likely."""
+    return 0.4 if _same_shape(scene) and len(scene.things) == 2 else 0.08
+
+
+def _same_shape(scene: Scene) -> bool:
+    return len({thing.shape for thing in scene.things}) == 1
+
+
+def _change_all(kind: str, scene: Scene, random: Random) -> tuple[str, Scene]:
     text, changed = _changed(kind, scene.things[0], random)
-    value = {_OF_BOTH[kind]: getattr(changed, _OF_BOTH[kind])}
+    value = {_OF_ALL[kind]: getattr(changed, _OF_ALL[kind])}
     things = tuple(replace(thing, **value) for thing in scene.things)
-    return text.format(which=f"both {scene.things[0].shape}"), replace(scene, things=things)
+    named = scene.things[0].shape if _same_shape(scene) and random.random() < 0.8 else "thing"
+    return text.format(which=f"both {named}"), replace(scene, things=things)
 
 
 def _changed(kind: str, thing: Thing, random: Random) -> tuple[str, Thing]:
@@ -211,8 +221,9 @@ def _which(thing: Thing, random: Random, scene: Scene) -> str:
     if alike or random.random() < 0.1:
         coloured, placed = f"the {thing.colour} {thing.shape}", f"the {thing.shape} {at(thing.place)}"
         return random.choice((coloured, coloured, placed))
-    if len(scene.things) > 1 and random.random() < 0.06:
-        return f"the thing {at(thing.place)}"
+    if len(scene.things) > 1 and random.random() < 0.12:
+        own = sum(other.colour == thing.colour for other in scene.things) == 1
+        return f"the {thing.colour} thing" if own and random.random() < 0.5 else f"the thing {at(thing.place)}"
     return f"the {thing.colour} {thing.shape}" if random.random() < 0.25 else f"the {thing.shape}"
 
 
