@@ -35,7 +35,7 @@ class TextClassifier:
     def __init__(self, spec: JudgeSpec) -> None:
         """Loads the checkpoint, which must have all of `spec.labels`. Raises CheckpointError."""
         self._tokenizer, self._model = pretrained.load(spec, AutoModelForSequenceClassification)
-        self._columns = _columns(spec, self._model.config.label2id)
+        self._columns = _columns(spec, self._model.config.id2label)
         self._exclusive = _exclusive(self._model.config, len(self._columns))
         positions = getattr(self._model.config, "max_position_embeddings", None)
         limit = self._tokenizer.model_max_length
@@ -79,17 +79,18 @@ class TextClassifier:
         return torch.stack([chances[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
 
 
-def _columns(spec: JudgeSpec, label2id: Mapping[str, int]) -> dict[str, list[int]]:
-    """By category, where the model has its labels."""
+def _columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
+    """By category, where the model has its labels. A config may tell labels by numbers alone, without `label2id`."""
+    numbers = {label: number for number, label in id2label.items()}
     if not spec.labels:
-        raise CheckpointError(f"no label of {spec.checkpoint} has a category; it has: {', '.join(label2id)}")
+        raise CheckpointError(f"no label of {spec.checkpoint} has a category; it has: {', '.join(numbers)}")
     columns: dict[str, list[int]] = {}
     for label, category in spec.labels.items():
         if category not in CATEGORIES:
             raise CheckpointError(f"{label!r} can't mean {category!r}, which is none of {', '.join(CATEGORIES)}")
-        if label not in label2id:
-            raise CheckpointError(f"{spec.checkpoint} has no label {label!r}; it has: {', '.join(label2id)}")
-        columns.setdefault(category, []).append(label2id[label])
+        if label not in numbers:
+            raise CheckpointError(f"{spec.checkpoint} has no label {label!r}; it has: {', '.join(numbers)}")
+        columns.setdefault(category, []).append(numbers[label])
     return columns
 
 

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.config.catalog import Deprecated
+from serve_app.config.endpoint import Deprecated
 
 
 def notices(deprecated: Deprecated) -> dict[str, str]:

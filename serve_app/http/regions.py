@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serve_app.config.catalog import Endpoint
+from serve_app.config.endpoint import Endpoint
 from serve_app.config.settings import ServiceSettings
 
 

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import trace_id
 from serve_app.accounts.callers import Caller
-from serve_app.config.catalog import Endpoint
+from serve_app.config.endpoint import Endpoint
 from serve_app.media.url_guard import receiver_of
 from serve_app.requests import GenerationRequest
 from serve_app.submission.dependencies import Dependencies

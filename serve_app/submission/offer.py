@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serve_app.config.catalog import Endpoint, Recipes
+from serve_app.config.catalog import Recipes
+from serve_app.config.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

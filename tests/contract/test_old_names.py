@@ -15,7 +15,8 @@ from support.http_service import Service, StartService
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.config.catalog import Catalog, Deprecated
+from serve_app.config.catalog import Catalog
+from serve_app.config.endpoint import Deprecated
 from serve_app.config.settings import ServiceSettings
 from serve_app.http.deprecation import notices
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.roles import Permission
-from serve_app.config.catalog import Endpoint
+from serve_app.config.endpoint import Endpoint
 from serve_app.http.mcp import content
 from serve_app.http.services import Services
 from serve_app.requests.image_klein import MAX_REFERENCES

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import BaseModel
 
-from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
+from serve_app.config.catalog import Catalog, Withdrawn
+from serve_app.config.endpoint import Endpoint
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator

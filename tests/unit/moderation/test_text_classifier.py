@@ -48,7 +48,6 @@ def trained(exclusive: bool) -> BertForSequenceClassification:
         hidden_dropout_prob=0,
         attention_probs_dropout_prob=0,
         id2label=dict(enumerate(LABELS)),
-        label2id={label: number for number, label in enumerate(LABELS)},
         pad_token_id=0,
     )
     words = tokenizer()
