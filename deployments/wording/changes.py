@@ -18,23 +18,30 @@ from deployments.wording.items import (
     AND,
     BACKGROUND,
     BIGGER,
+    BOTTOM,
     CENTER,
     COLOUR,
     COLOURING,
     ENLARGE,
     INSTEAD,
+    LEFT,
     MAKE,
     OTHER,
     PLACE,
+    PUT,
     REMOVE,
+    RIGHT,
     SHAPE,
     SHRINK,
     SIZE,
     SMALLER,
     STOP,
+    TOP,
     TURN,
     VERBS,
+    WAY,
     WITH,
+    A,
     Item,
     codes,
     said,
@@ -52,12 +59,15 @@ _ALTERED: Final = {
 _ALTERING: Final = frozenset({*_ALTERED, *_SIZED})
 _CHANGING: Final = frozenset({TURN, MAKE, COLOURING, ENLARGE, SHRINK})
 """What is done to things that are there."""
+_ENDS: Final = {"across": RIGHT, "-across": LEFT, "down": BOTTOM, "-down": TOP}
 _ALL_OF_IT: Final = Subject(both=True)
-_BEHIND_INSTEAD: Final = re.compile("=e?C?[Bh]i?(?=C)")
+_BEHIND_INSTEAD: Final = re.compile("=[ea]?C?[Bh]i?(?=C)")
 """`instead of gray behind it brown`: a background that is brown."""
-_UNSAID: Final = re.compile("=e?C?[Bh](?!i?C)i?|(?<=C)=C|(?<![bx])![^,&]*|(?<=B)r|(?<=B)h(?:i|e?C?S)")
+_UNSAID: Final = re.compile(
+    "=[ea]?C?[Bh](?!i?C)i?|(?<=C)=C|(?<![bx])![^,&]*|(?<=B)r|(?<=B)h(?:i|e?C?S)|(?<=[um])e?C(?=Bt?a?C(?![ZS]))"
+)
 """`instead of the gray background`, `instead of green`, `not on the left`, `the background behind it`; backgrounds have
-a colour anyway."""
+a colour anyway, which is not what they become: `turn the gray background black`."""
 _ONLY: Final = re.compile("k|[bx]!")
 """`only the heart`, `remove all that isn't a heart`."""
 _PATTERN: Final = re.compile("e?[TKDG]+x?[,&]*a?(?=C(?![ZS]))")
@@ -69,7 +79,7 @@ def read(row: Sequence[Item]) -> str:
     behind, rest = _behind(_without_the_unsaid(with_ones([item for item in row if item.code != OTHER])))
     reading = _Reading()
     for part in _parts(rest):
-        reading.read(part)
+        reading.read(_to_the_end(part) if PUT in codes(part) else part)
     background = [f"change the background to {behind.said()}"] if behind else []
     return " and ".join([*reading.all_told(), *background])
 
@@ -88,6 +98,11 @@ def _without_the_unsaid(row: Sequence[Item]) -> list[Item]:
     cut = _UNSAID.sub(lambda match: "-" * len(match[0]), cut)
     pairs = zip(row, cut, strict=True)
     return [Item(BACKGROUND) if code == BACKGROUND else item for item, code in pairs if code != "-"]
+
+
+def _to_the_end(part: Sequence[Item]) -> list[Item]:
+    """`move the star from left to right`: to the right."""
+    return [Item(PLACE, _ENDS[str(item.value)]) if item.code == WAY else item for item in part]
 
 
 def _parts(row: Sequence[Item]) -> Iterator[list[Item]]:
@@ -113,6 +128,7 @@ class _Reading:
     """What is spoken of."""
     added: Thing | None = None
     """The same, if it is new."""
+    additions: int = 0
     removing: bool = False
     waiting: list[Item] = field(default_factory=list[Item])
     """What is said before the thing it is said of: a place, a colour."""
@@ -137,6 +153,8 @@ class _Reading:
                 self._tell("keep", f"remove everything but {self.subject.said()}")
         elif removed and shaped and INSTEAD in codes(part) and not shaped[0].definite:
             self._become(shaped[0])
+        elif self.added and codes(part) == A + PLACE:  # and one on the right
+            self._add(replace(self.added, place=""), part)
         elif codes(part) == REMOVE and self.subject.shape:  # triangle: remove
             self._tell("remove", f"remove {self.subject.said()}")
         elif verb == REMOVE or listed:
@@ -149,7 +167,7 @@ class _Reading:
         elif shaped and len(spoken_of) > 1 and verb != ADD:
             self._reshape(*spoken_of[:2])
         elif shaped and _is_new(shaped[0], verb):
-            self._add(shaped[0])
+            self._add(shaped[0].thing, shaped[0].after)
         elif spoken_of:
             first = spoken_of[0]
             if first.unnamed and not (first.thing.place or verb):  # the thing on the left: make it blue
@@ -183,9 +201,9 @@ class _Reading:
         named = ((COLOUR, new.thing.colour), (SIZE, new.thing.size))
         self.go_on([*(Item(code, name) for code, name in named if name), *new.after])
 
-    def _add(self, mention: Mention) -> None:
-        self.subject, self.added = Subject(mention.thing.shape), replace(mention.thing, place="")
-        self.go_on([*mention.after, Item(PLACE, mention.thing.place), *self.waiting])
+    def _add(self, thing: Thing, after: Sequence[Item]) -> None:
+        self.subject, self.added, self.additions = Subject(thing.shape), replace(thing, place=""), self.additions + 1
+        self.go_on([*after, Item(PLACE, thing.place), *self.waiting])
 
     def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
         if verbs or set(codes(mention.after[1:])) & _ALTERING:
@@ -214,7 +232,7 @@ class _Reading:
                 place=thing.place or first.get(PLACE, ""),
             )
             self.added = thing
-            self._tell("adding", f"add {thing.said()} {at(thing.place or CENTER)}")
+            self._tell(f"addition {self.additions}", f"add {thing.said()} {at(thing.place or CENTER)}")
             return
         which = self.subject.said()
         for item in row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from deployments.wording.items import (
@@ -16,15 +17,18 @@ from deployments.wording.items import (
     DOTTED,
     FROM,
     GRADIENT,
+    ON,
     ORDINAL,
     OTHER,
     PICTURE,
     PLACE,
     SHAPE,
     SIZE,
+    STOP,
     STRIPED,
     THE,
     THING,
+    TO,
     A,
     Item,
     codes,
@@ -33,12 +37,13 @@ from deployments.wording.mention import Subject, with_ones
 from deployments.wording.thing import at
 
 _IDLE: Final = frozenset({OTHER, THE, A, AND, COLOURING})
+_AFTER_A_NUMBER: Final = frozenset({STOP, AND, ON, TO, PLACE})
 _PATTERNS: Final = frozenset({STRIPED, CHECKERED, DOTTED, GRADIENT})
 
 
 def read(row: Sequence[Item]) -> str:
     """Empty where it isn't said what comes from which picture."""
-    kept = [item for item in map(_plain, with_ones(row)) if item.code not in _IDLE]
+    kept = [item for item in map(_plain, _numbered(with_ones(row))) if item.code not in _IDLE]
     kept = [item for item in kept if item.code != PICTURE or item.value in (1, 2)]
     if BACKGROUND in codes(kept):  # the striped background
         kept = [item for item in kept if item.code not in _PATTERNS]
@@ -63,6 +68,18 @@ def read(row: Sequence[Item]) -> str:
     return f"add {_of_thing(kept, shapes[0], f'from image {there} to image {3 - there}')}"
 
 
+def _numbered(row: Sequence[Item]) -> list[Item]:
+    """With pictures for the numbers in `the circle from 1`, and without the one of `the two pictures`."""
+    kept: list[Item] = []
+    for item, after in pairwise([*row, Item(STOP)]):
+        of = bool(kept) and (kept[-1].code == FROM or kept[-1].value == "of")
+        if of and item.code in (A, COUNT) and after.code in _AFTER_A_NUMBER:
+            kept.append(Item(PICTURE, 1 if item.code == A else item.value))
+        elif item.code != COUNT or after.code != PICTURE:
+            kept.append(item)
+    return kept
+
+
 def _plain(item: Item) -> Item:
     """`the first` is a picture, too, and what is `of` one is from there."""
     if item.code == ORDINAL:
@@ -73,8 +90,10 @@ def _plain(item: Item) -> Item:
 def _behind(row: Sequence[Item]) -> int:
     """The number of the picture whose background is meant; 0: nothing is said of one."""
     told = codes(row)
-    match = re.search("B[wfo,]+I", told) or re.search("I[i,]*B|BI", told)
-    return next((_number(item) for item in row[slice(*match.span())] if item.code == PICTURE), 0) if match else 0
+    replaced = re.search("u(?:BfI|IB)", told)
+    match = replaced or re.search("B[wfo,]+I", told) or re.search("I[i,]*B|BI", told)
+    number = next((_number(item) for item in row[slice(*match.span())] if item.code == PICTURE), 0) if match else 0
+    return 3 - number if replaced else number
 
 
 def _source(row: Sequence[Item], thing: int) -> int:

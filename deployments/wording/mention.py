@@ -13,6 +13,7 @@ from deployments.wording.items import (
     BELOW,
     BOTTOM,
     COLOUR,
+    COUNT,
     IT,
     PLACE,
     SHAPE,
@@ -27,7 +28,7 @@ from deployments.wording.items import (
 )
 from deployments.wording.thing import Thing, at
 
-_ONE: Final = re.compile("(?<=eC)a(?!Z*C?S)|(?<=e)a(?=P(?![CZS]))|(?<=e)a([_^])i?(?![CZS])")
+_ONE: Final = re.compile("(?<=e[CZ])a(?!Z*C?S)|(?<=e)a(?=P(?![CZ]*S))|(?<=e)a([_^])i?(?![CZS])")
 _BESIDE: Final = re.compile("([_^n])t?$")
 """`above the star`, `next to the star`: where a thing is, said by another one."""
 _PLACES: Final = {ABOVE: TOP, BELOW: BOTTOM}
@@ -79,7 +80,7 @@ def mentions(part: Sequence[Item]) -> list[Mention]:
     said of the first."""
     told = codes(part)
     # `change the shape of it` is about the shape, `turn the thing on the left` about a thing.
-    form = "[eab]*[CZP]*S|[ea]q(?=P)|eCq|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i|b"
+    form = "(?:eN|[eab])*[CZP]*S|[ea]q(?=P)|eCq|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i|b"
     spans = [match.span() for match in re.finditer(form, told)]
     untils = [*(begin for begin, _ in spans[1:]), len(part)]
     found = [_mention(part[begin:end], part[end:until]) for (begin, end), until in zip(spans, untils, strict=False)]
@@ -136,7 +137,7 @@ def _mention(name: Sequence[Item], after: Sequence[Item]) -> Mention:
         thing,
         definite=THE in told or IT in told or begins_with_place,
         indefinite=A in told and THE not in told and not begins_with_place,
-        both=ALL in told,
+        both=ALL in told or THE + COUNT in told,
         unnamed=THING in told,
         after=tuple(after),
     )

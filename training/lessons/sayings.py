@@ -33,8 +33,8 @@ _ASKED: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".y
 _TRIES: Final = 200
 _CLOSE: Final = 0.12
 """Between things, at least, in tokens: people ask for large ones, too."""
-_OF_ALL: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
-"""What of all things is changed at once, which are `both` then, however many."""
+_OF_ALL: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size", "remove": ""}
+"""What of all things is changed at once, which are `both` then, however many; all of them where nothing is said."""
 _MOST_EDITED: Final = 4
 """Things in a picture that was changed."""
 
@@ -188,8 +188,10 @@ def _same_shape(scene: Scene) -> bool:
 
 def _change_all(kind: str, scene: Scene, random: Random) -> tuple[str, Scene]:
     text, changed = _changed(kind, scene.things[0], random)
-    value = {_OF_ALL[kind]: getattr(changed, _OF_ALL[kind])}
-    things = tuple(replace(thing, **value) for thing in scene.things)
+    if what := _OF_ALL[kind]:
+        things = tuple(replace(thing, **{what: getattr(changed, what)}) for thing in scene.things)
+    else:
+        things = ()
     named = scene.things[0].shape if _same_shape(scene) and random.random() < 0.8 else "thing"
     return text.format(which=f"both {named}"), replace(scene, things=things)
 
