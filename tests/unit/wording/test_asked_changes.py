@@ -21,7 +21,7 @@ def asked(prompt: str) -> str:
     [
         (["MOVE THE HEART RIGHT", "the heart on the right, please", "put heart to the right side"],
          "move the heart to the right"),
-        (["move the heart from left to right", "slide the heart from the left to the right"],
+        (["move the heart from left to right", "shift heart from the left side to the right"],
          "move the heart to the right"),
         (["heart up", "move the heart upwards", "the heart must be higher", "put the heart above the star"],
          "move the heart to the top"),
