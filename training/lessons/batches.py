@@ -94,7 +94,7 @@ def practice(mix: Mapping[str, float], size: int, random: Random, done: float) -
     """A batch of one kind of lesson, on one canvas, for a course of which that part, in [0, 1), is done."""
     others = min(max((done - ALONE) / (ALL - ALONE), 0.0), 1.0)
     kind = random.choices(tuple(mix), [share if kind == "tell" else others * share for kind, share in mix.items()])[0]
-    grid = random_grid(random)
+    grid = random_grid(random, long=kind == "tell")
     lessons = (
         _tellings(grid, size, random) if kind == "tell" else [LESSONS[kind](random, grid, False) for _ in range(size)]
     )
@@ -109,9 +109,10 @@ def outlined_practice(size: int, random: Random) -> Batch:
     return replace(batch_of(lessons, grid, random), target=to_tokens(outlined))
 
 
-def random_grid(random: Random) -> Grid:
-    """Long ones less often: they take longer to learn from."""
-    shares = [math.sqrt(min(ratio) / max(ratio)) for ratio in RATIOS]
+def random_grid(random: Random, *, long: bool = False) -> Grid:
+    """Long ones more often if they shall be, which words alone can afford; else less often: they take longer."""
+    elongations = [max(ratio) / min(ratio) for ratio in RATIOS]
+    shares = elongations if long else [1 / math.sqrt(elongation) for elongation in elongations]
     ratio = (1, 1) if random.random() < SQUARE else random.choices(RATIOS, shares)[0]
     return grid_for(*ratio, CANVAS_SIDE)
 
