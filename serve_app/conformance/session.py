@@ -6,19 +6,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
 
 from serve_app.conformance import endpoints
+from serve_app.conformance.answers import Json, json_of, problems
 from serve_app.conformance.budget import Budget
 from serve_app.conformance.endpoints import NO_FINETUNE
 from serve_app.conformance.exchange import Exchange
 from serve_app.conformance.receiver import Receiver
 from serve_app.conformance.verdicts import Broken, Skipped, expect
-
-Json: TypeAlias = dict[str, Any]
 
 WAITING: Final = frozenset({"Pending", "Reasoning", "Generating"})
 TERMINAL: Final = frozenset({"Ready", "Error", "Request Moderated", "Content Moderated"})
@@ -246,43 +245,6 @@ def minimal(endpoint: str) -> Json:
     if endpoint in endpoints.ENDPOINTS:
         return dict(endpoints.ENDPOINTS[endpoint].minimal)
     return dict(endpoints.ENDPOINTS[endpoint.removesuffix("-finetuned")].minimal) | {"finetune_id": NO_FINETUNE}
-
-
-def json_of(response: httpx2.Response) -> Json:
-    """Raises Broken unless the answer is an object."""
-    try:
-        told = response.json()
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise Broken("a JSON object")
-    return told
-
-
-def problems(response: httpx2.Response) -> list[Json]:
-    """The entries of a validation error body. Raises Broken where it is none."""
-    entries = json_of(response).get("detail")
-    if not isinstance(entries, list) or not entries:
-        raise Broken("detail, an array with one entry per problem")
-    for entry in entries:
-        well_formed = (
-            isinstance(entry, dict)
-            and isinstance(entry.get("loc"), list)
-            and all(isinstance(part, str) for part in entry["loc"])
-            and isinstance(entry.get("msg"), str)
-            and isinstance(entry.get("type"), str)
-        )
-        expect(well_formed, "detail[] of loc (array of strings), msg and type (strings)")
-    return entries
-
-
-def detail(response: httpx2.Response, status: int) -> str:
-    """The text of an error that is no 422. Raises Broken for another status or form."""
-    expect(response.status_code == status, f"HTTP {status}")
-    text = json_of(response).get("detail")
-    if not isinstance(text, str):
-        raise Broken("detail, a string")
-    return text
 
 
 def same_origin(one: str, other: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from serve_app.conformance.answers import detail
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN, SUBMITTED, VIDEO
-from serve_app.conformance.session import Session, detail, minimal
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import expect
 
 topic = Topic("authentication")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import detail, problems
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import FILL, KLEIN, MAX, NO_FINETUNE, SUBMITTED
-from serve_app.conformance.session import Session, detail, problems
+from serve_app.conformance.session import Session
 from serve_app.conformance.verdicts import Skipped, expect
 
 topic = Topic("errors")

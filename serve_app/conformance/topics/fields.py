@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import problems
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import ENDPOINTS, FILL, KLEIN, KONTEXT, MAX, PREVIEW, PRO
-from serve_app.conformance.session import Session, problems
+from serve_app.conformance.session import Session
 from serve_app.conformance.tables.pictures import PICTURES
 from serve_app.conformance.verdicts import Skipped, expect
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import Json, detail, json_of
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import CANNY, FILL, KLEIN, KONTEXT, MAX, NO_FINETUNE, PREVIEW, PRO
-from serve_app.conformance.session import Json, Session, detail, json_of, minimal
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import Skipped, expect
 
 topic = Topic("finetunes")

@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from typing import Final
 
+from serve_app.conformance.answers import json_of, problems
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN
-from serve_app.conformance.session import Session, json_of, minimal, problems
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import expect
 
 topic = Topic("idempotency")

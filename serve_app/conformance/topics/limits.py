@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import detail
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import (
     CANNY,
@@ -20,7 +21,7 @@ from serve_app.conformance.endpoints import (
     TRY_ON,
     TRY_ON_2,
 )
-from serve_app.conformance.session import Session, detail, minimal
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import Skipped, expect
 
 topic = Topic("limits")

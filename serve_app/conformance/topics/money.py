@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from serve_app.conformance.answers import Json, detail, json_of, problems
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN, MAX, PRO
-from serve_app.conformance.session import Json, Session, detail, json_of, minimal, problems
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import expect
 
 topic = Topic("money")

@@ -6,9 +6,10 @@ import json
 from typing import Any, Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import Json
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN
-from serve_app.conformance.session import Json, Session
+from serve_app.conformance.session import Session
 from serve_app.conformance.verdicts import expect
 
 topic = Topic("prompts")

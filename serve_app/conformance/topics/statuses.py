@@ -6,9 +6,10 @@ import contextlib
 from itertools import pairwise
 from typing import Final
 
+from serve_app.conformance.answers import Json, json_of
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN, KONTEXT
-from serve_app.conformance.session import TERMINAL, WAITING, Json, Session, json_of
+from serve_app.conformance.session import TERMINAL, WAITING, Session
 from serve_app.conformance.verdicts import Broken, Skipped, expect
 
 topic = Topic("statuses")

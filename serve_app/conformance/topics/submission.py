@@ -7,9 +7,10 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
+from serve_app.conformance.answers import Json, detail
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import ENDPOINTS, KLEIN, PRO, SUBMITTED
-from serve_app.conformance.session import Json, Session, detail, same_origin
+from serve_app.conformance.session import Session, same_origin
 from serve_app.conformance.verdicts import Broken, Skipped, expect
 
 topic = Topic("submission")

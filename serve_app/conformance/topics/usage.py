@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from serve_app.conformance.answers import detail, json_of, problems
 from serve_app.conformance.check import Topic
-from serve_app.conformance.session import Session, detail, json_of, problems
+from serve_app.conformance.session import Session
 from serve_app.conformance.verdicts import Skipped, expect
 
 topic = Topic("usage")

@@ -6,9 +6,10 @@ from typing import Final
 
 import httpx2
 
+from serve_app.conformance.answers import detail, json_of
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import CANNY, FILL, KLEIN, MAX, PREVIEW, PRO, TRY_ON, TRY_ON_2
-from serve_app.conformance.session import Session, detail, json_of, minimal
+from serve_app.conformance.session import Session, minimal
 from serve_app.conformance.verdicts import Skipped, expect
 
 topic = Topic("versions")

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 from serve_app.conformance import pictures
+from serve_app.conformance.answers import Json, json_of, problems
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import VIDEO
-from serve_app.conformance.session import Json, Session, json_of, problems
+from serve_app.conformance.session import Session
 from serve_app.conformance.tables.video import VIDEO as FIELDS
 from serve_app.conformance.verdicts import expect
 

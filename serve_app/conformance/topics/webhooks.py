@@ -9,10 +9,11 @@ import json
 import time
 from typing import Final
 
+from serve_app.conformance.answers import Json, json_of
 from serve_app.conformance.check import Topic
 from serve_app.conformance.endpoints import KLEIN
 from serve_app.conformance.receiver import Delivery
-from serve_app.conformance.session import TERMINAL, Json, Session, json_of, minimal
+from serve_app.conformance.session import TERMINAL, Session, minimal
 from serve_app.conformance.verdicts import Broken, Skipped, expect
 
 topic = Topic("webhooks")

@@ -7,7 +7,7 @@ from support.local_service import LocalService
 
 from serve_app.conformance.run import Options, chosen
 
-TOPICS = ("submission", "polling", "statuses", "webhooks", "money")
+TOPICS = ("submission", "polling", "results", "statuses", "webhooks", "money")
 """The others are judged without anybody who works behind the service: `test_conformance_kit`."""
 
 

@@ -68,8 +68,8 @@ async def failing_anyway(topic: str) -> set[str]:
             {'unknown or expired id: **404** with the same body shape and `status: "Task not found"`'},
         ),
         ("falls back", "polling", {"`progress`: 0.0 to 1.0, never falls; null when not known"}),
-        ("no ranges", "polling", {"signed query, no header needed, CORS open, right `Content-Type`, range requests"}),
-        ("small pictures", "polling", {"Exact width in pixels"}),
+        ("no ranges", "results", {"signed query, no header needed, CORS open, right `Content-Type`, range requests"}),
+        ("small pictures", "results", {"Exact width in pixels"}),
         (
             "old statuses",
             "statuses",
