@@ -91,7 +91,7 @@ def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, flo
         raise AdapterError("not a safetensors file") from error
     try:
         converted = getattr(loaders, _FORMATS[base]).lora_state_dict(dict(tensors))
-    except (KeyError, ValueError, NotImplementedError) as error:
+    except (KeyError, ValueError, NotImplementedError) as error:  # the last is how diffusers refuses names
         raise AdapterError("its names follow no convention known for this base") from error
     matrices: dict[str, Tensor] = {}
     alphas: dict[str, float] = {}

@@ -79,7 +79,7 @@ def read(row: Sequence[Item]) -> str:
     behind, rest = _behind(_without_the_unsaid(with_ones([item for item in row if item.code != OTHER])))
     reading = _Reading()
     for part in _parts(rest):
-        reading.read(_to_the_end(part) if PUT in codes(part) else part)
+        reading.read(_to_the_end(part))
     background = [f"change the background to {behind.said()}"] if behind else []
     return " and ".join([*reading.all_told(), *background])
 
@@ -101,7 +101,9 @@ def _without_the_unsaid(row: Sequence[Item]) -> list[Item]:
 
 
 def _to_the_end(part: Sequence[Item]) -> list[Item]:
-    """`move the star from left to right`: to the right."""
+    """`move the star from left to right`: to the right. Without a verb, a way is one of a background."""
+    if PUT not in codes(part):
+        return list(part)
     return [Item(PLACE, _ENDS[str(item.value)]) if item.code == WAY else item for item in part]
 
 
@@ -129,6 +131,7 @@ class _Reading:
     added: Thing | None = None
     """The same, if it is new."""
     additions: int = 0
+    """So far; things that are added may be alike."""
     removing: bool = False
     waiting: list[Item] = field(default_factory=list[Item])
     """What is said before the thing it is said of: a place, a colour."""

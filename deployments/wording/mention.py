@@ -29,6 +29,7 @@ from deployments.wording.items import (
 from deployments.wording.thing import Thing, at
 
 _ONE: Final = re.compile("(?<=e[CZ])a(?!Z*C?S)|(?<=e)a(?=P(?![CZ]*S))|(?<=e)a([_^])i?(?![CZS])")
+"""`the red one`, `the one on the left`, `the one below it`."""
 _BESIDE: Final = re.compile("([_^n])t?$")
 """`above the star`, `next to the star`: where a thing is, said by another one."""
 _PLACES: Final = {ABOVE: TOP, BELOW: BOTTOM}
@@ -105,7 +106,7 @@ def _by_themselves(found: Sequence[Mention]) -> list[Mention]:
 
 
 def with_ones(row: Sequence[Item]) -> list[Item]:
-    """The same with a thing for `one` in `the red one` and in `the one below it`, which is at the bottom."""
+    """The same with a thing for each `one`; the one below another is at the bottom."""
     told = codes(row)
     kept: list[Item] = []
     at = 0

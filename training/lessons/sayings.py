@@ -33,8 +33,8 @@ _ASKED: Final[Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".y
 _TRIES: Final = 200
 _CLOSE: Final = 0.12
 """Between things, at least, in tokens: people ask for large ones, too."""
-_OF_ALL: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size", "remove": ""}
-"""What of all things is changed at once, which are `both` then, however many; all of them where nothing is said."""
+_OF_ALL: Final = {"recolour": "colour", "reshape": "shape", "enlarge": "size", "shrink": "size"}
+"""What of all things is changed at once, which are `both` then, however many; they may be removed, too."""
 _MOST_EDITED: Final = 4
 """Things in a picture that was changed."""
 
@@ -164,7 +164,7 @@ def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
         thing = settled(replace(_any_thing(random), place=random.choice(tuple(PLACES))), random)
         text = _ASKED["changes"]["add"].format(thing=captions.name(thing, random), at=at(thing.place))
         return text, replace(scene, things=(*scene.things, thing))
-    if kind in _OF_ALL and len(scene.things) > 1 and random.random() < _called_both(scene):
+    if kind in (*_OF_ALL, "remove") and len(scene.things) > 1 and random.random() < _called_both(scene):
         return _change_all(kind, scene, random)
     index = random.randrange(len(scene.things))
     thing = scene.things[index]
@@ -187,12 +187,13 @@ def _same_shape(scene: Scene) -> bool:
 
 
 def _change_all(kind: str, scene: Scene, random: Random) -> tuple[str, Scene]:
-    text, changed = _changed(kind, scene.things[0], random)
-    if what := _OF_ALL[kind]:
-        things = tuple(replace(thing, **{what: getattr(changed, what)}) for thing in scene.things)
-    else:
-        things = ()
     named = scene.things[0].shape if _same_shape(scene) and random.random() < 0.8 else "thing"
+    if kind == "remove":
+        text, things = _ASKED["changes"][kind], ()
+    else:
+        text, changed = _changed(kind, scene.things[0], random)
+        value = {_OF_ALL[kind]: getattr(changed, _OF_ALL[kind])}
+        things = tuple(replace(thing, **value) for thing in scene.things)
     return text.format(which=f"both {named}"), replace(scene, things=things)
 
 
