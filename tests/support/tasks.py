@@ -7,7 +7,7 @@ from typing import Any
 
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, NewTask, Task
+from serve_app.tasks.task import Lease, NewTask, Status, Task
 
 LANE = "lane"
 ALL = 1_000_000
@@ -54,3 +54,15 @@ async def make_due(store: TaskStore, index: str) -> None:
     key = store.prefix + index
     for member in await store.redis.zrange(key, 0, -1):
         await store.redis.zadd(key, {str(member): 1})
+
+
+async def status_of(store: TaskStore, task_id: str) -> Status:
+    return (await stored(store, task_id)).status
+
+
+async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
+    for index in ("queued", "suspects", "leased", "deadlines"):
+        assert await store.redis.zscore(f"{store.prefix}{index}:{LANE}", task_id) is None, index
+    assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None
+    assert not await store.redis.sismember(f"{store.prefix}isolated:{LANE}", task_id)  # type: ignore[misc]
+    assert await store.redis.zscore(f"{store.prefix}retention", task_id) is not None

@@ -6,26 +6,12 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import LANE, lease_one, limited, make_due, new_task
+from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of
 
 from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Webhook
-
-
-async def status_of(store: TaskStore, task_id: str) -> Status:
-    task = await store.get(task_id)
-    assert task is not None
-    return task.status
-
-
-async def assert_gone_from_indexes(store: TaskStore, task_id: str) -> None:
-    for index in ("queued", "suspects", "leased", "deadlines"):
-        assert await store.redis.zscore(f"{store.prefix}{index}:{LANE}", task_id) is None, index
-    assert await store.redis.zscore(f"{store.prefix}active:p", task_id) is None
-    assert not await store.redis.sismember(f"{store.prefix}isolated:{LANE}", task_id)  # type: ignore[misc]
-    assert await store.redis.zscore(f"{store.prefix}retention", task_id) is not None
 
 
 async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
@@ -162,88 +148,6 @@ async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
     assert await store.lease(LANE, 1, 3) == []
 
 
-async def test_two_strikes_make_a_suspect_that_runs_alone(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in (1, 2):
-        assert not (await lease_one(store)).isolated
-        assert await store.release(LANE, task.id, attempt, strike=True) == 1
-    other = new_task()
-    await store.submit(other)
-
-    leases = await store.lease(LANE, 5, 100)
-    assert {lease.id: lease.isolated for lease in leases} == {task.id: True, other.id: False}
-
-
-async def test_suspects_are_in_flight_one_at_a_time(store: TaskStore) -> None:
-    suspects = [new_task() for _ in range(3)]
-    for task in suspects:
-        await store.submit(task)
-    for attempt in (1, 2):
-        for lease in await store.lease(LANE, 3, 100):
-            await store.release(LANE, lease.id, attempt, strike=True)
-    (first,) = await store.lease(LANE, 3, 100)
-    assert await store.lease(LANE, 3, 100) == []
-    await store.complete(LANE, first.id, first.attempt, Status.READY, result={})
-    assert len(await store.lease(LANE, 3, 100)) == 1
-
-
-async def test_a_shared_crash_never_ends_a_task(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in range(1, store.limits.max_losses):
-        await lease_one(store)
-        assert await store.release(LANE, task.id, attempt, strike=True, alone=False) == 1
-    # A bound all the same: nothing is tried for ever.
-    await lease_one(store)
-    assert await store.release(LANE, task.id, store.limits.max_losses, strike=True, alone=False) == 2
-    assert await status_of(store, task.id) is Status.ERROR
-
-
-async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in (1, 2):
-        await lease_one(store)
-        await store.release(LANE, task.id, attempt, strike=True)
-    await lease_one(store)
-    assert await store.release(LANE, task.id, 3, strike=True, alone=True) == 2
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.status is Status.ERROR
-    assert stored.details is not None
-    assert "worker" in stored.details["error"]
-    await assert_gone_from_indexes(store, task.id)
-
-
-async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    for attempt in range(1, store.limits.max_interruptions + 2):
-        assert (await lease_one(store)).attempt == attempt
-        assert await store.release(LANE, task.id, attempt, strike=False) == 1
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.strikes == 0
-
-
-async def test_a_task_that_is_interrupted_again_and_again_ends(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    most = store.limits.max_interruptions
-    for attempt in range(1, most + 1):
-        lease = await lease_one(store)
-        assert lease.isolated == (2 * (attempt - 1) >= most), "what others may interrupt gets a worker to itself"
-        ended = await store.release(LANE, task.id, attempt, strike=False, interrupted=True, reason="the model broke")
-        assert ended == (2 if attempt == most else 1)
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert (stored.status, stored.strikes) == (Status.ERROR, 0)
-    assert stored.details == {"error": "the model broke"}
-    assert (await store.counts(LANE))["interruptions"] == most
-    await assert_gone_from_indexes(store, task.id)
-
-
 async def test_cancel_ends_a_waiting_task(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
@@ -269,73 +173,6 @@ async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) 
     assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
     assert not await store.complete(LANE, task.id, 1, Status.READY, result={})
     assert await status_of(store, task.id) is Status.ERROR
-
-
-async def test_a_task_expires_in_the_queue_and_at_work(store: TaskStore) -> None:
-    waiting, working = new_task(), new_task()
-    await store.submit(working)
-    await lease_one(store)
-    await store.advance(LANE, working.id, 1, Status.GENERATING)
-    await store.submit(waiting)
-    assert await store.end_overdue(LANE) == 0
-    await make_due(store, f"deadlines:{LANE}")
-    assert await store.end_overdue(LANE) == 2
-    for task in (waiting, working):
-        assert await status_of(store, task.id) is Status.ERROR
-        await assert_gone_from_indexes(store, task.id)
-
-
-async def test_the_run_deadline_counts_from_the_first_start_of_work(store: TaskStore) -> None:
-    store = limited(store, queue_s=1000, run_s=50)
-    task = new_task()
-    await store.submit(task)
-
-    async def deadline() -> float:
-        score = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task.id)
-        assert score is not None
-        return score / 1000
-
-    in_queue = await deadline()
-    await lease_one(store)
-    assert await deadline() == in_queue, "a lease is not yet a start"
-    await store.advance(LANE, task.id, 1, Status.GENERATING)
-    started = await deadline()
-    assert 900 < in_queue - started < 1000
-    await store.release(LANE, task.id, 1, strike=True)
-    await lease_one(store)
-    await store.advance(LANE, task.id, 2, Status.GENERATING)
-    assert await deadline() == started
-
-
-async def test_a_lease_tells_how_long_work_that_began_may_still_take(store: TaskStore) -> None:
-    store = limited(store, queue_s=1000, run_s=50)
-    task = new_task()
-    await store.submit(task)
-    assert (await lease_one(store)).left_s is None, "the start of its work sets its deadline"
-    await store.release(LANE, task.id, 1, strike=False)
-    assert (await lease_one(store)).left_s is None
-    await store.advance(LANE, task.id, 2, Status.GENERATING)
-    await store.release(LANE, task.id, 2, strike=True)
-    await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -20_000, task.id)
-    left_s = (await lease_one(store)).left_s
-    assert left_s is not None
-    assert 0 < left_s <= 30
-
-
-async def test_work_may_be_given_longer_than_other_work(store: TaskStore) -> None:
-    store = limited(store, run_s=50)
-    deadlines = []
-    for run_s in (None, 500):
-        task = new_task()
-        await store.submit(task)
-        await lease_one(store)
-        assert await store.advance(LANE, task.id, 1, Status.GENERATING, run_s=run_s)
-        deadline = await store.redis.zscore(f"{store.prefix}deadlines:{LANE}", task.id)
-        started = await store.redis.hget(f"{store.prefix}task:{task.id}", "started")  # type: ignore[misc]
-        assert deadline is not None
-        assert started is not None
-        deadlines.append(float(deadline) - int(started))
-    assert deadlines == [50_000, 500_000]
 
 
 async def test_a_full_queue_refuses_and_writes_nothing(store: TaskStore) -> None:
