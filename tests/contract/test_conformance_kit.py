@@ -12,7 +12,7 @@ from serve_app.conformance.topics import TOPICS
 
 UNSEEN = "that the task ends within 0 s"
 """What is expected of every task here, and never comes."""
-RESULTS = {"statuses", "webhooks"}
+RESULTS = {"results", "statuses", "webhooks"}
 """Topics that are about nothing else."""
 
 
