@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.tasks import LANE, assert_gone_from_indexes, lease_one, new_task, status_of
+from support.tasks import LANE, assert_gone_from_indexes, lease_one, new_task, status_of, stored
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -54,11 +54,10 @@ async def test_the_third_strike_alone_ends_a_task(store: TaskStore) -> None:
         await store.release(LANE, task.id, attempt, strike=True)
     await lease_one(store)
     assert await store.release(LANE, task.id, 3, strike=True, alone=True) == 2
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.status is Status.ERROR
-    assert stored.details is not None
-    assert "worker" in stored.details["error"]
+    record = await stored(store, task.id)
+    assert record.status is Status.ERROR
+    assert record.details is not None
+    assert "worker" in record.details["error"]
     await assert_gone_from_indexes(store, task.id)
 
 
@@ -68,9 +67,8 @@ async def test_release_without_strike_costs_nothing(store: TaskStore) -> None:
     for attempt in range(1, store.limits.max_interruptions + 2):
         assert (await lease_one(store)).attempt == attempt
         assert await store.release(LANE, task.id, attempt, strike=False) == 1
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.strikes == 0
+    record = await stored(store, task.id)
+    assert record.strikes == 0
 
 
 async def test_a_task_that_is_interrupted_again_and_again_ends(store: TaskStore) -> None:
@@ -82,9 +80,8 @@ async def test_a_task_that_is_interrupted_again_and_again_ends(store: TaskStore)
         assert lease.isolated == (2 * (attempt - 1) >= most), "what others may interrupt gets a worker to itself"
         ended = await store.release(LANE, task.id, attempt, strike=False, interrupted=True, reason="the model broke")
         assert ended == (2 if attempt == most else 1)
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert (stored.status, stored.strikes) == (Status.ERROR, 0)
-    assert stored.details == {"error": "the model broke"}
+    record = await stored(store, task.id)
+    assert (record.status, record.strikes) == (Status.ERROR, 0)
+    assert record.details == {"error": "the model broke"}
     assert (await store.counts(LANE))["interruptions"] == most
     await assert_gone_from_indexes(store, task.id)
