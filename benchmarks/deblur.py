@@ -19,7 +19,6 @@ from typing import Any, Final
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -33,7 +32,7 @@ from training.worlds.pictures.scene import random_scene
 
 Floats = npt.NDArray[np.float32]
 
-_SPEC: Final = ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution")
+_SPEC: Final = ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution", threads=1)
 _EDGE: Final = 16
 """Pixels along the rim that do not count: what was blurred into them lay outside the picture."""
 _WORDS: Final = ("quick", "brown", "fox", "jumps", "over", "lazy", "dog", "pack", "box", "five", "liquor", "jugs")
@@ -178,7 +177,6 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    torch.set_num_threads(1)
     restorer = Deconvolution(_SPEC)
     found = list(outcomes(restorer, plan.pictures, (None, *BLURS)))
     figures = {blur: _figures([one for one in found if one.blur == blur]) for blur in ("none", *map(str, BLURS))}

@@ -183,15 +183,13 @@ def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
 
 
 def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
-    import torch
-
     from deployments import checkpoints
     from deployments.backends.clips import ClipBackend
     from deployments.backends.diffusion import DiffusionBackend
     from deployments.families.clip_family import ClipFamily
+    from deployments.torch_threads import take_threads
 
-    # Workers without a CPU share get one thread from Ray; a model wants the machine.
-    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    take_threads(spec.threads)
     loaded = checkpoints.load(
         spec.checkpoint,
         revision=spec.revision,

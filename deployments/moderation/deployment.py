@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,10 +65,9 @@ class Moderator:
 def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
     """Runs in the thread that will judge, since torch counts threads per thread that calls it."""
     if any(judge.checkpoint for judge in spec.text + spec.pictures):
-        import torch
+        from deployments.torch_threads import take_threads
 
-        # Workers without a CPU share get one thread from Ray; a model wants the machine.
-        torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+        take_threads(spec.threads)
     return (
         [load_judge(judge, TEXT_JUDGES) for judge in spec.text],
         [load_judge(judge, PICTURE_JUDGES) for judge in spec.pictures],

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from deployments.contract.model import ModelSpec
 from deployments.pictures.pixels import Pixels
+from deployments.torch_threads import take_threads
 
 _TILE: Final = 1024
 _MARGIN: Final = 32
@@ -81,7 +82,8 @@ class Deconvolution:
     """Implements restorers.restorer.Restorer."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        """Takes nothing from the spec: there are no weights."""
+        """Of the spec threads alone matter: there are no weights."""
+        take_threads(spec.threads)
 
     def restore(self, picture: Pixels, mask: Pixels | None) -> Pixels:
         """A picture that is sharp already comes back as it is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -71,10 +70,8 @@ class PromptRewriter:
 
 def _load(spec: RewriterSpec) -> Rewriter:
     """Runs in the thread that will write, since torch counts threads per thread that calls it."""
-    import torch
-
     from deployments.rewriting.rewriter import Rewriter
+    from deployments.torch_threads import take_threads
 
-    # Workers without a CPU share get one thread from Ray; a model wants the machine.
-    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    take_threads(spec.threads)
     return Rewriter(spec)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -72,9 +71,9 @@ def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]]
 
     from deployments import checkpoints
     from deployments.families.prompts import as_bytes
+    from deployments.torch_threads import take_threads
 
-    # Workers without a CPU share get one thread from Ray; a model wants the machine.
-    torch.set_num_threads(spec.threads or os.cpu_count() or 1)
+    take_threads(spec.threads)
     encoder, fingerprint = checkpoints.load_prompt_encoder(
         spec.checkpoint, revision=spec.revision, device=spec.device, dtype=spec.dtype
     )

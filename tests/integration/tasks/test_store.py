@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
-from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of
+from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
@@ -21,9 +21,8 @@ async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
     lease = await lease_one(store)
     assert (lease.project, lease.traceparent) == (task.project, traceparent)
     assert lease.created <= lease.began
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.traceparent == traceparent
+    record = await stored(store, task.id)
+    assert record.traceparent == traceparent
 
 
 async def test_a_task_that_nobody_traces_keeps_nothing_of_it(store: TaskStore) -> None:
@@ -47,12 +46,11 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.5)
     assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "k"})
 
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert (stored.status, stored.result, stored.cost, stored.attempt) == (Status.READY, {"key": "k"}, 900, 1)
-    assert stored.started is not None
-    assert stored.finished is not None
-    assert stored.created <= stored.started <= stored.finished
+    record = await stored(store, task.id)
+    assert (record.status, record.result, record.cost, record.attempt) == (Status.READY, {"key": "k"}, 900, 1)
+    assert record.started is not None
+    assert record.finished is not None
+    assert record.created <= record.started <= record.finished
     await assert_gone_from_indexes(store, task.id)
     assert await store.redis.ttl(f"{store.prefix}task:{task.id}") > store.limits.retention_s
 
@@ -83,10 +81,9 @@ async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     assert await store.heartbeat(LANE, [(task.id, 1)]) == [(task.id, 1)]
     assert await store.heartbeat(LANE, [(task.id, 2)]) == []
     assert await store.complete(LANE, task.id, 2, Status.READY, result={"key": "right"})
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.result == {"key": "right"}
-    assert stored.strikes == 0
+    record = await stored(store, task.id)
+    assert record.result == {"key": "right"}
+    assert record.strikes == 0
 
 
 async def test_completing_twice_publishes_once(store: TaskStore) -> None:
@@ -95,9 +92,8 @@ async def test_completing_twice_publishes_once(store: TaskStore) -> None:
     await lease_one(store)
     assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "a"})
     assert await store.complete(LANE, task.id, 1, Status.ERROR, details={"error": "late"})
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert (stored.status, stored.details) == (Status.READY, None)
+    record = await stored(store, task.id)
+    assert (record.status, record.details) == (Status.READY, None)
     assert (await store.counts(LANE))["Ready"] == 1
 
 
@@ -107,16 +103,14 @@ async def test_progress_never_falls_and_phases_never_go_back(store: TaskStore) -
     await lease_one(store)
     await store.advance(LANE, task.id, 1, Status.GENERATING, progress=0.6)
     await store.advance(LANE, task.id, 1, Status.REASONING, progress=0.2)
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert (stored.status, stored.progress) == (Status.GENERATING, 0.6)
+    record = await stored(store, task.id)
+    assert (record.status, record.progress) == (Status.GENERATING, 0.6)
 
     await store.release(LANE, task.id, 1, strike=True)
     await lease_one(store)
     await store.advance(LANE, task.id, 2, Status.GENERATING, progress=0.1)
-    stored = await store.get(task.id)
-    assert stored is not None
-    assert stored.progress == 0.6
+    record = await stored(store, task.id)
+    assert record.progress == 0.6
 
 
 async def test_a_result_that_comes_after_the_reaper_still_counts(store: TaskStore) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from statistics import mean
 
 import numpy as np
@@ -11,12 +14,22 @@ from benchmarks.deblur import BLURS, KINDS, Blur, leaves, outcomes, psnr, scene,
 from deployments.contract.model import ModelSpec
 from deployments.restorers.deconvolution import Deconvolution, Kernel, edge_width, found_kernel
 
-RESTORER = Deconvolution(ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution"))
+SPEC = ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution", threads=1)
+RESTORER = Deconvolution(SPEC)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
+@pytest.fixture
+def _one_thread_again() -> Iterator[None]:
+    yield
     torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("_one_thread_again")
+@pytest.mark.parametrize(("threads", "taken"), [(1, 1), (3, 3), (None, os.cpu_count())])
+def test_it_takes_the_threads_that_the_settings_name(threads: int | None, taken: int) -> None:
+    torch.set_num_threads(2)
+    Deconvolution(replace(SPEC, threads=threads))
+    assert torch.get_num_threads() == taken
 
 
 @pytest.mark.slow
