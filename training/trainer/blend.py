@@ -10,15 +10,15 @@ zero-shot models", 2022). How much of either, grading says.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from training.build.bundle import CHECKPOINTS
+from training.build.bundle import CHECKPOINTS, replace_weights
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,10 +42,11 @@ def blend(checkpoint: Path, before: Path, share: float) -> None:
         for file in sorted(checkpoint.rglob("*.safetensors"))
     }
     for file, weights in blended.items():
-        draft = file.with_suffix(".draft")
-        save_file(weights, draft, {"format": "pt"})
-        draft.chmod(0o644)  # written for their owner alone; a replica may run as another user
-        os.replace(draft, file)
+        replace_weights(file.parent, partial(_save, weights, file.name))
+
+
+def _save(weights: dict[str, Tensor], name: str, component: str) -> None:
+    save_file(weights, Path(component) / name, {"format": "pt"})
 
 
 def _between(before: Mapping[str, Tensor], learnt: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ def _one_thread_again() -> Iterator[None]:
 @pytest.mark.usefixtures("_one_thread_again")
 @pytest.mark.parametrize(("threads", "taken"), [(1, 1), (3, 3), (None, os.cpu_count())])
 def test_it_takes_the_threads_that_the_settings_name(threads: int | None, taken: int) -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads((os.cpu_count() or 1) + 4)
     Deconvolution(replace(SPEC, threads=threads))
     assert torch.get_num_threads() == taken
 
