@@ -65,6 +65,7 @@ class ClusterService(LocalService):
 
     def stop(self) -> None:
         """Taken off the cluster first, in order."""
+        self.await_neighbour()
         with self.neighbour.watched("down"):
             self.command("down")
         self.nodes.stop()
