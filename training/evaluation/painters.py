@@ -30,7 +30,7 @@ from training.evaluation.pictures import Question, ideal
 from training.trainer import outlined
 from training.worlds.pictures.drawing import Pixels, drawn, drawn_mask
 
-_LOCAL: Final = Path(__file__).parents[2] / "configs" / "local.yaml"
+_CONFIGS: Final = Path(__file__).parents[2] / "configs"
 
 
 def _defaults(form: Any, *names: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class ModelPainter:
 
     def __init__(self, checkpoint: str) -> None:
         self._model = model_of(checkpoint)
-        self._request = {"guidance": self._model.get("guidance"), **REQUESTS[checkpoint]}
+        self._request = {"guidance": self._model["guidance"], **REQUESTS[checkpoint]}
         self._folder = Path(tempfile.mkdtemp(prefix="evaluation-"))
         self._store = ObjectStore(self._folder.as_uri())
         self._numbers = itertools.count()
@@ -139,10 +139,11 @@ class ModelPainter:
 
 
 def model_of(checkpoint: str) -> dict[str, Any]:
-    """What `configs/local.yaml` says of the model that runs it."""
-    models: dict[str, Any] = yaml.safe_load(_LOCAL.read_text())["models"]
-    [model, *_] = (model for model in models.values() if model.get("checkpoint") == f"bundled/{checkpoint}")
-    return model
+    """What `configs/local.yaml` says of the model that runs it, and the guidance that the catalog sets."""
+    files = (_CONFIGS / "local.yaml", _CONFIGS / "catalog.yaml")
+    local, catalog = (yaml.safe_load(file.read_text())["models"] for file in files)
+    [name, *_] = (name for name, model in local.items() if model.get("checkpoint") == f"bundled/{checkpoint}")
+    return {"guidance": catalog[name].get("guidance"), **local[name]}
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

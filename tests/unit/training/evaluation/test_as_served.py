@@ -17,3 +17,8 @@ def test_models_run_as_the_local_profile_has_them() -> None:
         model = model_of(checkpoint)
         assert (request.get("steps") or model["steps"]) >= 1
         assert model["render_side"] == CANVAS_SIDE * 16
+
+
+def test_kontext_is_told_the_guidance_that_its_requests_can_not_choose() -> None:
+    assert model_of("kontext")["guidance"] == 2.5
+    assert model_of("flux3")["guidance"] is None

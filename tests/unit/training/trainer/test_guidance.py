@@ -1,39 +1,49 @@
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
 from deployments.families.flux1_guidance import NO_GUIDANCE
+from serve_app.config import catalog
+from serve_app.config.settings import Settings
 from training.lessons.batches import batch_of
 from training.lessons.pictures import tell
 from training.trainer.course import Plan
 from training.trainer.flux1 import Flux1Student
-from training.trainer.guidance import Guidance, GuidanceLearner, course_of, wordless
+from training.trainer.guidance import GUIDANCES, GuidanceLearner, course_of, wordless
 from training.trainer.student import published
 
 GRID = (8, 8)
 
 
 def test_where_steps_may_be_left_out_a_default_goes_further_than_none() -> None:
-    guidance = Guidance("flux")
+    guidance = GUIDANCES["flux"]
     none, usual, most = guidance.strength(torch.tensor([NO_GUIDANCE, 2.5, guidance.most])).tolist()
     assert (none, usual) == (1, pytest.approx(2))
     assert 2 < most < 4
 
 
+def test_where_no_request_chooses_what_the_catalog_sets_goes_beyond_the_words(repository: Path) -> None:
+    setting = catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models["flux1-kontext"].guidance
+    assert setting is not None
+    none, usual = GUIDANCES["kontext"].strength(torch.tensor([NO_GUIDANCE, setting])).tolist()
+    assert (none, usual) == (1, pytest.approx(1.75))
+
+
 @pytest.mark.parametrize(("checkpoint", "least", "default"), [("fill", 1.5, 60), ("canny", 1, 30)])
 def test_elsewhere_a_default_is_what_was_learnt(checkpoint: str, least: float, default: float) -> None:
-    guidance = Guidance(checkpoint)
+    guidance = GUIDANCES[checkpoint]
     weakest, usual, most = guidance.strength(torch.tensor([least, default, guidance.most])).tolist()
     assert (weakest, usual) == (pytest.approx(0.4), 1)
     assert 1.1 < most < 1.5
 
 
-@pytest.mark.parametrize(("checkpoint", "least"), [("flux", 1), ("fill", 1.5), ("canny", 1)])
+@pytest.mark.parametrize(("checkpoint", "least"), [("flux", 1), ("kontext", 1), ("fill", 1.5), ("canny", 1)])
 def test_all_that_may_be_asked_for_is_practised(checkpoint: str, least: float) -> None:
-    guidance = Guidance(checkpoint)
+    guidance = GUIDANCES[checkpoint]
     drawn = guidance.drawn(1000)
     assert least <= drawn.min() < 1.1 * least
     assert 0.9 * guidance.most < drawn.max() <= guidance.most
@@ -55,7 +65,7 @@ def test_it_begins_with_nothing_of_what_guidance_changes() -> None:
     student = Flux1Student("flux")
     student.adopt(published)
     batch = batch_of([tell(Random(k), GRID) for k in range(4)], GRID, Random(0))
-    assert 0.7 < GuidanceLearner(student, Guidance("flux")).loss(batch).item() < 1
+    assert 0.7 < GuidanceLearner(student, GUIDANCES["flux"]).loss(batch).item() < 1
 
 
 def test_the_published_ones_know() -> None:
@@ -64,7 +74,7 @@ def test_the_published_ones_know() -> None:
     student.adopt(published)
     batch = batch_of([tell(Random(k), GRID) for k in range(16)], GRID, Random(0))
     x, t = torch.randn_like(batch.target), torch.ones(16)
-    guidance = Guidance("flux")
+    guidance = GUIDANCES["flux"]
     with torch.inference_mode():
         none, most = (torch.full((16,), number) for number in (NO_GUIDANCE, guidance.most))
         asked, unasked = (student.velocity(x, t, t, told, none) for told in (batch, wordless(batch)))
