@@ -30,8 +30,8 @@ STEPS: Final = 400
 _FURTHEST: Final = 2.0
 """How far a default goes where steps without guidance come in between: words count twice. More than three times makes
 outlines ragged."""
-_FAR: Final = 1.75
-"""How far it goes where every step is guided."""
+_FAR: Final = 1.5
+"""How far it goes where every step is guided: more changes what an edit should keep."""
 _WEAKEST: Final = 0.4
 """Where a default is what was learnt, the least that may be asked for is this much of it."""
 _LITTLE: Final = 0.05

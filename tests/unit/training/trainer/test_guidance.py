@@ -30,7 +30,7 @@ def test_where_no_request_chooses_what_the_catalog_sets_goes_beyond_the_words(re
     setting = catalog.load(Settings(catalog=repository / "configs/catalog.yaml")).models["flux1-kontext"].guidance
     assert setting is not None
     none, usual = GUIDANCES["kontext"].strength(torch.tensor([NO_GUIDANCE, setting])).tolist()
-    assert (none, usual) == (1, pytest.approx(1.75))
+    assert (none, usual) == (1, pytest.approx(1.5))
 
 
 @pytest.mark.parametrize(("checkpoint", "least", "default"), [("fill", 1.5, 60), ("canny", 1, 30)])
@@ -81,3 +81,17 @@ def test_the_published_ones_know() -> None:
         wanted = (guidance.strength(most) - 1)[:, None, None] * (asked - unasked)
         missed = student.velocity(x, t, t, batch, most) - asked - wanted
     assert missed.square().mean() < 0.3 * wanted.square().mean()
+
+
+def test_kontext_goes_beyond_the_words_where_it_is_told_what_the_catalog_sets() -> None:
+    torch.manual_seed(0)
+    student = Flux1Student("kontext")
+    student.adopt(published)
+    batch = batch_of([tell(Random(k), GRID) for k in range(16)], GRID, Random(0))
+    x, t = torch.randn_like(batch.target), torch.ones(16)
+    with torch.inference_mode():
+        plain, usual = (torch.full((16,), number) for number in (NO_GUIDANCE, 2.5))
+        asked, unasked = (student.velocity(x, t, t, told, plain) for told in (batch, wordless(batch)))
+        further = student.velocity(x, t, t, batch, usual) - asked
+    words = asked - unasked
+    assert 0.05 < (further * words).sum() / words.square().sum() < 0.5
