@@ -47,7 +47,7 @@ class Guidance:
     least: float
     most: float
     plain: float
-    """What no more is than the course taught."""
+    """The number that means what the course taught, and no more."""
     known: tuple[float, float]
     """Another number, and how strong it is."""
 
