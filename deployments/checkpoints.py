@@ -13,7 +13,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance
 from deployments.contract.words import Words
 from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.families.attention import use_attention, use_packed_attention
@@ -61,6 +61,7 @@ def load(
     enlarge: Enlarge = "smooth",
     channels_last: bool = False,
     tile_above: int | None = None,
+    true_guidance: TrueGuidance | None = None,
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
@@ -75,8 +76,8 @@ def load(
     `packed_attention` does so for pictures that take a step together, by names of
     `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
     steps up. `render_side` is the shorter side that pictures are rendered with
-    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last` and
-    `tile_above` are for the autoencoders of pictures, `distilled` and `enhance_noise` for videos, as in Placement.
+    before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
+    `tile_above` and `true_guidance` are for pictures, `distilled` and `enhance_noise` for videos, as in Placement.
     `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
     must have the same weights; for pictures.
 
@@ -95,6 +96,7 @@ def load(
         enlarge=enlarge,
         channels_last=channels_last,
         tile_above=tile_above,
+        true_guidance=true_guidance,
         distilled=distilled,
         enhance_noise=enhance_noise,
         words=Words.of(folder),
@@ -108,6 +110,8 @@ def load(
 
     precision, reason, measured = _precision(dtype, place, in_precision)
     family = in_precision(precision)
+    if true_guidance is not None and isinstance(family, ClipFamily):
+        raise CheckpointError("true_guidance must be null for a video model, which has `guidance`")
     setup = {
         "family": type(family).__name__,
         "device": _named(place),

@@ -202,6 +202,7 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         enlarge=spec.enlarge,
         channels_last=spec.channels_last,
         tile_above=spec.tile_above,
+        true_guidance=spec.true_guidance,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
         caches=spec.caches,

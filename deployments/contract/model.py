@@ -77,6 +77,16 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
+class TrueGuidance:
+    """How far pictures go beyond what the network makes of no words at all: `scale` times what is between that and what
+    it makes of the prompt, at steps with flow times in `between`. Those ask the network twice."""
+
+    scale: float
+    between: tuple[float, float] = (0.0, 1.0)
+    """1 is noise alone, 0 the finished picture."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or
     `simulated/<n>ms`: no model, n ms a step; for restorers a file, or `owner/name/file` on the hub, and empty for those
@@ -87,6 +97,7 @@ class ModelSpec:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. The autoencoder of pictures has its
     channels together in memory (`channels_last`), and takes what is larger than `tile_above` pixels per side in tiles.
+    `true_guidance` is for pictures of a model that is not distilled to guide itself.
     `distilled` says of a video model that it was made for a few noise levels; `enhance_noise` is how much noise it puts
     over a draft, up to 1, to draw it anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them
     in one forward; one of several may be expected to take `step_goal_s`, and `order` says who goes first. A single
@@ -108,6 +119,7 @@ class ModelSpec:
     enlarge: Enlarge = "smooth"
     channels_last: bool = False
     tile_above: int | None = None
+    true_guidance: TrueGuidance | None = None
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None

@@ -63,7 +63,7 @@ class StateLike(Protocol):
     def total_steps(self) -> int: ...
     @property
     def steps_alike(self) -> int:
-        """Steps left of the present key."""
+        """Steps left of the present key that cost what the next one does."""
         ...
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from deployments.byte_cache import MB, ByteCache, CacheFigures
+from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
 from deployments.engine.backend import JobError
@@ -28,6 +29,7 @@ from deployments.families.preview import LinearPreview
 from deployments.families.prompts import Encoded, PromptEncoder, SharedEncoder, from_bytes
 from deployments.families.references import References
 from deployments.families.state import State
+from deployments.families.true_guidance import guided
 from deployments.pictures.enlarge import fitted
 from deployments.pictures.pixels import Pixels
 from deployments.wording.prompt import read
@@ -44,6 +46,8 @@ class Flux(ABC, Generic[Encoded]):
     """
 
     text_parts: ClassVar[Sequence[str]]
+    reads_no_words: ClassVar[bool] = True
+    """Whether an empty prompt means something, which true guidance goes away from."""
 
     def __init__(
         self,
@@ -58,7 +62,10 @@ class Flux(ABC, Generic[Encoded]):
     ) -> None:
         """`packed` is the transformer's forward over a row of pictures. `channels` is C, the numbers of a token of the
         picture. `decode` takes tokens (1, C, rows, columns) to a picture (1, 3, 16 rows, 16 columns) in [0, 1],
-        float32. `prompts` may be None where `placement` names a shared encoder."""
+        float32. `prompts` may be None where `placement` names a shared encoder. Raises CheckpointError for guidance
+        that needs more than the family reads."""
+        if placement.true_guidance is not None and not self.reads_no_words:
+            raise CheckpointError(f"true_guidance must be null for {type(self).__name__}, which reads no empty prompt")
         self.transformer: Any = transformer
         self._encoder = prompts
         self._shared: SharedEncoder | None = placement.shared_encoder
@@ -71,6 +78,8 @@ class Flux(ABC, Generic[Encoded]):
         self._decode = decode
         self._prompts: ByteCache[str, Encoded] = ByteCache(placement.caches.prompts_mb * MB, size_of)
         self._references = references
+        self._true_guidance = placement.true_guidance
+        self._no_words: Encoded | None = None
         with torch.inference_mode():
             self._preview = LinearPreview.fitted(decode, channels, placement.device)
 
@@ -86,6 +95,8 @@ class Flux(ABC, Generic[Encoded]):
         shared = self._shared
         if shared is None:
             return request
+        if self._true_guidance is not None and self._no_words is None:
+            self._no_words = self._received(shared(""))
         read = self._read(request)
         return replace(request, prompt=self._prompts.made(read, lambda: self._received(shared(read))))
 
@@ -133,6 +144,10 @@ class Flux(ABC, Generic[Encoded]):
     def _state(self, request: PreparedRequest, prompt: Encoded) -> State:
         """The picture before its first step. Raises JobError."""
 
+    @abstractmethod
+    def _worded(self, prompt: Encoded) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a state holds of a prompt alone: its part of `per`, and of `ids`."""
+
     def _received(self, data: bytes) -> Encoded:
         return self._encoded(from_bytes(data, self._device, self.transformer.dtype))
 
@@ -157,9 +172,18 @@ class Flux(ABC, Generic[Encoded]):
 
     def _state_or_error(self, request: PreparedRequest, prompt: Any) -> State | JobError:
         try:
-            return self._state(request, prompt)
+            state = self._state(request, prompt)
         except JobError as error:
             return error
+        if self._true_guidance is None:
+            return state
+        return guided(state, self._true_guidance, *self._worded(self._empty()))
+
+    def _empty(self) -> Encoded:
+        """A prompt of no words."""
+        if self._no_words is None:
+            [self._no_words] = self._encoded_prompts([""])
+        return self._no_words
 
     def _canvas(self, job: GenerationJob) -> Canvas:
         return canvas_for(job.width, job.height, TOKEN, self._render_side)

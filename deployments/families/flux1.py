@@ -112,6 +112,12 @@ class Flux1(Flux[EncodedPrompt]):
     def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
+    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {"text": prompt.text, "pooled": prompt.pooled}, {"text_ids": self._text_ids(prompt.text)}
+
+    def _text_ids(self, text: Tensor) -> Tensor:
+        return torch.zeros(text.shape[1], 3, device=self._device)
+
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         self._refuse(request)
         job, canvas = request.job, self._canvas(request.job)
@@ -139,7 +145,7 @@ class Flux1(Flux[EncodedPrompt]):
             },
             ids={
                 "picture_ids": picture_ids.to(self._device),
-                "text_ids": torch.zeros(text.shape[1], 3, device=self._device),
+                "text_ids": self._text_ids(text),
             },
             grid=canvas.grid,
             frame=canvas.frame,

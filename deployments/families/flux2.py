@@ -106,15 +106,19 @@ class Flux2(Flux[EncodedPrompt]):
     def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
+    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {"text": prompt.text}, {"text_ids": prompt.ids}
+
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
-        job, canvas, text = request.job, self._canvas(request.job), prompt.text
+        job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._reference)
         x, picture_ids = self._noise(job.seed, canvas)
-        per = {"text": text}
+        per, ids = self._worded(prompt)
         strength = GUIDANCE if job.guidance is None else job.guidance
         if references:
             per["references"] = torch.cat([tokens for tokens, _ in references], dim=1)
-            places = (ids * torch.tensor([k, 1, 1, 1], device=ids.device) for k, (_, ids) in enumerate(references, 1))
+            numbered = enumerate((at for _, at in references), 1)
+            places = (at * torch.tensor([k, 1, 1, 1], device=at.device) for k, at in numbered)
             picture_ids = torch.cat([picture_ids, *places])
         t, dt = schedule(self._pipeline.scheduler, job.steps, compute_empirical_mu(x.shape[1], job.steps))
         return State(
@@ -123,7 +127,7 @@ class Flux2(Flux[EncodedPrompt]):
             t=t,
             dt=dt,
             per=per,
-            ids={"picture_ids": picture_ids, "text_ids": prompt.ids},
+            ids={"picture_ids": picture_ids, **ids},
             guidance=torch.full((job.steps,), strength, dtype=torch.float32) if self._guided else None,
             grid=canvas.grid,
             frame=canvas.frame,

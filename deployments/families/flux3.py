@@ -42,6 +42,7 @@ POSITION_SCALE = 0.5
 
 class Flux3(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
+    reads_no_words = False
 
     def __init__(self, pipeline: Any, placement: Placement) -> None:
         """`pipeline` is a loaded `Flux3DistilledModularPipeline`, on its device."""
@@ -104,10 +105,13 @@ class Flux3(Flux[EncodedPrompt]):
     def _encoded(cls, tensors: Sequence[Tensor]) -> EncodedPrompt:
         return EncodedPrompt(*tensors)
 
+    def _worded(self, prompt: EncodedPrompt) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1]).to(self._device)}
+
     def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
         job, canvas = request.job, self._canvas(request.job)
         references = self._references.read(request, self._latents)
-        per, ids = {"text": prompt.text}, {"text_ids": _line_ids(prompt.text.shape[1])}
+        per, ids = self._worded(prompt)
         ids["picture_ids"] = _grid_ids(*canvas.grid, place=0)
         if references:
             per["references"] = torch.cat([_packed(r) for r in references], dim=1).to(self.transformer.dtype)

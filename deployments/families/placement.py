@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, TrueGuidance
 from deployments.contract.words import Words
 from deployments.families.prompts import SharedEncoder
 
@@ -27,6 +27,8 @@ class Placement:
     """Of pictures: whether the autoencoder's channels lie together in memory: faster, and rounded differently."""
     tile_above: int | None = None
     """Of pictures: the side in pixels above which the autoencoder takes one in tiles of that size."""
+    true_guidance: TrueGuidance | None = None
+    """Of pictures."""
     distilled: bool = False
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
     enhance_noise: float = ENHANCE_NOISE

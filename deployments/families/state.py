@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -9,6 +10,16 @@ from torch import Tensor
 from deployments.adapters.segments import AppliedAdapter
 from deployments.contract.job import GenerationJob
 from deployments.families.packed.tokens import Constants, Packed
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Wordless:
+    """What a picture goes away from, at steps that are guided by asking twice (`true_guidance`)."""
+
+    twin: State
+    """The same picture of an empty prompt. Its tokens are the picture's own only while a step is taken."""
+    scales: Sequence[float]
+    """How far each step goes, times what is between no words and the prompt; 1 takes the prompt's, and asks once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +49,7 @@ class State:
     """How strongly the prompt acts at each step, (S,) float32 on the CPU; None for models that aren't told."""
     adapter: AppliedAdapter | None = None
     """What is added to the transformer for this picture."""
+    wordless: Wordless | None = None
     i: int = 0
     v: Tensor | None = None
     constants: Constants | None = field(default=None, repr=False)
@@ -51,8 +63,14 @@ class State:
 
     @property
     def tokens(self) -> int:
-        """Of text, picture and references: what a step's cost goes by."""
-        return self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
+        """Of text, picture and references, of all forwards of the next step: what its cost goes by."""
+        once = self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
+        return once if self.wordless is None or self.scale == 1 else once + self.wordless.twin.tokens
+
+    @property
+    def scale(self) -> float:
+        """Of the next step."""
+        return 1.0 if self.wordless is None or self.i == self.total_steps else self.wordless.scales[self.i]
 
     @property
     def done_steps(self) -> int:
@@ -64,4 +82,7 @@ class State:
 
     @property
     def steps_alike(self) -> int:
-        return self.total_steps - self.done_steps
+        if self.wordless is None:
+            return self.total_steps - self.done_steps
+        left = self.wordless.scales[self.i :]
+        return next((k for k, scale in enumerate(left) if scale != left[0]), len(left))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.moment import Moment
-from deployments.families.state import State
+from deployments.families.state import State, Wordless
 
 
 class Velocity(Protocol):
@@ -36,23 +36,50 @@ def step(family: Velocity, states: Sequence[State]) -> None:
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
     states = sorted(states, key=_place)
     with translated_device_errors():
-        x = torch.cat([s.x for s in states], dim=1)
-        moment, dt = _moment(states, x.device)
-        if len(states) == 1 and states[0].adapter is None:
-            v = family.velocity(states[0], moment)
-        else:
-            v = family.packed(x, states, moment)
-        assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
-        # Copies: parts of a row would keep all of it in memory.
-        velocities = [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
+        device = states[0].x.device
+        moment, dt = _moment(states, device)
+        velocities = _beyond(family, states, _velocities(family, states, moment))
         moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
-        if x.is_cuda:
+        if device.type == "cuda":
             # A GPU works on in the background, but whoever times steps or waits for them must see them end.
-            torch.cuda.current_stream(x.device).synchronize()
+            torch.cuda.current_stream(device).synchronize()
     for state, x, velocity in zip(states, moved, velocities, strict=True):
         state.x, state.v, state.i = x, velocity, state.i + 1
         if state.i == state.total_steps:
-            state.packed = state.constants = None
+            state.packed = state.constants = state.wordless = None
+
+
+def _velocities(family: Velocity, states: Sequence[State], moment: Moment) -> list[Tensor]:
+    """(1, N, C) of each."""
+    x = torch.cat([s.x for s in states], dim=1)
+    if len(states) == 1 and states[0].adapter is None:
+        v = family.velocity(states[0], moment)
+    else:
+        v = family.packed(x, states, moment)
+    assert v.shape == x.shape, f"velocity {tuple(v.shape)} for tokens {tuple(x.shape)}"
+    # Copies: parts of a row would keep all of it in memory.
+    return [part.clone() for part in v.split([s.x.shape[1] for s in states], dim=1)]
+
+
+def _beyond(family: Velocity, states: Sequence[State], asked: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Velocities as `asked`, in steps that are guided so far away from those without words: by a forward of their own,
+    as all of both needs twice the memory."""
+    twins = {k: _twin(state, state.wordless) for k, state in enumerate(states) if state.wordless and state.scale != 1}
+    if not twins:
+        return asked
+    of_twins = list(twins.values())
+    moment, _ = _moment(of_twins, of_twins[0].x.device)
+    unasked = dict(zip(twins, _velocities(family, of_twins, moment), strict=True))
+    return [
+        unasked[k] + states[k].scale * (velocity - unasked[k]) if k in unasked else velocity
+        for k, velocity in enumerate(asked)
+    ]
+
+
+def _twin(state: State, wordless: Wordless) -> State:
+    twin = wordless.twin
+    twin.x, twin.i, twin.adapter = state.x, state.i, state.adapter
+    return twin
 
 
 def _place(state: State) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from deployments.contract.model import (
     BACKENDS,
@@ -16,6 +16,7 @@ from deployments.contract.model import (
     Order,
     Precision,
     Sharing,
+    TrueGuidance,
 )
 from deployments.contract.text_encoder import TextEncoderSpec
 from deployments.telemetry.logs import LogSpec
@@ -83,6 +84,24 @@ class CacheSettings(Section):
         return Caches(**self.model_dump())
 
 
+class TrueGuidanceSettings(Section):
+    """Guidance by asking a network twice, once without words."""
+
+    scale: float = Field(ge=1, le=100, allow_inf_nan=False)
+    between: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.0, 1.0)
+    """Flow times, 1 for noise alone, the smaller one first."""
+
+    @field_validator("between")
+    @classmethod
+    def _in_order(cls, between: tuple[float, float]) -> tuple[float, float]:
+        if between[0] > between[1]:
+            raise ValueError("the first flow time must be at most the second: [0.5, 0.9]")
+        return between
+
+    def spec(self) -> TrueGuidance:
+        return TrueGuidance(**self.model_dump())
+
+
 class ModelSettings(Section):
     backend: Backend | None = None
     checkpoint: str | None = None
@@ -99,6 +118,7 @@ class ModelSettings(Section):
     enlarge: Enlarge = "smooth"
     channels_last: bool = False
     tile_above: int | None = Field(default=None, ge=256, multiple_of=64)
+    true_guidance: TrueGuidanceSettings | None = None
     preview_every: float | None = Field(default=None, gt=0, le=1)
     preview_interval_s: float = Field(default=1.0, ge=0)
     max_running: int = Field(default=16, ge=1)

@@ -37,12 +37,13 @@ _AS_SET: Final = frozenset(
 
 
 def of_model(name: str, model: Model, settings: Settings, withheld: WithheldOptions | None) -> ModelSpec:
-    """Raises ValueError for a text encoder where nothing reads prompts."""
+    """Raises ValueError for a text encoder, or guidance, where nothing reads prompts."""
     chosen = settings.model(name)
     backend, checkpoint = chosen.backend or model.backend, chosen.checkpoint or model.checkpoint
-    if chosen.text_encoder and (backend != DIFFUSION or checkpoint.startswith(SIMULATED)):
+    if (chosen.text_encoder or chosen.true_guidance) and (backend != DIFFUSION or checkpoint.startswith(SIMULATED)):
         reads_none = checkpoint if backend == DIFFUSION else backend
-        raise ValueError(f"models.{name}.text_encoder must be null: {reads_none} reads no prompts")
+        given = "text_encoder" if chosen.text_encoder else "true_guidance"
+        raise ValueError(f"models.{name}.{given} must be null: {reads_none} reads no prompts")
     return ModelSpec(
         backend=backend,
         checkpoint=checkpoint,
@@ -50,6 +51,7 @@ def of_model(name: str, model: Model, settings: Settings, withheld: WithheldOpti
         matting=(chosen.matting or model.matting).spec(),
         sharing=chosen.sharing.spec() if chosen.sharing else None,
         caches=chosen.caches.spec(),
+        true_guidance=chosen.true_guidance.spec() if chosen.true_guidance else None,
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,

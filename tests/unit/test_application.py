@@ -143,14 +143,15 @@ def test_serve_build_writes_a_file_that_serve_deploy_takes(config: Path, monkeyp
     ("model", "checkpoint", "named"),
     [("deblur", None, "deconvolution"), ("flux3-klein", "simulated/5ms", "simulated/5ms")],
 )
-def test_a_text_encoder_for_what_reads_no_prompts_is_refused(
-    config: Path, model: str, checkpoint: str | None, named: str
+@pytest.mark.parametrize(("setting", "given"), [("text_encoder", "flux"), ("true_guidance", {"scale": 2})])
+def test_what_is_about_prompts_is_refused_where_none_are_read(
+    config: Path, model: str, checkpoint: str | None, named: str, setting: str, given: object
 ) -> None:
     written = yaml.safe_load(config.read_text())
     written["text_encoders"] = {"flux": {"checkpoint": "bundled/flux"}}
-    written["models"][model] |= {"text_encoder": "flux", **({"checkpoint": checkpoint} if checkpoint else {})}
+    written["models"][model] |= {setting: given, **({"checkpoint": checkpoint} if checkpoint else {})}
     config.write_text(yaml.safe_dump(written))
-    with pytest.raises(ValueError, match=rf"models\.{model}\.text_encoder must be null: {named} reads no prompts"):
+    with pytest.raises(ValueError, match=rf"models\.{model}\.{setting} must be null: {named} reads no prompts"):
         built(config)
 
 

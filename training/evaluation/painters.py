@@ -21,6 +21,7 @@ from deployments.contract.events import Done, Event, Failed, Interrupted
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
+from serve_app.config.models import TrueGuidanceSettings
 from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.image_klein import MAX_STEPS
@@ -58,6 +59,7 @@ class ModelPainter:
 
     def __init__(self, checkpoint: str) -> None:
         self._model = model_of(checkpoint)
+        guidance = self._model.get("true_guidance")
         self._request = {"guidance": self._model["guidance"], **REQUESTS[checkpoint]}
         self._folder = Path(tempfile.mkdtemp(prefix="evaluation-"))
         self._store = ObjectStore(self._folder.as_uri())
@@ -68,6 +70,7 @@ class ModelPainter:
             dtype="float32",
             render_side=self._model.get("render_side"),
             enlarge=self._model.get("enlarge", "smooth"),
+            true_guidance=TrueGuidanceSettings(**guidance).spec() if guidance else None,
         ).family
         self._together = self._model.get("max_running", 8)
         self._engine = Engine(

@@ -146,14 +146,14 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     option("--gradually", action="store_true", help="with --further: words alone first, once more")
     asked = "a new course begins with so many of T5 alone, asked about prompts (Flux1 models)"
     option("--read-first", type=int, default=0, metavar="STEPS", help=asked)
-    taught = f"teach a finished {', '.join(guidance.GUIDANCES)} what guidance means"
+    taught = f"teach a finished {', '.join(guidance.FORMS)} what the guidance of its requests means"
     option("--guidance", action="store_true", help=taught)
     option("--publish", action="store_true", help="only write what is learnt so far into the checkpoint")
     chosen = parser.parse_args(arguments)
     if chosen.read_first and chosen.model not in ("flux1", *flux1.NAMES):
         parser.error(f"--read-first: {chosen.model} has no T5")
-    if chosen.guidance and (chosen.model not in guidance.GUIDANCES or chosen.publish or chosen.further is not None):
-        parser.error(f"--guidance: of {', '.join(guidance.GUIDANCES)}, by itself")
+    if chosen.guidance and (chosen.model not in guidance.FORMS or chosen.publish or chosen.further is not None):
+        parser.error(f"--guidance: of {', '.join(guidance.FORMS)}, by itself")
     if chosen.model not in STUDENTS and (chosen.publish or chosen.further is not None):
         parser.error(f"{chosen.model} is no checkpoint: neither --further nor --publish means anything")
     if chosen.gradually and (chosen.further is None or chosen.model not in MIXES):

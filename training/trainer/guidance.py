@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import torch
-from pydantic import BaseModel
 from torch import Tensor, nn
 
 from deployments.families.flux1_guidance import NO_GUIDANCE
@@ -26,60 +24,42 @@ from training.trainer.flow import fast, noised
 from training.trainer.flux1 import Flux1Student
 from training.trainer.student import published
 
+FORMS: Final = {"flux": ProRequest, "fill": FillRequest, "canny": CannyRequest}
+"""Of checkpoints, the requests that choose a guidance."""
 STEPS: Final = 400
 _FURTHEST: Final = 2.0
 """How far a default goes where steps without guidance come in between: words count twice. More than three times makes
 outlines ragged."""
-_FAR: Final = 1.5
-"""How far it goes where every step is guided: more changes what an edit should keep."""
 _WEAKEST: Final = 0.4
-"""Where a default is what was learnt, the least that may be asked for is this much of it."""
+"""Where there are none, a default is what was learnt, and the least that may be asked for is this much of it."""
 _LITTLE: Final = 0.05
 """A change that doesn't count, squared."""
 _PLAIN: Final = 0.25
 """How many of a batch stay as they are."""
 
 
-@dataclass(frozen=True, slots=True)
 class Guidance:
-    """What the numbers between `least` and `most` stand for."""
+    """What the numbers of a checkpoint's requests stand for."""
 
-    least: float
-    most: float
-    plain: float
-    """The number that means what the course taught, and no more."""
-    known: tuple[float, float]
-    """Another number, and how strong it is."""
+    def __init__(self, checkpoint: str) -> None:
+        fields = FORMS[checkpoint].model_fields
+        default, bounds = fields["guidance"].default, fields["guidance"].metadata
+        [least], [self.most] = ([getattr(b, end) for b in bounds if hasattr(b, end)] for end in ("ge", "le"))
+        if "interval" in fields:
+            self.plain, known = NO_GUIDANCE, (default, _FURTHEST)
+        else:
+            self.plain, known = default, (least, _WEAKEST)
+        self._least = min(self.plain, least)
+        self._exponent = math.log(known[1]) / math.log(known[0] / self.plain)
 
     def drawn(self, count: int) -> Tensor:
-        """(count,) of all numbers, and of the plain one."""
-        least = min(self.plain, self.least)
-        chosen = least * (self.most / least) ** torch.rand(count)
+        """(count,) of all that may be asked for, and of the plain one."""
+        chosen = self._least * (self.most / self._least) ** torch.rand(count)
         return torch.where(torch.rand(count) < _PLAIN, self.plain, chosen)
 
     def strength(self, guidance: Tensor) -> Tensor:
         """1 for what the prompt asks for and no more, 2 for going as far again beyond it."""
-        number, strength = self.known
-        return (guidance / self.plain) ** (math.log(strength) / math.log(number / self.plain))
-
-
-def _of_requests(form: type[BaseModel]) -> Guidance:
-    """As clients may choose it."""
-    field = form.model_fields["guidance"]
-    [least], [most] = ([getattr(b, end) for b in field.metadata if hasattr(b, end)] for end in ("ge", "le"))
-    if "interval" in form.model_fields:
-        return Guidance(least, most, NO_GUIDANCE, (field.default, _FURTHEST))
-    return Guidance(least, most, field.default, (least, _WEAKEST))
-
-
-GUIDANCES: Final[Mapping[str, Guidance]] = {
-    "flux": _of_requests(ProRequest),
-    # None of its requests chooses: operators do, and the catalog for them.
-    "kontext": Guidance(NO_GUIDANCE, 5.0, NO_GUIDANCE, (2.5, _FAR)),
-    "fill": _of_requests(FillRequest),
-    "canny": _of_requests(CannyRequest),
-}
-"""By checkpoint."""
+        return (guidance / self.plain) ** self._exponent
 
 
 class GuidanceLearner:
@@ -132,5 +112,5 @@ def course_of(checkpoint: str, plan: Plan) -> tuple[Flux1Student, Course[Batch]]
     """The student of a published checkpoint, and how it goes on."""
     student = Flux1Student(checkpoint)
     student.adopt(published)
-    learner = GuidanceLearner(student, GUIDANCES[checkpoint])
+    learner = GuidanceLearner(student, Guidance(checkpoint))
     return student, Course(learner, lambda random, done: practice(MIXES[checkpoint], BATCH, random, ALL), plan)

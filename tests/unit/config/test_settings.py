@@ -76,6 +76,15 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
         ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
         ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
+        (
+            "models: {m: {true_guidance: {scale: 0.5}}}",
+            r"true_guidance\.scale\s+Input should be greater than or",
+        ),
+        (
+            "models: {m: {true_guidance: {scale: 2, between: [0.9, 0.5]}}}",
+            "the first flow time must be at most the second",
+        ),
+        ("models: {m: {true_guidance: {scale: 2, between: [0.5, 1.5]}}}", r"between"),
         ("a: [", "YAML"),
     ],
 )

@@ -12,6 +12,7 @@ from support.jobs import make_job
 from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import TrueGuidance
 from deployments.engine.backend import TextEncoderUnavailable
 from deployments.families.family import Family
 from deployments.families.prepared_request import PreparedRequest
@@ -69,6 +70,16 @@ def test_a_picture_is_the_same_bit_by_bit(name: str) -> None:
     before = list(elsewhere.asked)
     drawn(shared, job)
     assert elsewhere.asked == before, "what was read is kept"
+
+
+@pytest.mark.parametrize("name", ["flux", "flux2klein"])
+def test_no_words_are_read_there_too_once(name: str) -> None:
+    job, elsewhere = make_job(prompt="a red star", width=64, height=64, steps=2), Elsewhere(f"bundled/{name}")
+    shared = family(name, text_encoder=elsewhere, true_guidance=TrueGuidance(2.0))
+    own = family(name, true_guidance=TrueGuidance(2.0))
+    assert np.array_equal(drawn(shared, job), drawn(own, job))
+    drawn(shared, make_job("other", prompt="a blue star", steps=1))
+    assert elsewhere.asked.count("") == 1
 
 
 def test_the_models_own_text_encoders_are_not_loaded() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from deployments.adapters.segments import AppliedAdapter
 from deployments.engine.backend import OutOfMemory
 from deployments.families.moment import Moment
-from deployments.families.state import State
+from deployments.families.state import State, Wordless
 from deployments.families.step import step
 
 
@@ -71,6 +71,27 @@ def test_the_guidance_is_that_of_each_ones_step() -> None:
     step(painter, [early])
     step(painter, [late, early])
     assert painter.guidance == [[2.0], [4.0, 3.0]]
+
+
+def test_a_guided_step_goes_away_from_no_words_and_the_others_with_it_do_not() -> None:
+    painter, plain, guided = Painter(), a_state("a", 1.0), a_state("b", 10.0)
+    guided.wordless = Wordless(a_state("b", 4.0), [1.0, 3.0, 3.0, 1.0])
+    for _ in range(2):
+        step(painter, [plain, guided])
+    assert plain.x.unique().tolist() == [-0.5]
+    assert guided.x.unique().tolist() == [-2.5 - 0.25 * (4 + 3 * (10 - 4))]
+    assert [len(times) for times, _ in painter.times] == [2, 2, 1]
+    assert painter.times[-1] == ([0.75], [0.5])
+    for _ in range(2):
+        step(painter, [plain, guided])
+    assert guided.wordless is None, "it is needed no more"
+
+
+def test_an_adapter_acts_with_and_without_words() -> None:
+    painter, guided = Painter(), a_state("a", 1.0)
+    guided.wordless, guided.adapter = Wordless(a_state("a", 0.0), [2.0] * 4), AppliedAdapter({}, 1.0)
+    step(painter, [guided])
+    assert painter.alone == [False, False]
 
 
 def test_a_picture_alone_takes_the_stock_forward_unless_an_adapter_changes_it() -> None:

@@ -16,7 +16,7 @@ from training.trainer.__main__ import STUDENTS, main
         (["decoder", "--publish"], "no checkpoint"),
         (["flux3", "--gradually"], "--gradually"),
         (["ltx2", "--further", "--gradually"], "--gradually"),
-        (["flux3", "--guidance"], "--guidance"),
+        (["kontext", "--guidance"], "--guidance"),
         (["flux", "--guidance", "--further"], "--guidance"),
     ],
 )

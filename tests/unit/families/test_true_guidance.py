@@ -1,0 +1,96 @@
+"""Guidance by asking twice is what the stock pipelines make of a true scale, at the steps where it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from flux1_stock import stock_run
+from flux2_stock import assert_same_as_stock
+from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded, placement, request, stock_pipeline
+from support.jobs import make_job
+
+from deployments.checkpoint_files import CheckpointError
+from deployments.checkpoints import load
+from deployments.contract.model import TrueGuidance
+from deployments.families.family import Family
+from deployments.families.registry import family_of
+from deployments.families.step import step
+from training.build.bundle import CHECKPOINTS
+
+TWICE: Final = TrueGuidance(2.0)
+WORDS: Final = "a red star on a white background"
+
+
+def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
+    folder = CHECKPOINTS / checkpoint
+    loaded: Any = family_of(folder).load(folder, replace(placement(), true_guidance=guidance))
+    return loaded
+
+
+@pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
+def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
+    given = [a_picture(1, 64, 64)] * references
+    inputs = {"image": given[0], "max_area": 64 * 64, "_auto_resize": False} if given else {}
+    stock, job = stock_pipeline(CHECKPOINTS / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
+    expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
+    guided = family(checkpoint)
+    assert np.array_equal(drawn(guided, encoded(guided, job, *given)), expected)
+
+
+@pytest.mark.parametrize("references", [0, 2])
+def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(references: int) -> None:
+    stock = stock_pipeline(CHECKPOINTS / "flux2klein")
+    stock.register_to_config(is_distilled=False)
+    given = [a_picture(seed, 80, 64) for seed in range(references)]
+    guided: Any = family("flux2klein")
+    assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *given, guidance_scale=2.0)
+
+
+def test_no_words_are_no_further_from_themselves() -> None:
+    job = make_job(prompt="", steps=2)
+    plain, guided = (drawn(each, encoded(each, job)) for each in (family("flux", None), family("flux")))
+    assert np.array_equal(plain, guided)
+
+
+@pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
+def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
+    guided = family(checkpoint, TrueGuidance(2.0, (0.3, 0.9)))
+    jobs = [make_job(str(seed), prompt=WORDS, steps=3 + seed, seed=seed) for seed in range(3)]
+    alone = [drawn(guided, encoded(guided, job)) for job in jobs]
+    assert_near(drawn_together(guided, *(request(job) for job in jobs)), alone)
+
+
+def test_a_step_counts_twice_where_it_asks_twice() -> None:
+    job = make_job(prompt=WORDS, steps=4)
+    [once] = {encoded(family("flux2klein", None), job).tokens}
+    guided = family("flux2klein", TrueGuidance(2.0, (0.0, 0.9)))
+    state = encoded(guided, job)
+    times = state.t.tolist()
+    assert times[0] == 1
+    assert (state.tokens, state.scale, state.steps_alike) == (once, 1.0, sum(t > 0.9 for t in times))
+    while state.scale == 1:
+        step(guided, [state])
+    assert (state.tokens > once, state.scale, state.steps_alike) == (True, 2.0, state.total_steps - state.done_steps)
+
+
+def test_outside_its_times_nothing_is_changed() -> None:
+    job = make_job(prompt=WORDS, steps=3)
+    never = family("flux", TrueGuidance(5.0, (0.999, 0.9999)))
+    plain, unguided = (drawn(each, encoded(each, job)) for each in (family("flux", None), never))
+    assert np.array_equal(plain, unguided)
+
+
+@pytest.mark.parametrize("checkpoint", ["flux3", "ltx2"])
+def test_others_refuse_it(checkpoint: str) -> None:
+    with pytest.raises(CheckpointError, match="true_guidance must be null"):
+        load(f"bundled/{checkpoint}", device="cpu", dtype="float32", true_guidance=TWICE)
+
+
+def test_what_was_needed_for_steps_is_gone_at_the_end() -> None:
+    guided = family("flux")
+    state = encoded(guided, make_job(prompt=WORDS, steps=2))
+    drawn(guided, state)
+    assert state.wordless is None
