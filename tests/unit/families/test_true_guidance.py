@@ -65,7 +65,7 @@ def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
 
 def test_a_step_counts_twice_where_it_asks_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
-    [once] = {encoded(family("flux2klein", None), job).tokens}
+    once = encoded(family("flux2klein", None), job).tokens
     guided = family("flux2klein", TrueGuidance(2.0, (0.0, 0.9)))
     state = encoded(guided, job)
     times = state.t.tolist()
