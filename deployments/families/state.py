@@ -65,7 +65,7 @@ class State:
     def tokens(self) -> int:
         """Of text, picture and references, of all forwards of the next step: what its cost goes by."""
         once = self.x.shape[1] + sum(self.per[name].shape[1] for name in ("text", "references") if name in self.per)
-        return once if self.wordless is None or self.scale == 1 else once + self.wordless.twin.tokens
+        return once + self.wordless.twin.tokens if self.wordless and self.scale != 1 else once
 
     @property
     def scale(self) -> float:
