@@ -19,7 +19,6 @@ from deployments.wording.items import (
     BACKGROUND,
     BIGGER,
     BOTTOM,
-    CENTER,
     COLOUR,
     COLOURING,
     ENLARGE,
@@ -47,6 +46,7 @@ from deployments.wording.items import (
     said,
 )
 from deployments.wording.mention import Mention, Subject, mentions, with_ones, with_place
+from deployments.wording.places import each_placed
 from deployments.wording.thing import Thing, at
 
 _PARTED_BY: Final = frozenset({STOP, AND, WITH})
@@ -129,9 +129,11 @@ class _Reading:
     subject: Subject = field(default_factory=Subject)
     """What is spoken of."""
     added: Thing | None = None
-    """The same, if it is new."""
-    additions: int = 0
-    """So far; things that are added may be alike."""
+    """The same, if it is new; or several that are alike."""
+    earlier: list[Thing] = field(default_factory=list[Thing])
+    """What else is added, one by one."""
+    latest: list[Thing] = field(default_factory=list[Thing])
+    """What is added last, one by one."""
     removing: bool = False
     waiting: list[Item] = field(default_factory=list[Item])
     """What is said before the thing it is said of: a place, a colour."""
@@ -157,7 +159,7 @@ class _Reading:
         elif removed and shaped and INSTEAD in codes(part) and not shaped[0].definite:
             self._become(shaped[0])
         elif self.added and codes(part) == A + PLACE:  # and one on the right
-            self._add(replace(self.added, place=""), part)
+            self._add(replace(self.added, place="", count=1), part)
         elif codes(part) == REMOVE and self.subject.shape:  # triangle: remove
             self._tell("remove", f"remove {self.subject.said()}")
         elif verb == REMOVE or listed:
@@ -205,7 +207,8 @@ class _Reading:
         self.go_on([*(Item(code, name) for code, name in named if name), *new.after])
 
     def _add(self, thing: Thing, after: Sequence[Item]) -> None:
-        self.subject, self.added, self.additions = Subject(thing.shape), replace(thing, place=""), self.additions + 1
+        self.earlier += self.latest
+        self.subject, self.added = Subject(thing.shape), replace(thing, place="")
         self.go_on([*after, Item(PLACE, thing.place), *self.waiting])
 
     def _alter(self, mention: Mention, verbs: Sequence[Item] = ()) -> None:
@@ -235,7 +238,9 @@ class _Reading:
                 place=thing.place or first.get(PLACE, ""),
             )
             self.added = thing
-            self._tell(f"addition {self.additions}", f"add {thing.said()} {at(thing.place or CENTER)}")
+            self.latest = each_placed([*self.earlier, thing])[len(self.earlier) :]
+            for number, one in enumerate(self.latest, len(self.earlier)):
+                self._tell(f"addition {number}", f"add {one.said()} {at(one.place)}")
             return
         which = self.subject.said()
         for item in row:

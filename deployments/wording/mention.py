@@ -81,7 +81,7 @@ def mentions(part: Sequence[Item]) -> list[Mention]:
     said of the first."""
     told = codes(part)
     # `change the shape of it` is about the shape, `turn the thing on the left` about a thing.
-    form = "(?:eN|[eab])*[CZP]*S|[ea]q(?=P)|eCq|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i|b"
+    form = "[eabN]*[CZP]*S|[ea]q(?=P)|eCq|i" if SHAPE in told else "[eab]*[CZP]*q|Pa|i|b"
     spans = [match.span() for match in re.finditer(form, told)]
     untils = [*(begin for begin, _ in spans[1:]), len(part)]
     found = [_mention(part[begin:end], part[end:until]) for (begin, end), until in zip(spans, untils, strict=False)]
@@ -132,12 +132,13 @@ def with_place(mention: Mention) -> Mention:
 
 def _mention(name: Sequence[Item], after: Sequence[Item]) -> Mention:
     told, first = codes(name), said(name)
-    thing = Thing(first.get(SHAPE, ""), first.get(COLOUR, ""), first.get(SIZE, ""), first.get(PLACE, ""))
+    attributes = (first.get(code, "") for code in (SHAPE, COLOUR, SIZE, PLACE))
+    thing = Thing(*attributes, count=int(first.get(COUNT, 1)))
     begins_with_place = told.startswith(PLACE)
     return Mention(
         thing,
         definite=THE in told or IT in told or begins_with_place,
-        indefinite=A in told and THE not in told and not begins_with_place,
+        indefinite=bool({A, COUNT} & set(told)) and THE not in told and not begins_with_place,
         both=ALL in told or THE + COUNT in told,
         unnamed=THING in told,
         after=tuple(after),

@@ -16,38 +16,36 @@ from deployments.contract.words import Words
 from deployments.wording import backdrop, things
 from deployments.wording.backdrop import Backdrop
 from deployments.wording.items import (
-    BOTTOM,
+    AND,
     CENTER,
+    COLOUR,
+    COUNT,
     IT,
-    LEFT,
     NOT,
     NOTHING,
     ONLY,
     OTHER,
-    RIGHT,
+    REMOVE,
     SHAPE,
+    SIZE,
+    STOP,
     THE,
-    TOP,
+    WITH,
     A,
     Item,
     codes,
 )
-from deployments.wording.thing import MOST, Thing, at
+from deployments.wording.places import each_placed
+from deployments.wording.thing import Thing, at
 
 _IDLE: Final = frozenset({A, THE, IT, OTHER})
+_ABSENT: Final = (
+    f"[{NOTHING}{NOT}][^{STOP}{AND}{ONLY}]*|{REMOVE}[{COLOUR}{SIZE}{COUNT}]*{SHAPE}[^{STOP}{AND}{ONLY}{WITH}]*"
+)
 _UNSAID: Final = "white"
 """What is behind everything if nothing is said of it."""
 _CONTRASTS: Final = ("black", "gray", "dark blue")
 """What is put behind white things, then."""
-SPREAD: Final[dict[int, tuple[str, ...]]] = {
-    0: (),
-    1: (CENTER,),
-    2: (LEFT, RIGHT),
-    3: (TOP, "bottom left", "bottom right"),
-    4: ("top left", "top right", "bottom left", "bottom right"),
-    5: ("top left", "top right", CENTER, "bottom left", "bottom right"),
-}
-"""Where so many things are, if nothing is said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +79,15 @@ def _without_sizes_of_dots(row: Sequence[Item]) -> list[Item]:
 
 
 def _without_nothing(row: Sequence[Item]) -> list[Item]:
-    """Without what isn't there: `nothing on it`, `not too large`; nor is there anything where that is all."""
-    kept = re.sub(f"[{NOTHING}{NOT}][^,&{ONLY}]*", lambda match: "-" * len(match[0]), codes(row))
+    """Without what isn't there: `nothing on it`, `not too large`, `no moon`; nor is there anything where that is all."""
+    kept = re.sub(_ABSENT, lambda match: "-" * len(match[0]), codes(row))
     if NOTHING in codes(row) and SHAPE not in kept:
         return []
     return [item for item, code in zip(row, kept, strict=True) if code != "-"]
 
 
 def _completed(told: Sequence[Thing], behind: Backdrop | None, colours: Sequence[str]) -> Picture:
-    each = [replace(thing, count=1) for thing in told for _ in range(thing.count)][:MOST]
-    if len(each) == MOST:  # there is no room for larger ones
-        each = [replace(thing, size="small") for thing in each]
-    placed = _placed(each)
+    placed = each_placed(told)
     if behind is None and any(thing.colour == _UNSAID for thing in placed):
         taken = {thing.colour for thing in placed}
         left = [colour for colour in (*_CONTRASTS, *colours) if colour in set(colours) - taken]
@@ -100,28 +95,6 @@ def _completed(told: Sequence[Thing], behind: Backdrop | None, colours: Sequence
     if len(placed) == 1 and placed[0] == Thing(placed[0].shape, place=CENTER) and behind is None:
         return Picture(tuple(placed), None)  # of any colour, as seeds have it
     return Picture(tuple(_coloured(placed, behind, colours)), behind)
-
-
-def _placed(each: Sequence[Thing]) -> list[Thing]:
-    """Every thing with a place: several that are said to be in one are there side by side."""
-    taken: set[str] = set()
-    placed: list[Thing] = []
-    for thing in each:
-        place = thing.place
-        if place in taken:
-            place = next((near for near in _near(place) if near not in taken), place)
-        taken.add(place)
-        placed.append(replace(thing, place=place))
-    free = [place for place in SPREAD[len(each)] if place not in taken]
-    return [thing if thing.place else replace(thing, place=free.pop(0) if free else CENTER) for thing in placed]
-
-
-def _near(place: str) -> tuple[str, ...]:
-    if place in (LEFT, RIGHT):
-        return f"top {place}", f"bottom {place}"
-    if place in (TOP, BOTTOM):
-        return f"{place} left", f"{place} right"
-    return ()
 
 
 def _coloured(each: Sequence[Thing], behind: Backdrop | None, colours: Sequence[str]) -> list[Thing]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from support.bundle import copied
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract.model import TrueGuidance
 from deployments.families.flux2 import Flux2
 from deployments.families.registry import family_of
 from training.build.bundle import CHECKPOINTS
@@ -110,12 +112,14 @@ def test_the_bundled_checkpoint_is_known_by_its_index() -> None:
     assert family_of(FOLDER) is Flux2
 
 
-def test_a_base_model_is_refused(tmp_path: Path) -> None:
+def test_a_base_model_is_refused_without_true_guidance(tmp_path: Path) -> None:
     folder = copied("flux2klein", tmp_path)
     index = folder / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"is_distilled": False}))
-    with pytest.raises(CheckpointError, match="distilled"):
+    with pytest.raises(CheckpointError, match="needs true_guidance"):
         Flux2.load(folder, placement())
+    family = Flux2.load(folder, replace(placement(), true_guidance=TrueGuidance(2.0)))
+    assert encoded(family, make_job()).wordless is not None
 
 
 @pytest.mark.parametrize("component", ["transformer", "text_encoder", "vae"])

@@ -68,6 +68,13 @@ def asked(prompt: str) -> str:
         (["use stripes, red and white"], "change the background to a red and white striped background"),
         (["add a red star on the left and one on the right", "a red star on the left, a red star on the right"],
          "add a red star on the left and add a red star on the right"),
+        (["add two red stars", "draw 2 red stars", "add two stars and make them red"],
+         "add a red star on the left and add a red star on the right"),
+        (["add two small red stars at the top", "add two red stars at the top, make them small"],
+         "add a small red star at the top and add a small red star in the top left"),
+        (["add two red stars and one on the right"],
+         "add a red star on the left and add a red star on the right and add a red star in the top right"),
+        (["add a red star and a blue moon"], "add a red star in the center and add a blue moon on the left"),
         # Which one.
         (["make the left one bigger and the right one small"],
          "make the thing on the left bigger and make the thing on the right small"),

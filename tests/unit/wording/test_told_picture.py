@@ -75,6 +75,20 @@ def told(prompt: str) -> str:
             "three shapes: a red star, a blue moon and a green ring",
             "a red star at the top, a blue moon in the bottom left and a green ring in the bottom right",
         ),
+        ("two red stars in the center", "a red star in the center and a red star on the left"),
+        ("two hearts top left", "a red heart in the top left and a red heart at the top"),
+        (
+            "four red stars on the left",
+            "a red star on the left, a red star in the top left, a red star in the bottom left"
+            " and a red star in the top right",
+        ),
+        # What isn't there.
+        ("a red star without a moon", "a red star"),
+        ("a red star, no moon", "a red star"),
+        ("ein roter Stern ohne Mond", "a red star"),
+        ("a red star but no small blue moons on the left", "a red star"),
+        ("only a red star, no circles", "a red star"),
+        ("no moon, a red star", "a red star"),
         # What is behind everything.
         ("red heart, sky blue behind it", "a red heart on a light blue background"),
         ("ring on stripes of red and white", "an orange ring on a red and white striped background"),

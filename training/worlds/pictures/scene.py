@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal, TypeAlias
 
-from deployments.wording.picture import SPREAD
+from deployments.wording.places import SPREAD
 from training.worlds import palette, shapes
 from training.worlds.vocabulary import COLOURS, PLACES, SIZES
 
