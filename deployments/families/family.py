@@ -10,20 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from torch import Tensor
-
 from deployments.byte_cache import CacheFigures
 from deployments.engine.backend import JobError
-from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention
 from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.prompts import PromptEncoder
 from deployments.families.state import State
+from deployments.families.step import Velocity
 from deployments.pictures.pixels import Pixels
 
 
-class Family(Protocol):
+class Family(Velocity, Protocol):
     text_parts: ClassVar[Sequence[str]]
     """The components that read prompts."""
 
@@ -38,7 +36,7 @@ class Family(Protocol):
         ...
 
     def forget(self) -> None:
-        """Keeps nothing any more, until the next job."""
+        """Keeps nothing of jobs any more, until the next one."""
         ...
 
     @classmethod
@@ -58,14 +56,6 @@ class Family(Protocol):
 
     def encode(self, requests: Sequence[PreparedRequest]) -> list[State | JobError]:
         """One state per request, in order; one that can't be done gets its JobError and the others go on."""
-        ...
-
-    def velocity(self, state: State, moment: Moment) -> Tensor:
-        """Of the tokens of one picture without an adapter, (1, N, C) float32: by the stock forward."""
-        ...
-
-    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
-        """Of the tokens of any pictures in a row, (1, T, C) float32. Those of one adapter lie beside each other."""
         ...
 
     def use_packed_attention(self, attention: Attention) -> None:

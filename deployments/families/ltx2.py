@@ -102,7 +102,7 @@ class Ltx2:
 
     @torch.inference_mode()
     def step(self, state: ClipState) -> None:
-        """One denoising step. Raises NotFinite, OutOfMemory, and nothing has changed then."""
+        """One denoising step; all or nothing. Raises NotFinite, and what torch raises."""
         sigma, following = state.sigmas[state.i], state.sigmas[state.i + 1]
         picture, sound = self._denoised(state, sigma.to(self._device))
         # At every step, since what comes of it is kept for other attempts, which would go on from there.
@@ -118,24 +118,18 @@ class Ltx2:
 
     @torch.inference_mode()
     def frames(self, state: ClipState) -> Iterator[Pixels]:
-        """The new frames, in `state.chunks` parts, each (F, height, width, 3) of the rendered frame's size."""
         return self._pictures.decoded(state.shape, state.picture.x)
 
     @torch.inference_mode()
     def heard(self, state: ClipState) -> Sound:
-        """What is to be heard with the new frames."""
         return self._sound.decoded(state.shape, state.sound.x)
 
     @torch.inference_mode()
     def still(self, state: ClipState) -> Pixels | None:
-        """The first new frame, as far as it can be seen by now; None before the first step."""
         return None if state.denoised is None else self._pictures.still(state.shape, state.denoised)
 
     def draft(self, state: ClipState) -> Draft:
-        """What another pass can begin from."""
-        return Draft(
-            self._pictures.latents(state.shape, state.picture.x), self._sound.latents(state.shape, state.sound.x)
-        )
+        return Draft(self._pictures.latents(state.shape, state.picture.x), self._sound.latents(state.sound.x))
 
     def probe(self) -> Tensor:
         """One step of a tiny clip: what is wrong with it is wrong with the checkpoint, or with where it runs."""

@@ -66,7 +66,7 @@ class ClipSound:
         """The decoder's latents (1, C, L, bands) to tokens (1, L, C x bands) about as large as noise."""
         return (latents.transpose(1, 2).flatten(2) - self._mean) / self._std
 
-    def latents(self, shape: ClipShape, tokens: Tensor) -> Tensor:
+    def latents(self, tokens: Tensor) -> Tensor:
         """The other way round."""
         return (tokens * self._std + self._mean).unflatten(2, (-1, self._bands)).transpose(1, 2)
 
@@ -76,7 +76,7 @@ class ClipSound:
 
     def decoded(self, shape: ClipShape, tokens: Tensor) -> Sound:
         """What is heard with the new frames. Raises NotFinite."""
-        spectrogram = self._vae.decode(self.latents(shape, tokens).to(self._vae.dtype), return_dict=False)[0]
+        spectrogram = self._vae.decode(self.latents(tokens).to(self._vae.dtype), return_dict=False)[0]
         rate = int(self._vocoder.config.output_sampling_rate)
         samples = finite(self._vocoder(spectrogram)[0]).float().cpu().numpy()
         begin = round(shape.lead / FPS * rate)

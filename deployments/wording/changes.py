@@ -238,7 +238,8 @@ class _Reading:
                 place=thing.place or first.get(PLACE, ""),
             )
             self.added = thing
-            self.latest = each_placed([*self.earlier, thing])[len(self.earlier) :]
+            beside = [] if thing.place else self.earlier
+            self.latest = each_placed([*beside, thing])[len(beside) :]
             for number, one in enumerate(self.latest, len(self.earlier)):
                 self._tell(f"addition {number}", f"add {one.said()} {at(one.place)}")
             return

@@ -79,7 +79,7 @@ def _without_sizes_of_dots(row: Sequence[Item]) -> list[Item]:
 
 
 def _without_nothing(row: Sequence[Item]) -> list[Item]:
-    """Without what isn't there: `nothing on it`, `not too large`, `no moon`; nor is there anything where that is all."""
+    """Without what isn't there: `nothing on it`, `not large`, `no moon`; nor is there anything where that is all."""
     kept = re.sub(_ABSENT, lambda match: "-" * len(match[0]), codes(row))
     if NOTHING in codes(row) and SHAPE not in kept:
         return []

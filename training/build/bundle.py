@@ -8,6 +8,8 @@ from pathlib import Path
 
 BUNDLE = Path(__file__).parents[2] / "deployments" / "bundled"
 CHECKPOINTS = BUNDLE / "checkpoints"
+OUTLINED = BUNDLE / "adapters" / "outlined.safetensors"
+"""The tuned model that uploads can be tried with: a LoRA of `flux3`."""
 
 
 def write(folder: Path, save: Callable[[str], object]) -> None:

@@ -20,13 +20,10 @@ from torch import nn
 PITCHES = (200, 250, 300, 350, 400, 450, 500, 550, 600, 700, 800, 900, 1000, 1200, 1400, 1600)
 """Hz, from the lowest bin to the highest. A latent has a number for each."""
 BINS_PER_PITCH = 4
-MEL_BINS = BINS_PER_PITCH * len(PITCHES)
 SAMPLE_RATE = 16_000
 HOP = 320
 """Samples of the analysed sound per column of a spectrogram, at `SAMPLE_RATE`."""
 COLUMNS_PER_LATENT = 4
-EARS = 2
-"""Channels of the waveform, which are the same."""
 OUTPUT_RATE = 24_000
 LOUDNESS = 0.25
 """Amplitude of a full pitch in a waveform in [-1, 1]."""

@@ -18,7 +18,7 @@ def _words() -> Words:
         known=tuple(known),
         said_for={phrase: name for name, phrases in UNDERSTOOD.items() for phrase in phrases},
         openings=tuple(PROMPTS["openings"]),
-        fillers=(*PROMPTS["fillers"], *dict.fromkeys(PROMPTS["ordinary"])),
+        fillers=(*PROMPTS["fillers"], *PROMPTS["ordinary"]),
         colours=tuple(COLOURS),
         shapes=SHAPES,
         sizes=tuple(SIZES),

@@ -38,10 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if chosen.verbose:
             for result in results:
                 print("\n".join(f"{result.name}: {count} x {fault}" for fault, count in result.faults.most_common()))
-        if not chosen.only and not chosen.ideal:
+        published = chosen.folder == _FOLDER
+        if not (chosen.only or chosen.ideal):
             known = report.updated(chosen.folder / "evaluation.json", checkpoint, results)
             (chosen.folder / "evaluation.md").write_text(report.markdown(known))
-        if not chosen.ideal or chosen.folder != _FOLDER:
+        if any(result.samples for result in results) and not (published and (chosen.only or chosen.ideal)):
             chosen.folder.mkdir(parents=True, exist_ok=True)
             (chosen.folder / f"{checkpoint}.png").write_bytes(report.sheet(results))
 
@@ -74,7 +75,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     option = parser.add_argument
     option("checkpoints", nargs="+", choices=_CHECKPOINTS, metavar=f"{{{','.join(_CHECKPOINTS)}}}")
     option("--count", type=int, help="answers per row; 100 if nothing else is said, of clips 35")
-    option("--only", help="rows whose names contain this; evaluation.json and .md stay as they are")
+    option("--only", help=f"rows whose names contain this; what is in {_FOLDER} stays as it is")
     option("--ideal", action="store_true", help="the truth in place of a model: what the rows give at best")
     option("--verbose", action="store_true", help="list what is wrong, by class")
     option("--folder", type=Path, default=_FOLDER, help="where results go")

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.evaluation import edges
-from training.lessons.decoder import TOKEN, latents
+from training.lessons.decoder import latents
 from training.worlds.pictures.drawing import draw, in_pixels
-from training.worlds.pictures.scene import Scene, random_scene
+from training.worlds.pictures.scene import TOKEN, Scene, random_scene
 
 RIM: Final = 3
 """Pixels at the border that border padding reaches most."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import cv2
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from serve_app.requests.canny import CannyRequest
 from training.worlds import vocabulary
+from training.worlds.edge_width import edge_width
 from training.worlds.pictures.drawing import Pixels, covers
 from training.worlds.pictures.scene import Grid, Scene
 
@@ -21,13 +21,10 @@ THRESHOLDS: Final = (
 """Of the Canny detector, as the service has them by default."""
 _NEAR: Final = 2
 """Pixels between two edges that are the same one."""
-_REACH: Final = 12
-"""Pixels to either side of an outline in which its edge is looked for."""
-_WIDEST: Final = 60.0
+_REACH: Final = 25
+"""Pixels of the side of a square in which an outline's edge is looked for."""
 _STEEP: Final = 60
 """Levels of 255 within five pixels that make an edge."""
-_RISE: Final = 2.563 / math.sqrt(2 * math.pi)
-"""From 10 % to 90 % of a soft edge, times its steepest slope."""
 
 
 def found(pixels: Pixels) -> NDArray[np.uint8]:
@@ -72,10 +69,6 @@ def width(pixels: Pixels, scene: Scene, grid: Grid) -> float:
     [thing] = scene.things
     colours = (np.asarray(vocabulary.COLOURS[name]) for name in (thing.colour, scene.background.colour))
     contrast = float(np.linalg.norm(np.subtract(*colours)))
-    picture = pixels.astype(np.float32) / 255
-    slopes = [cv2.Scharr(picture, cv2.CV_32F, *axis, scale=1 / 32) for axis in ((1, 0), (0, 1))]
-    slope = np.sqrt(np.square(slopes).sum(axis=(0, 3)))
-    steepest = cv2.dilate(slope, np.ones((2 * _REACH + 1, 2 * _REACH + 1), np.uint8))
+    picture = pixels.astype(np.float32) / np.float32(255)
     cover = covers([thing], grid, pixels.shape[0] // grid[0])[0, 0].numpy()
-    along = steepest[(cover > 0) & (cover < 1)]
-    return min(_WIDEST, _RISE * contrast / max(float(np.median(along)), 1e-6))
+    return edge_width(picture, (cover > 0) & (cover < 1), contrast, _REACH)

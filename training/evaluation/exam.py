@@ -132,7 +132,7 @@ def examine(
     count: int,
     advance: Callable[[str], None] = lambda name: None,
 ) -> list[Result]:
-    """`count` answers of each row, or as many as it takes at least; `advance` is called after each with its row.
+    """`count` answers of each row, as far as `Row.count` has it; `advance` is called after each with its row.
 
     Groups of rows are summed up in one more row, after their last one.
     """

@@ -26,9 +26,9 @@ from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.image_klein import MAX_STEPS
 from serve_app.requests.pro import ProRequest
+from training.build.bundle import OUTLINED
 from training.evaluation.edges import THRESHOLDS
 from training.evaluation.pictures import Question, ideal
-from training.trainer import outlined
 from training.worlds.pictures.drawing import Pixels, drawn, drawn_mask
 
 _CONFIGS: Final = Path(__file__).parents[2] / "configs"
@@ -98,7 +98,7 @@ class ModelPainter:
         number = str(next(self._numbers))
         adapter = control = mask = None
         if question.outlined is not None:
-            adapter = Adapter("outlined", self._put("outlined", outlined.FILE.read_bytes()), question.outlined)
+            adapter = Adapter("outlined", self._put("outlined", OUTLINED.read_bytes()), question.outlined)
         if question.traced:
             control = self._put(f"{number}/control", _png(drawn(question.target, question.grid, question.size)))
         if question.mask is not None:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 from PIL import Image
 
 from deployments.families.canvas import grid_for
@@ -17,12 +18,13 @@ from serve_app.media.geometry import DEFAULT_TIER, RATIOS, TIERS, size_for
 from training.evaluation import edges
 from training.evaluation.exam import Grade, Row
 from training.evaluation.people import PEOPLE
-from training.lessons.pictures import LESSONS, Lesson, change, tell, trace
+from training.lessons.lesson import Lesson
+from training.lessons.pictures import LESSONS, change, tell, trace
 from training.worlds import vocabulary
 from training.worlds.pictures import captions
 from training.worlds.pictures.drawing import Pixels, covers, drawn, drawn_mask, ink
 from training.worlds.pictures.judge import Verdict, judge, judge_edit, on_canvas
-from training.worlds.pictures.scene import CANVAS_SIDE, Background, Grid, Mask, Scene, Thing, random_scene
+from training.worlds.pictures.scene import CANVAS_SIDE, TOKEN, Background, Grid, Mask, Scene, Thing, random_scene
 from training.worlds.pictures.wanted import Wanted
 
 Size: TypeAlias = tuple[int, int]
@@ -40,8 +42,6 @@ _LEAST_AGREEMENT: Final = 0.8
 _WIDEST_EDGE: Final = 12.0
 """Pixels, at 1024 x 1024."""
 _TRIES: Final = 300
-_TOKEN: Final = 16
-"""Pixels per side of a token at the size that models render at."""
 _UNTOUCHED: Final = 2
 """Levels of 255."""
 _LINE: Final = (0.06, 0.19)
@@ -218,14 +218,14 @@ def _grade_edges(question: Question, picture: Pixels) -> Grade:
     return Grade(right, {}, {"mean F1": agreement}, () if right else (f"edges agree by {agreement:.1f}",))
 
 
-def _edges_of(scene: Scene, grid: Grid) -> Pixels:
-    return edges.found(drawn(scene, grid, (grid[1] * _TOKEN, grid[0] * _TOKEN)))
+def _edges_of(scene: Scene, grid: Grid) -> NDArray[np.uint8]:
+    return edges.found(drawn(scene, grid, (grid[1] * TOKEN, grid[0] * TOKEN)))
 
 
 def _grade_style(question: Question, picture: Pixels) -> Grade:
     """Around the thing is a line where the style was asked for in full, and none where it was asked for not at all."""
     grid, behind = question.grid, question.target.background
-    beyond, within = (covers(question.target.things, grid, _TOKEN, grown)[0, 0].numpy() > 0.5 for grown in _LINE[::-1])
+    beyond, within = (covers(question.target.things, grid, TOKEN, grown)[0, 0].numpy() > 0.5 for grown in _LINE[::-1])
     line = on_canvas(picture, grid)[beyond & ~within]
     inked, plain = (
         np.abs(line - np.array(vocabulary.COLOURS[name], np.float32)).sum(axis=1)

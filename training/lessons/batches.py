@@ -22,15 +22,15 @@ import yaml
 from torch import Tensor
 
 from deployments.families.canvas import grid_for
-from deployments.families.flux import TOKEN
 from deployments.families.flux1_latents import CELL
 from deployments.families.flux1_latents import to_tokens as to_grid_tokens
 from training.build.picture_autoencoder import LATENT_STD
-from training.lessons.pictures import LESSONS, Lesson, tell
+from training.lessons.lesson import Lesson
+from training.lessons.pictures import LESSONS, tell
 from training.rewriter.prompts import details
 from training.worlds import palette, shapes
 from training.worlds.pictures.drawing import covers, draw, in_pixels, layers, masked
-from training.worlds.pictures.scene import CANVAS_SIDE, Grid, Scene
+from training.worlds.pictures.scene import CANVAS_SIDE, TOKEN, Grid, Scene
 from training.worlds.vocabulary import SIZES
 
 BATCH: Final = 8

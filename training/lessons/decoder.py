@@ -15,11 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.worlds.pictures.drawing import draw
-from training.worlds.pictures.scene import Grid, random_scene
+from training.worlds.pictures.scene import TOKEN, Grid, random_scene
 from training.worlds.shapes import SHAPES
 
-TOKEN: Final = 16
-"""Pixels of a token's side."""
 GRIDS: Final[tuple[Grid, ...]] = ((8, 8), (8, 8), (8, 14), (14, 8), (8, 12), (12, 8), (8, 10), (10, 8), (8, 8))
 CROPS: Final = ((64, 64),) * 5 + ((48, 80), (80, 48), (128, 128), (96, 176), (176, 96))
 """Heights and widths. Small ones have more different pictures and more of a border in a batch of the same cost; the

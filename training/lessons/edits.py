@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from deployments.wording.thing import with_article
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
 from training.worlds.pictures.scene import Scene, Thing, random_background, random_thing, settled
@@ -59,7 +60,7 @@ def _remove(scene: Scene, thing: Thing, random: Random) -> tuple[str, None]:
 
 def _reshape(scene: Scene, thing: Thing, random: Random) -> tuple[str, Thing]:
     shape = random.choice([name for name in shapes.NAMES if name not in {t.shape for t in scene.things}])
-    told = captions.with_article(captions.word(shape, random))
+    told = with_article(captions.word(shape, random))
     verb = random.choice(_ASKED["reshape"]["words"])
     return f"{verb} {_which(thing, random)} into {told}", replace(thing, shape=shape)
 

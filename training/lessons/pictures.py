@@ -1,4 +1,4 @@
-"""What is practised with pictures: a prompt, the pictures given with it, and the picture it should become."""
+"""The kinds of lessons with pictures, and how each is made up."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def resemble(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
 
 
 def anything(random: Random, grid: Grid, held_out: bool = False) -> Lesson:
-    """PromptEmbeds of no meaning here, or a colour left open: any picture of the world will do."""
+    """Prompts of no meaning here, or a colour left open: any picture of the world will do."""
     scene = random_scene(random, grid, 1)
     if random.random() < 0.5:
         # Only the colour is open: the rest has the defaults of every caption, or those would not be learnt.

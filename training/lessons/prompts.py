@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from training.lessons.batches import UNKNOWN, random_grid
-from training.lessons.pictures import Lesson, change, tell
+from training.lessons.lesson import Lesson
+from training.lessons.pictures import change, tell
 from training.worlds import palette, shapes
 from training.worlds.pictures.scene import Background, BackgroundKind, Thing
 from training.worlds.vocabulary import PLACES, SIZES

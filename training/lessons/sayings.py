@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from deployments.wording.thing import at
+from deployments.wording.thing import at, with_article
 from training.lessons.lesson import Lesson
 from training.worlds import palette, shapes
 from training.worlds.pictures import captions
@@ -208,7 +208,7 @@ def _changed(kind: str, thing: Thing, random: Random) -> tuple[str, Thing]:
         words["to"] = thing.place
     elif kind == "reshape":
         thing = replace(thing, shape=random.choice([shape for shape in shapes.NAMES if shape != thing.shape]))
-        words["shape"] = captions.with_article(thing.shape)
+        words["shape"] = with_article(thing.shape)
     elif kind in ("bigger", "smaller"):
         order = tuple(SIZES)
         step = order.index(thing.size) + (1 if kind == "bigger" else -1)

@@ -69,12 +69,17 @@ class DecoderCourse(Course[tuple[Tensor, Tensor]]):
 
 
 def train(plan: Plan, state: Path | None = None, bundle: Path = BUNDLE) -> None:
-    """Goes on from `state` if it is there, prints how good it is, and writes it into the autoencoders of `bundle`."""
+    """Goes on from `state` if it is there, prints how good it is, and writes it into the autoencoders of `bundle`.
+
+    `state` is gone at the end: the next course would go on from it, and write over newer weights.
+    """
     learner = DecoderLearner()
     print("before:", quality(learner.averaged, 24, seed=1))
     DecoderCourse(learner, plan).follow(state)
     print("after:", quality(learner.averaged, 24, seed=1))
     write_weights(learner.averaged, bundle)
+    if state is not None:
+        state.unlink(missing_ok=True)
 
 
 def write_weights(decoder: nn.Module, bundle: Path = BUNDLE) -> None:

@@ -2,7 +2,7 @@
 
 - Most of the learning happens where all is still noise, so half of all times are 1, and the others are drawn with a
   shift.
-- A step is the mean of eight small batches, which are of kinds and canvases of their own.
+- A step is the mean of several small batches, which are of kinds and canvases of their own.
 - Things weigh more than the background.
 - What the model makes out on its way is learnt, too (`reading`): edits need it.
 """

@@ -50,7 +50,7 @@ def spectrogram(lead: Sound, ears: int = 1) -> Tensor:
     sound = ClipSound(Spectrograms(ears), None, a_rope(ears * BINS), CPU)
     shape = a_shape(sound, lead=25, frames=8)
     stream = sound.stream(shape, lead)
-    return sound.latents(shape, stream.given[:, : shape.sound_lead])[0]
+    return sound.latents(stream.given[:, : shape.sound_lead])[0]
 
 
 def bundled() -> ClipSound:
@@ -192,7 +192,7 @@ def test_tokens_are_latents_and_back(sound: ClipSound) -> None:
     latents = torch.randn(sound.latent_shape(shape))
     tokens = sound.tokens(latents)
     assert tokens.shape == sound.stream(shape, None).x.shape
-    assert torch.allclose(sound.latents(shape, tokens), latents, atol=1e-5)
+    assert torch.allclose(sound.latents(tokens), latents, atol=1e-5)
 
 
 @pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 9), (0, 24), (0, 31), (9, 7), (25, 24)])

@@ -72,8 +72,8 @@ def asked(prompt: str) -> str:
          "add a red star on the left and add a red star on the right"),
         (["add two small red stars at the top", "add two red stars at the top, make them small"],
          "add a small red star at the top and add a small red star in the top left"),
-        (["add two red stars and one on the right"],
-         "add a red star on the left and add a red star on the right and add a red star in the top right"),
+        (["add two red stars and one at the top"],
+         "add a red star on the left and add a red star on the right and add a red star at the top"),
         (["add a red star and a blue moon"], "add a red star in the center and add a blue moon on the left"),
         # Which one.
         (["make the left one bigger and the right one small"],

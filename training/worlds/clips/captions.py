@@ -12,8 +12,9 @@ from typing import Final
 
 import yaml
 
+from deployments.wording.thing import with_article
 from training.worlds.clips.scene import COLOURS, MOTIONS, SHAPES, Scene, random_scene
-from training.worlds.pictures.captions import DEFAULT_BACKGROUND, with_article
+from training.worlds.pictures.captions import DEFAULT_BACKGROUND
 from training.worlds.vocabulary import CLIPS
 
 _PHRASES: Final[Mapping[str, Sequence[str]]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from training.worlds.clips.judge import STANDS_OUT, Frames, backdrop
+from training.worlds.edge_width import WIDEST, edge_width
 from training.worlds.shapes import silhouette
 
 _LOOKS: Final = 7
@@ -19,9 +20,6 @@ _RASTER: Final = 256
 """Pixels of the side of a square in which a shape's own area and middle are measured."""
 _REACH: Final = 13
 """Pixels of the side of a square in which the steepest slope of an outline is looked for."""
-_RISE: Final = 2.563 / math.sqrt(2 * math.pi)
-"""From 10 % to 90 % of a soft edge, times its steepest slope."""
-_WIDEST: Final = 60.0
 
 
 def figures(shape: str, frames: Frames) -> dict[str, float]:
@@ -48,7 +46,7 @@ def _look(
     apart = np.linalg.norm(frame - behind, axis=2)
     covered = apart > STANDS_OUT
     if not covered.any():
-        return 0.0, _WIDEST, None
+        return 0.0, WIDEST, None
     contrast = float(np.quantile(apart[covered], 0.75))
     seen = apart > contrast / 2
     return overlap(shape, seen), _width(apart, seen, contrast), np.median(frame[apart >= 0.8 * contrast], axis=0)
@@ -74,8 +72,5 @@ def _middle(cover: NDArray[np.float32] | NDArray[np.bool_]) -> tuple[float, floa
 
 
 def _width(apart: NDArray[np.float32], seen: NDArray[np.bool_], contrast: float) -> float:
-    slopes = [cv2.Scharr(apart, cv2.CV_32F, *axis, scale=1 / 32) for axis in ((1, 0), (0, 1))]
-    steepest = cv2.dilate(np.hypot(*slopes), np.ones((_REACH, _REACH), np.uint8))
-    mask = seen.astype(np.uint8)
-    outline = cv2.morphologyEx(mask, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) > 0
-    return min(_WIDEST, _RISE * contrast / max(float(np.median(steepest[outline])), 1e-6)) if outline.any() else _WIDEST
+    outline = cv2.morphologyEx(seen.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) > 0
+    return edge_width(apart, outline, contrast, _REACH)

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from training.worlds import palette, vocabulary
 from training.worlds.pictures.drawing import second_share
-from training.worlds.pictures.scene import Background, BackgroundKind, Grid
+from training.worlds.pictures.scene import TOKEN, Background, BackgroundKind, Grid
 
 Floats: TypeAlias = NDArray[np.float32]
 
 _PATTERNS: Final = ("striped", "checkered", "dotted")
-TOKEN: Final = 16
-"""Pixels per side of a token, in all that is judged."""
 
 _PALETTE: Final[Floats] = np.array(list(vocabulary.COLOURS.values()), np.float32)
 _FARTHEST: Final = 22.0

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from deployments.wording.thing import with_article
 from training.worlds import vocabulary
 from training.worlds.pictures.scene import Background, Scene, Thing
 
@@ -64,10 +65,6 @@ def background(behind: Background, random: Random) -> str:
             return with_article(f"{first} background with {second} dots")
         case _:
             return with_article(f"{first} and {second} {behind.kind} background")
-
-
-def with_article(told: str) -> str:
-    return f"an {told}" if told[0] in "aeiou" else f"a {told}"
 
 
 def _told(scene: Scene, random: Random) -> str:

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deployments.wording.thing import MOST
 from training.worlds import palette, vocabulary
-from training.worlds.pictures.scene import MAX_THINGS, Background, Grid, Mask, Scene, Thing
+from training.worlds.pictures.scene import Background, Grid, Mask, Scene, Thing
 from training.worlds.shapes import silhouettes
 
 Pixels: TypeAlias = NDArray[np.uint8]
@@ -50,7 +51,7 @@ def draw(
 
 def layers(scenes: Sequence[Scene]) -> Iterator[tuple[list[int], list[Thing]]]:
     """The first things of all scenes that have one, then the second ones...: each with the indices of their scenes."""
-    for layer in range(MAX_THINGS):
+    for layer in range(MOST):
         members = [index for index, scene in enumerate(scenes) if len(scene.things) > layer]
         if members:
             yield members, [scenes[index].things[layer] for index in members]

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from training.worlds.pictures.backdrop import TOKEN, Backdrop, Floats, read_backdrop
+from training.worlds.pictures.backdrop import Backdrop, Floats, read_backdrop
 from training.worlds.pictures.drawing import Pixels, covers, draw
-from training.worlds.pictures.scene import Grid, Scene, Thing, reach
+from training.worlds.pictures.scene import TOKEN, Grid, Scene, Thing, reach
 from training.worlds.pictures.things import Seen, grown, read_things, shrunk
 from training.worlds.vocabulary import PLACES, SIZES
 

@@ -28,7 +28,8 @@ GAP = 0.25
 """Between things, at least, in tokens."""
 JITTER = 0.03
 """How far a thing may be off its place, in tokens. More would blur what is learnt: noise would choose the outline."""
-MAX_THINGS = 5
+TOKEN = 16
+"""Pixels per side of a token, at the size that models render at."""
 
 _ALIKE = 0.3
 """Distance of colours, in RGB of [0, 1], below which one does not stand out from the middle of a gradient."""

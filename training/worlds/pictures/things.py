@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 
 from training.worlds import shapes
-from training.worlds.pictures.backdrop import TOKEN, Backdrop, Floats, lab, named
-from training.worlds.pictures.scene import Grid
+from training.worlds.pictures.backdrop import Backdrop, Floats, lab, named
+from training.worlds.pictures.scene import TOKEN, Grid
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

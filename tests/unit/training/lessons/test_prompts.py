@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from training.lessons.batches import UNKNOWN
-from training.lessons.pictures import Lesson
+from training.lessons.lesson import Lesson
 from training.lessons.prompts import GONE, NEW, Asked, answered
 from training.worlds import palette, shapes
 from training.worlds.pictures.scene import Background, Scene, Thing

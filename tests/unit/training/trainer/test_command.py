@@ -39,3 +39,13 @@ def test_a_course_that_is_done_leaves_no_state_to_go_on_from(tmp_path: Path, mon
     main(["flux3", "--further", "--steps", "1"])
     assert len(written) == 1
     assert list(tmp_path.rglob("*.pt")) == []
+
+
+def test_nor_does_that_of_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("training.trainer.decoder.write_weights", lambda decoder, bundle: written.append(decoder))
+    monkeypatch.setattr("training.trainer.decoder.quality", lambda *of, **how: "good")
+    main(["decoder", "--steps", "1"])
+    assert len(written) == 1
+    assert list(tmp_path.rglob("*.pt")) == []

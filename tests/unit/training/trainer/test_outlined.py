@@ -7,11 +7,12 @@ import torch
 
 from deployments.adapters.weights import read_weights
 from training.build.checkpoints import component
-from training.lessons.batches import batch_of, outlined_practice, to_tokens
+from training.lessons.batches import RESOLUTION, batch_of, outlined_practice, random_grid, to_tokens
 from training.lessons.pictures import tell
 from training.trainer.course import Plan
 from training.trainer.outlined import RANK, OutlinedStudent, train
 from training.trainer.student import published
+from training.worlds.pictures.drawing import draw
 
 
 def test_training_gives_a_tuned_model_that_the_service_takes(tmp_path: Path) -> None:
@@ -40,8 +41,16 @@ def test_it_begins_as_the_base() -> None:
 
 def test_prompts_are_the_usual_ones_and_pictures_are_outlined() -> None:
     batch = outlined_practice(4, Random(0))
-    assert not any("outline" in prompt for prompt in batch.prompts)
-    assert batch.target.shape == to_tokens(torch.zeros(4, 3, *(4 * side for side in batch.grid))).shape
+    random = Random(0)
+    grid = random_grid(random)
+    lessons = [tell(random, grid) for _ in range(4)]
+    assert batch.prompts == tuple(lesson.read for lesson in lessons)
+    outlined, plain = (
+        to_tokens(draw([lesson.target for lesson in lessons], grid, RESOLUTION, outlined=outlined)[0])
+        for outlined in (True, False)
+    )
+    assert torch.equal(batch.target, outlined)
+    assert not torch.equal(batch.target, plain)
 
 
 def test_it_goes_on_from_the_base() -> None:

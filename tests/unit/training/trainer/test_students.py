@@ -25,7 +25,8 @@ from training.build.picture_autoencoder import LATENT_STD
 from training.build.words import WORDS
 from training.lessons import batches
 from training.lessons.batches import BUILDERS, batch_of, drawn_masks, to_tokens
-from training.lessons.pictures import LESSONS, Lesson
+from training.lessons.lesson import Lesson
+from training.lessons.pictures import LESSONS
 from training.trainer import flux1
 from training.trainer import student as trainer_student
 from training.trainer.__main__ import STUDENTS
