@@ -17,3 +17,7 @@ class TooMany(Exception):
 
 class TooSlow(Exception):
     """The file did not come in time."""
+
+
+class OutOfReach(Exception):
+    """The object store is away, full or refuses to store or delete a file."""

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from deployments.contract.objects import ObjectStore
+from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.projects import Project
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.finetunes.check import checked
 from serve_app.finetunes.places import Places
 from serve_app.finetunes.receiving import Bounds, save
-from serve_app.finetunes.refusals import TooMany
+from serve_app.finetunes.refusals import OutOfReach, TooMany
 from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
 
 _CHECKS: Final = 2
@@ -52,7 +52,11 @@ class Uploads:
             async with self._checks:
                 found = await checked(file, size, *self._checkpoint(base.model), chosen.check_s)
             finetune = await self._registry.begin(name, project, endpoint, base.model)
-            await self._objects.put_file(finetune.key, file, "application/octet-stream")
+            try:
+                await self._objects.put_file(finetune.key, file, "application/octet-stream")
+            except UNREACHABLE as problem:
+                await self._registry.remove(finetune)
+                raise OutOfReach from problem
         try:
             return await self._registry.finish(finetune, rank=found["rank"], layers=found["layers"], size=size)
         except Removed:
@@ -60,9 +64,13 @@ class Uploads:
             raise
 
     async def remove(self, finetune: Finetune) -> None:
-        """Tasks that use it and have not begun will end as `Error`."""
+        """Tasks that use it and have not begun will end as `Error`. Raises OutOfReach, and may be called again: the
+        entry goes last, as nothing else knows where the file is."""
+        try:
+            await self._objects.delete_prefix(f"finetunes/{finetune.id}")
+        except UNREACHABLE as problem:
+            raise OutOfReach from problem
         await self._registry.remove(finetune)
-        await self._objects.delete_prefix(f"finetunes/{finetune.id}")
 
     def _checkpoint(self, name: str) -> tuple[str, str | None]:
         """Of a model, and its revision: that which the settings name in place of the catalog's has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from fastapi import HTTPException
 from starlette.requests import HTTPConnection
@@ -25,7 +25,7 @@ class BodyLimit:
 
     503 where all bodies together, from their first byte to the end of the answer, would be more than
     `max_inflight_bytes`; a declared length counts from the beginning. `uploads` names paths with a limit of their own,
-    whose bodies go to disk as they come and count for nothing here.
+    whose bodies go to disk as they come and count for nothing here; those of `small` take `KEYLESS_BYTES` of anybody.
 
     `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
     may become, larger than `KEYLESS_BYTES`.
@@ -38,19 +38,21 @@ class BodyLimit:
         max_inflight_bytes: int,
         check: Callable[[HTTPConnection], Awaitable[None]],
         uploads: Mapping[str, int],
+        small: Collection[str] = (),
     ) -> None:
         self.app = app
         self.max_bytes = max_bytes
         self.inflight = InflightBodies(max_inflight_bytes, small_bytes=KEYLESS_BYTES)
         self.check = check
         self.uploads = uploads
+        self.small = frozenset(small)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         held_in_memory = scope["path"] not in self.uploads
-        most = self.uploads.get(scope["path"], self.max_bytes)
+        most = KEYLESS_BYTES if scope["path"] in self.small else self.uploads.get(scope["path"], self.max_bytes)
         limit: int | None = None
         seen = 0
 
@@ -85,7 +87,7 @@ class BodyLimit:
         known, declared = has_credentials(headers), _declared(request)
         limit = most if known else min(most, KEYLESS_BYTES)
         if declared is not None and declared > limit:
-            raise _too_large(limit, keyless=not known)
+            raise _too_large(limit, keyless=limit < most)
         chunked = declared is None and "transfer-encoding" in headers
         if known and (chunked or (declared or 0) > KEYLESS_BYTES):
             await self.check(request)

@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from obstore.exceptions import BaseError
 from starlette.exceptions import HTTPException
 
 from serve_app.accounts.segments import ArchiveOutOfReach
+from serve_app.finetunes.refusals import OutOfReach
 from serve_app.http import suggestions
 from serve_app.http.methods import allowed
 from serve_app.media.fetching import TooManyFetches
@@ -33,6 +35,7 @@ UNCERTAIN = (
     "The task store did not answer in time: the task was made, or it never will be. GET /v1/tasks tells which; "
     "a repetition with the same Idempotency-Key makes no second task"
 )
+_OBJECTS_OUT_OF_REACH = "The object store is out of reach; try again shortly"
 _STORAGE_OUT_OF_REACH = "The object store is out of reach, nothing was accepted or charged; try again shortly"
 SHORTLY = {"Retry-After": "2"}
 
@@ -54,6 +57,8 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         Invalid: _invalid,
         FinetuneUnusable: _finetune_unusable,
         StorageOutOfReach: _storage_out_of_reach,
+        OutOfReach: _objects_out_of_reach,
+        BaseError: _objects_out_of_reach,
         TooManyFetches: _too_many_fetches,
         HTTPException: _http,
         Exception: _internal,
@@ -133,6 +138,11 @@ async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
 
 async def _storage_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
     return JSONResponse({"detail": _STORAGE_OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+
+
+async def _objects_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
+    logger.warning("object store out of reach: %s", type(problem.__cause__ or problem).__name__)
+    return JSONResponse({"detail": _OBJECTS_OUT_OF_REACH}, status_code=503, headers=SHORTLY)
 
 
 async def _archive_out_of_reach(request: Request, problem: Exception) -> JSONResponse:

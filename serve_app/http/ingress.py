@@ -29,6 +29,7 @@ from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.head_check import HeadCheck
 from serve_app.http.mcp.server import McpServer
 from serve_app.http.methods import HeadAsGet
+from serve_app.http.oauth.routes import PATHS as OAUTH_PATHS
 from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
 from serve_app.http.pages.router import PATH, add_pages
@@ -94,6 +95,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
         check=HeadCheck(app, offers),
         uploads=uploads,
+        small=OAUTH_PATHS,
     )
     app.add_middleware(
         SlowBodies, min_rate=settings.service.min_body_rate, max_s=settings.service.max_body_s, uploads=tuple(uploads)

@@ -28,9 +28,11 @@ class Answer:
     """None: there was no answer, and `error` says why."""
     error: str = ""
     text: str = ""
-    """How its body begins."""
+    """How its body begins; empty for an encoded one."""
     retry_after_s: float | None = None
     took_s: float = 0.0
+    called: bool = True
+    """Whether it came to a call."""
 
     @property
     def delivered(self) -> bool:
@@ -41,8 +43,11 @@ class Answer:
         return self.status == _GONE
 
     @property
-    def unwell(self) -> bool:
-        """Whether the receiver as a whole seems to be down or overloaded, rather than this one call refused."""
+    def unwell(self) -> bool | None:
+        """Whether the receiver as a whole seems to be down or overloaded, rather than this one call refused; None
+        without a call."""
+        if not self.called:
+            return None
         return self.status is None or self.status >= 500 or self.status == _BUSY
 
 
@@ -66,15 +71,17 @@ async def post(
 
 
 async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    told = {"content-type": _CONTENT_TYPE, **headers}
+    told = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
     async with client.stream("POST", url, content=body, headers=told) as response:
         kept = b""
-        async for part in response.aiter_bytes(KEPT_BYTES):
+        # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
+        async for part in response.aiter_raw(KEPT_BYTES):
             kept += part
             if len(kept) >= KEPT_BYTES:
                 break
     wish = _seconds(response.headers.get("retry-after", ""))
-    return Answer(response.status_code, text=kept[:KEPT_BYTES].decode(errors="replace"), retry_after_s=wish)
+    text = kept[:KEPT_BYTES].decode(errors="replace") if response.headers.get("content-encoding") is None else ""
+    return Answer(response.status_code, text=text, retry_after_s=wish)
 
 
 def _seconds(retry_after: str) -> float | None:

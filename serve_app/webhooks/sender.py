@@ -18,6 +18,7 @@ from random import Random
 import httpx2
 from redis.exceptions import RedisError
 
+from deployments.contract.objects import UNREACHABLE
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.media.resolving import asker
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 USER_AGENT = "gen-serve-webhooks/1"
 _GONE = "the task is no longer kept"
 _SEALED = "its address or secret was sealed with a key that is no longer among sealing.keys"
+_UNSIGNED = "the links of its results could not be made: the object store was out of reach"
 _LOOK_EVERY_S = 0.5
 _PROLONGS_PER_CLAIM = 3
 
@@ -129,6 +131,9 @@ class Sender:
         except Unreadable:
             await self._outbox.record(claim, DeliveryAttempt(at.timestamp(), error=_SEALED), "failed", unwell=None)
             return
+        except UNREACHABLE as problem:
+            logger.warning("a result's links could not be signed: %s", type(problem).__name__)
+            answer = Answer(None, _UNSIGNED, called=False)
         attempt = DeliveryAttempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
         wait = self._outbox.policy.wait_s(claim.attempt, answer.retry_after_s, self._random)
         if answer.delivered:

@@ -12,7 +12,9 @@ from support.openai_calls import OPENAI, error
 from support.pictures import encoded, picture
 from support.promises import promise
 
+from serve_app.http.body_limit import KEYLESS_BYTES
 from serve_app.http.json_body import MAX_TEXT_BYTES
+from serve_app.http.oauth.routes import PATHS
 
 ENDPOINT = "/v1/gen-3-image-klein"
 JSON = {"Content-Type": "application/json"}
@@ -95,3 +97,11 @@ def test_every_body_is_read_with_these_bounds(service: Service, operator: Client
             assert "2000 values" in error(response, 400)["message"], path
         else:
             assert problems(response) == [(["body"], "too_many_values")], path
+
+
+@pytest.mark.parametrize("path", sorted(PATHS - {"/oauth/authorize"}))  # which has an answer of its own to errors
+def test_programs_have_nothing_large_to_say(client: Client, path: str) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    sent = client.post(path, content=b"x=".ljust(KEYLESS_BYTES + 1, b"x"), headers=JSON if "register" in path else form)
+    told = refusal(sent, 413)
+    assert told == "Request body too large: at most 65536 bytes"

@@ -20,9 +20,12 @@ from deployments.contract.objects import ObjectStore
 from serve_app.config import catalog
 from serve_app.http import services
 from serve_app.http.ingress import create_app
+from serve_app.tasks.presentation import Presenter
+from training.build.bundle import OUTLINED
 
 PICTURE = encoded(picture())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"
+OUT_OF_REACH = "The object store is out of reach; try again shortly"
 AT_A_TIME = 8
 PATIENCE_S = 30
 
@@ -182,3 +185,48 @@ async def test_a_store_that_never_answers_is_out_of_reach(
     SlowStore(monkeypatch)
     monkeypatch.setattr("serve_app.submission.storing._PATIENCE_S", 0.05)
     assert_told(await inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]}))
+
+
+def upload(client: Client) -> httpx2.Response:
+    told = {"name": "ink", "base": "gen-3-image-klein"}
+    return client.post("/v1/finetunes", params=told, content=OUTLINED.read_bytes(), timeout=60)
+
+
+@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full")], ids=repr)
+def test_a_tuned_model_is_stored_or_there_is_none(
+    client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def failing(store: ObjectStore, *args: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(ObjectStore, "put_file", failing)
+    assert refusal(upload(client), 503) == OUT_OF_REACH
+    assert client.get("/v1/my_finetunes").json()["finetunes"] == []
+
+
+@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("refused")], ids=repr)
+def test_a_tuned_model_is_known_until_its_file_is_deleted(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    body = {"finetune_id": upload(client).json()["finetune_id"]}
+
+    async def failing(store: ObjectStore, *args: Any) -> None:
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "delete_prefix", failing)
+        assert refusal(client.post("/v1/delete_finetune", json=body), 503) == OUT_OF_REACH
+    assert client.post("/v1/delete_finetune", json=body).status_code == 200
+    worker = service.worker
+    assert worker.run(worker.objects.keys(f"finetunes/{body['finetune_id']}")) == []
+
+
+def test_a_result_whose_links_cannot_be_signed_is_asked_for_again(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(presenter: Presenter, *args: Any, **options: Any) -> None:
+        raise GenericError("away")
+
+    task_id = client.accepted()
+    monkeypatch.setattr(Presenter, "body", failing)
+    assert refusal(client.get("/v1/get_result", params={"id": task_id}), 503) == OUT_OF_REACH

@@ -30,6 +30,8 @@ _AUTHORIZE: Final = "/oauth/authorize"
 _TOKEN: Final = "/oauth/token"
 _REGISTER: Final = "/oauth/register"
 _REVOKE: Final = "/oauth/revoke"
+PATHS: Final = frozenset((_AUTHORIZE, _TOKEN, _REGISTER, _REVOKE))
+"""What takes bodies, which are read whole by the event loop."""
 _SECRETS: Final = ["none", "client_secret_post", "client_secret_basic"]
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from obstore.exceptions import GenericError
 from standardwebhooks import Webhook
 from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
 from support.receiver import Receiver, breaks_off, http
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 
 from serve_app.media.url_guard import UrlGuard
-from serve_app.tasks.presentation import encoded
+from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Status
+from serve_app.tasks.task import Status, Task
 from serve_app.webhooks.outbox import Outbox, State
 from serve_app.webhooks.policy import Policy
 
@@ -234,3 +236,24 @@ async def test_a_task_without_a_result_is_told_of_too(
 
 def test_a_receiver_has_fifteen_seconds_unless_told_otherwise() -> None:
     assert Policy().timeout_s == 15
+
+
+async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(
+    store: TaskStore, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = outbox_of(store, schedule_s=(QUICK_S,), jitter=0, timeout_s=5, trips_after=1)
+    body, away = Presenter.body, iter([True])
+
+    async def signed(self: Presenter, task: Task, base: str) -> dict[str, Any]:
+        if next(away, False):
+            raise GenericError("away")
+        return await body(self, task, base)
+
+    monkeypatch.setattr(Presenter, "body", signed)
+    task_id = await one_ended(store, receiver.url(), result=RESULT)
+    async with running(sender_of(outbox, store, tmp_path)):
+        [delivery] = await outcome_of(outbox, [task_id])
+    first, second = delivery.log
+    assert (first.status, second.status, delivery.state) == (None, 204, State.DELIVERED)
+    assert "object store" in first.error
+    assert len(receiver.received) == 1

@@ -44,3 +44,8 @@ def test_others_are_told_of(started_well: pytest.MonkeyPatch) -> None:
 def test_a_proxy_as_ray_starts_it_is_told_of(started_well: pytest.MonkeyPatch) -> None:
     started_well.setenv(PROXY, "/usr/sbin/haproxy")
     assert "proxy_start.py" in verdicts()[Verdict.UNUSUAL]
+
+
+def test_the_documentation_says_what_each_is_for() -> None:
+    told = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
+    assert [name for name, value in FLAGS.items() if f"`{name}={value}`" not in told] == []
