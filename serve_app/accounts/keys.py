@@ -4,20 +4,22 @@
 |---|---|---|
 | `gen:key:{sha256}` | hash | `id name project role hint created`, and `expires` where it does, of a valid key |
 | `gen:keys` | hash | key id to sha256, revoked ones removed |
+| `gen:keys_of:{project}` | set | ids of its keys |
 | `gen:keys:used` | hash | key id to its last use, epoch seconds, at most some seconds late |
-| `gen:keys:revoked` | set | sha256 of revoked keys |
+| `gen:keys:revoked` | set | sha256 of revoked keys that may be registered again |
 
-Keys have 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs nothing per request. A secret is found
-by its hash: nothing is compared that timing could tell about. Keys from before roles are a developer's; those from
-before projects act in the default one.
+A key with `once` in its record is never registered again. Keys have 256 random bits, so a plain SHA-256 is as safe as a
+slow hash and costs nothing per request. A secret is found by its hash: nothing is compared that timing could tell
+about. Keys from before roles are a developer's; those from before projects act in the default one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -27,8 +29,10 @@ from redis.asyncio.client import Pipeline
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
+from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Role
 
+_PAGE: Final = 500
 KEY_PREFIX: Final = "gen_"
 """What every secret begins with, and no token does."""
 
@@ -64,11 +68,16 @@ class KeyStore:
         expires: float | None = None,
         organization: str = DEFAULT_ORGANIZATION,
         actor: str = "operator",
+        most: int | None = None,
+        once: bool = True,
     ) -> tuple[ApiKey, str]:
         """Makes a key, or registers the given `secret` again. Returns it with its secret, which is stored nowhere.
 
-        `organization` is that of the project: whose audit log tells of the key.
+        `organization` is that of the project: whose audit log tells of the key. Without `once` the secret is kept, and
+        may be registered again. Raises IndexFull where the project has `most` keys.
         """
+        if most is not None and await self._count(project) >= most:
+            raise IndexFull
         secret = secret or KEY_PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(secrets.token_hex(6), name, project, secret[:10], time.time(), role, expires)
         digest = digest_of(secret)
@@ -80,26 +89,37 @@ class KeyStore:
             "hint": key.hint,
             "created": key.created,
             **({} if expires is None else {"expires": expires}),
+            **({"once": 1} if once else {}),
         }
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(f"{self._prefix}key:{digest}", mapping=fields)
         transaction.hset(f"{self._prefix}keys", key.id, digest)
+        transaction.sadd(self._keys_of(project), key.id)
+        transaction.scard(self._keys_of(project))
         self._claim(transaction, project, organization)
         self._audit.note(
             transaction, organization, actor, "create key", key.id, name=name, project=project, role=role.value
         )
-        await transaction.execute()
+        _, _, _, count, *_ = await transaction.execute()
+        if most is not None and count > most:  # several at a time wanted the last place
+            await self.revoke(key.id, organization=organization, actor=actor)
+            raise IndexFull
         return key, secret
 
     async def claim_projects(self) -> None:
-        """Makes a record of every project that keys act in and nobody made, in the default organization.
+        """Makes a record of every project that keys act in and nobody made, in the default organization; and notes
+        which keys are its.
 
-        For keys from before projects had records: an organization that made one of that name would take it over.
+        For keys from before projects had records, which an organization that made one of that name would take over, and
+        from before projects knew their keys.
         """
-        transaction = self._redis.pipeline(transaction=True)
-        for project in {key.project for key in await self.list()}:
-            self._claim(transaction, project, DEFAULT_ORGANIZATION)
-        await transaction.execute()
+        async for keys in self._pages():
+            pipe = self._redis.pipeline(transaction=False)
+            for project in {key.project for key in keys}:
+                self._claim(pipe, project, DEFAULT_ORGANIZATION)
+            for key in keys:
+                pipe.sadd(self._keys_of(key.project), key.id)
+            await pipe.execute()
 
     def _claim(self, transaction: Pipeline, project: str, organization: str) -> None:
         transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
@@ -112,14 +132,45 @@ class KeyStore:
 
     async def list(self, project: str | None = None) -> list[ApiKey]:
         """All valid keys, or those of a project, oldest first; expired ones too."""
-        digests = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys"))
-        used = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys:used"))
+        if project is None:
+            keys = [key async for page in self._pages() for key in page]
+        else:
+            ids = await cast(Awaitable[set[str]], self._redis.smembers(self._keys_of(project)))
+            keys = await self._read(list(ids))
+        return sorted(keys, key=lambda key: key.created)
+
+    async def _pages(self) -> AsyncIterator[Sequence[ApiKey]]:
+        """All valid keys, so many at a time that no call takes long; one that comes or goes meanwhile may be among them
+        or not."""
+        cursor, seen = 0, set[str]()
+        while True:
+            page = self._redis.hscan(f"{self._prefix}keys", cursor, count=_PAGE)
+            cursor, digests = await cast(Awaitable[tuple[int, dict[str, str]]], page)
+            new = [key_id for key_id in digests if key_id not in seen]
+            seen.update(new)
+            yield await self._read(new)
+            if cursor == 0:
+                return
+
+    async def _read(self, ids: Sequence[str]) -> Sequence[ApiKey]:
+        if not ids:
+            return []
+        digests, used = await asyncio.gather(
+            *(
+                cast(Awaitable[list[str | None]], self._redis.hmget(f"{self._prefix}{name}", list(ids)))
+                for name in ("keys", "keys:used")
+            )
+        )
         pipe = self._redis.pipeline(transaction=False)
-        for digest in digests.values():
+        for digest in digests:
             pipe.hgetall(f"{self._prefix}key:{digest}")
-        records = await pipe.execute() if digests else []
-        keys = [key_of(raw, used.get(raw["id"])) for raw in records if raw]
-        return sorted((key for key in keys if project in (None, key.project)), key=lambda key: key.created)
+        return [key_of(raw, at) for raw, at in zip(await pipe.execute(), used, strict=True) if raw]
+
+    async def _count(self, project: str) -> int:
+        return await cast(Awaitable[int], self._redis.scard(self._keys_of(project)))
+
+    def _keys_of(self, project: str) -> str:
+        return f"{self._prefix}keys_of:{project}"
 
     async def get(self, key_id: str) -> ApiKey | None:
         digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
@@ -133,11 +184,16 @@ class KeyStore:
         digest = await cast(Awaitable[str | None], self._redis.hget(f"{self._prefix}keys", key_id))
         if digest is None:
             return False
+        project, once = await cast(
+            Awaitable[list[str | None]], self._redis.hmget(f"{self._prefix}key:{digest}", ["project", "once"])
+        )
         transaction = self._redis.pipeline(transaction=True)
         transaction.delete(f"{self._prefix}key:{digest}")
+        transaction.srem(self._keys_of(project or DEFAULT_PROJECT), key_id)
         transaction.hdel(f"{self._prefix}keys", key_id)
         transaction.hdel(f"{self._prefix}keys:used", key_id)
-        transaction.sadd(f"{self._prefix}keys:revoked", digest)
+        if not once:
+            transaction.sadd(f"{self._prefix}keys:revoked", digest)
         self._audit.note(transaction, organization, actor, "revoke key", key_id)
         await transaction.execute()
         return True

@@ -37,7 +37,9 @@ class KeyNames:
         """Raises ArchiveOutOfReach."""
         erasure = self._erasures.key(project.id)
         digests = await cast(Awaitable[dict[str, str]], self._redis.hgetall(f"{self._prefix}keys"))
-        for key in await self._keys.list(project.id):
+        for key in await self._keys.list():  # also those of which the project does not know yet
+            if key.project != project.id:
+                continue
             record = f"{self._prefix}key:{digests[key.id]}"
             await self._name_key(keys=[self._prefix], args=[record, erasure])
         stream = self._audit.stream(project.organization)

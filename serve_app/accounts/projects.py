@@ -57,8 +57,8 @@ class ProjectStore:
         self._create = creation(redis)
         self._cache: TTLCache[str, Project] = TTLCache(_CACHE_SIZE, _CACHE_S, timer=time.monotonic)
 
-    async def create(self, project_id: str, organization: str, actor: str) -> bool:
-        """False when there is one of that id, in whatever organization."""
+    async def create(self, project_id: str, organization: str, actor: str, most: int | None = None) -> bool:
+        """False when there is one of that id, in whatever organization. Raises IndexFull where this one has `most`."""
         if project_id == DEFAULT_PROJECT:
             return False
         return await self._create(
@@ -68,6 +68,7 @@ class ProjectStore:
             audit=self._audit.stream(organization),
             note=(actor, "create project", project_id),
             fields={"organization": organization},
+            most=most,
         )
 
     async def find(self, project_id: str) -> Project | None:

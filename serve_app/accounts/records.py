@@ -11,6 +11,10 @@ from redis.asyncio import Redis
 _SCRIPT = (Path(__file__).parent / "create.lua").read_text()
 
 
+class IndexFull(Exception):
+    """There are as many records as there may be."""
+
+
 class Creation(Protocol):
     async def __call__(
         self,
@@ -21,8 +25,10 @@ class Creation(Protocol):
         audit: str,
         note: tuple[str, str, str],
         fields: Mapping[str, Any],
+        most: int | None = None,
     ) -> bool:
-        """`note` is actor, action and subject. False when there is a record of that key, which stays as it is."""
+        """`note` is actor, action and subject. False when there is a record of that key, which stays as it is. Raises
+        IndexFull where `most` are in the index."""
         ...
 
 
@@ -37,8 +43,12 @@ def creation(redis: Redis) -> Creation:
         audit: str,
         note: tuple[str, str, str],
         fields: Mapping[str, Any],
+        most: int | None = None,
     ) -> bool:
         flat = [part for pair in fields.items() for part in pair]
-        return await script(keys=[record], args=[record, index, member, audit, *note, *flat]) == 1
+        made = await script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
+        if made < 0:
+            raise IndexFull
+        return made == 1
 
     return create

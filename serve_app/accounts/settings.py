@@ -35,6 +35,8 @@ class AccountSettings(Section):
     first_credits: float = Field(default=100_000.0, ge=0)
     journal_entries: int = Field(default=2000, ge=1, le=10_000)
     usage_days: int = Field(default=40, ge=2)
+    max_projects: int = Field(default=20, ge=1)
+    max_keys: int = Field(default=100, ge=1)
     issuers: list[IssuerSettings] = []
     local_role: Role | None = None
     programs: bool = True

@@ -70,7 +70,7 @@ async def _key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> 
     if secret and await Callers(redis, prefix).authenticate(secret):
         return Thing(what, path, is_new=False)
     kept = None if secret and await keys.is_revoked(secret) else secret
-    made = (await keys.create("local", secret=kept, role=role))[1]
+    made = (await keys.create("local", secret=kept, role=role, once=False))[1]
     if made != secret:
         await asyncio.to_thread(write_secret, path, made)
     return Thing(what, path, is_new=made != secret)

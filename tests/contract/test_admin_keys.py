@@ -206,3 +206,18 @@ def test_what_is_done_to_keys_is_in_the_audit_log(administrator: Client) -> None
     assert (revoked["action"], revoked["subject"]) == ("revoke key", key["id"])
     assert (created["action"], created["subject"]) == ("create key", key["id"])
     assert created["details"] == {"name": "laptop", "project": administrator.project, "role": "viewer"}
+
+
+def test_a_project_has_so_many_keys(developer: Client, operator: Client, service: Service) -> None:
+    most = service.settings.accounts.max_keys
+    have = len(listed(developer))
+    for _ in range(most - have):
+        made(developer)
+    with service.unchanged():
+        response = developer.post(PATH, json={"name": "one more"})
+        assert refusal(response, 429) == f"Too many keys: this project may have {most}; revoke one first"
+    assert response.headers["retry-after"]
+    made(operator, project=developer.project)
+    for key_id in list(listed(developer))[1:3]:
+        assert developer.delete(f"{PATH}/{key_id}").status_code == 204
+    made(developer)

@@ -196,3 +196,15 @@ def test_what_is_done_to_projects_is_in_the_audit_log(administrator: Client, nam
     assert newest["details"] == {"limit_day": "2500", "statuses": ""}
     assert (before["action"], before["subject"]) == ("create project", name)
     assert newest["actor"] == before["actor"]
+
+
+def test_an_organization_makes_so_many_projects(
+    administrator: Client, operator: Client, organization: str, service: Service, name: str
+) -> None:
+    most = service.settings.accounts.max_projects
+    for number in range(most - len(administrator.get(PATH).json()["projects"])):
+        assert administrator.post(PATH, json={"id": f"{name}-{number}"[-64:]}).status_code == 201
+    with service.unchanged():
+        told = refusal(administrator.post(PATH, json={"id": name}), 429)
+    assert told == f"Too many projects: this organization may have {most}; an operator may make more for it"
+    assert operator.post(PATH, params={"organization": organization}, json={"id": name}).status_code == 201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.callers import CACHE_S, Callers
 from serve_app.accounts.keys import KeyStore, digest_of
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 
@@ -35,11 +37,53 @@ async def test_a_key_works_until_it_is_revoked(redis: Redis, prefix: str) -> Non
 
 async def test_a_revoked_key_is_remembered_as_such(redis: Redis, prefix: str) -> None:
     keys = KeyStore(redis, prefix)
-    key, secret = await keys.create("local")
+    key, secret = await keys.create("local", once=False)
     assert not await keys.is_revoked(secret)
     await keys.revoke(key.id)
     assert await keys.is_revoked(secret)
     assert not await keys.is_revoked("gen_never")
+
+
+async def test_keys_that_come_and_go_leave_nothing(redis: Redis, prefix: str) -> None:
+    keys, other = KeyStore(redis, prefix), await KeyStore(redis, prefix).create("stays", "p")
+    before = set(await values(redis, prefix))
+    for _ in range(3):
+        key, _ = await keys.create("goes", "p")
+        await keys.revoke(key.id)
+    assert set(await values(redis, prefix)) - before <= {f"{prefix}audit:default"}
+    assert await keys.list("p") == [other[0]]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_a_project_has_so_many_keys_at_most_however_many_ask_at_a_time(
+    redis: Redis, prefix: str, most: int
+) -> None:
+    keys = KeyStore(redis, prefix)
+    made = await asyncio.gather(
+        *(keys.create(f"{number}", "p", most=most) for number in range(8)), return_exceptions=True
+    )
+    good = [each for each in made if not isinstance(each, BaseException)]
+    assert all(isinstance(each, IndexFull) for each in made if isinstance(each, BaseException))
+    assert len(await keys.list("p")) == len(good) <= most
+    for number in range(most - len(good)):
+        await keys.create(f"later {number}", "p", most=most)
+    with pytest.raises(IndexFull):
+        await keys.create("more", "p", most=most)
+    await keys.create("of an operator", "p")
+    await keys.create("elsewhere", "q", most=most)
+
+
+async def test_keys_of_earlier_releases_are_their_projects_from_the_next_start_on(redis: Redis, prefix: str) -> None:
+    keys = KeyStore(redis, prefix)
+    made = [(await keys.create(f"{number}", f"p{number % 2}"))[0] for number in range(1100)]
+    await redis.delete(f"{prefix}keys_of:p0", f"{prefix}keys_of:p1", f"{prefix}project:p0")
+    assert await keys.list("p0") == []
+    await keys.claim_projects()
+    assert {key.id for key in await keys.list("p0")} == {key.id for key in made[::2]}
+    assert {key.id for key in await keys.list()} == {key.id for key in made}
+    found = await ProjectStore(redis, prefix).find("p0")
+    assert found is not None
+    assert found.organization == "default"
 
 
 async def test_secrets_are_nowhere_in_the_store(redis: Redis, prefix: str) -> None:

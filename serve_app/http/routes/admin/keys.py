@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import ApiKey
 from serve_app.accounts.projects import Project
+from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.http.auth import AccountReader, KeyMaker
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.routes.admin.scope import project_within
+from serve_app.http.routes.admin.scope import LATER, project_within
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
@@ -63,7 +64,7 @@ async def list_keys(
     return KeyList(keys=[_shown(key) for key in await services.keys.list(chosen.id)])
 
 
-@router.post("", status_code=201, responses=errors(403, 404, 503))
+@router.post("", status_code=201, responses=errors(403, 404, 429, 503))
 async def create_key(services: Deps, caller: KeyMaker, new: NewKey) -> CreatedKey:
     """Makes a key, of a role that may do no more than the caller."""
     project = await project_within(services, caller, new.project or caller.project.id)
@@ -72,14 +73,20 @@ async def create_key(services: Deps, caller: KeyMaker, new: NewKey) -> CreatedKe
         raise HTTPException(403, f"Not allowed: a {caller.role} can't make keys of the role {new.role}")
     if new.expires is not None and new.expires <= time.time():
         raise Invalid(["body", "expires"], "must be in the future, in epoch seconds")
-    key, secret = await services.keys.create(
-        new.name,
-        project.id,
-        role=new.role,
-        expires=new.expires,
-        organization=project.organization,
-        actor=caller.id,
-    )
+    most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_keys
+    try:
+        key, secret = await services.keys.create(
+            new.name,
+            project.id,
+            role=new.role,
+            expires=new.expires,
+            organization=project.organization,
+            actor=caller.id,
+            most=most,
+        )
+    except IndexFull:
+        detail = f"Too many keys: this project may have {most}; revoke one first"
+        raise HTTPException(429, detail, LATER) from None
     return CreatedKey(**_shown(key).model_dump(), key=secret)
 
 

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from serve_app.accounts.organizations import Name
 from serve_app.accounts.projects import LEAST_WEIGHT, MOST_ACTIVE, MOST_WEIGHT
 from serve_app.accounts.projects import Project as StoredProject
+from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Permission
 from serve_app.accounts.windows import Window, midnight
 from serve_app.http.auth import AccountReader, ProjectMaker
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.routes.admin.scope import OrganizationId, project_within, scoped
+from serve_app.http.routes.admin.scope import LATER, OrganizationId, project_within, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.submission.errors import Invalid
@@ -86,13 +87,18 @@ async def list_projects(services: Deps, caller: AccountReader, organization: Org
     return ProjectList(projects=[await _shown(services, project) for project in projects])
 
 
-@router.post("", status_code=201, responses=errors(403, 404, 409, 503))
+@router.post("", status_code=201, responses=errors(403, 404, 409, 429, 503))
 async def create_project(
     services: Deps, caller: ProjectMaker, new: NewProject, organization: OrganizationId = None
 ) -> Project:
     chosen = await scoped(services, caller, organization)
-    if not await services.projects.create(new.id, chosen, caller.id):
-        raise HTTPException(409, "There is a project of that id")
+    most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_projects
+    try:
+        if not await services.projects.create(new.id, chosen, caller.id, most):
+            raise HTTPException(409, "There is a project of that id")
+    except IndexFull:
+        detail = f"Too many projects: this organization may have {most}; an operator may make more for it"
+        raise HTTPException(429, detail, LATER) from None
     return await _shown(services, await project_within(services, caller, new.id))
 
 

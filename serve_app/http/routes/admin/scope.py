@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import HTTPException, Query
 from pydantic import BeforeValidator
@@ -15,6 +15,9 @@ from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import Permission
 from serve_app.http.services import Services
 from serve_app.submission.errors import Invalid
+
+LATER: Final = {"Retry-After": "60"}
+"""Where there are as many as there may be."""
 
 OrganizationId = Annotated[
     str | None, Query(max_length=64, description="Else the key's own; only an operator may name another")
