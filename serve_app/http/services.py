@@ -40,6 +40,7 @@ from serve_app.finetunes.upload import Uploads
 from serve_app.http.model_states import ModelStates
 from serve_app.http.readiness import Readiness
 from serve_app.http.replicas import AskReplicas, unknown_replicas
+from serve_app.http.watchers import Watchers
 from serve_app.loops import Loops
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
@@ -67,6 +68,7 @@ class Services:
     redis: Redis
     tasks: TaskStore
     completions: Completions
+    watchers: Watchers
     callers: Callers
     tokens: BearerTokens
     people: People
@@ -123,6 +125,7 @@ async def opened(
         redis=redis,
         tasks=tasks,
         completions=completions,
+        watchers=Watchers(settings.service.max_ongoing_requests),
         callers=callers,
         tokens=BearerTokens(settings.accounts.trusted(), jwks.fetch, projects, organizations),
         people=People(redis, prefix),

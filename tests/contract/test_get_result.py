@@ -13,6 +13,7 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.config.settings import ServiceSettings
 from serve_app.tasks.task import Status
 
 KEYS = {"id", "status", "result", "progress", "details", "preview"}
@@ -353,3 +354,16 @@ def test_inputs_and_secrets_are_never_shown(client: Client, worker: Worker) -> N
     task_id = client.accepted(images=[encoded(picture())], **body)
     worker.deliver(task_id, picture(form="JPEG"))
     assert "hunter" not in client.poll(task_id).text
+
+
+def test_where_many_wait_further_polls_are_answered_at_once(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_ongoing_requests=2))
+    with service.client() as client, ThreadPoolExecutor() as pool:
+        task_id = client.accepted()
+        waiting = pool.submit(client.poll, task_id, wait=60)
+        await_listener(service)
+        # Were it answered only when its wait is over, this would take longer than the client waits.
+        assert client.poll(task_id, wait=60).json()["status"] == "Pending"
+        assert not waiting.done()
+        service.worker.end(task_id, Status.ERROR)
+        assert waiting.result().json()["status"] == "Error"

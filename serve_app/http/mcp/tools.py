@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -157,10 +158,12 @@ async def _waited(call: Call, task_id: str, wait_s: float) -> TaskResult:
     """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
     give_up = time.monotonic() + wait_s
     while True:
+        began = time.monotonic()
         task = await call.itself.poll(task_id, wait=_LOOK_S)
         await call.tell(task.get("progress") or 0.0, task["status"])
         if task["status"] in _ENDED or time.monotonic() >= give_up:
             break
+        await asyncio.sleep(began + _LOOK_S - time.monotonic())  # where many wait, it was answered at once
     if task["status"] in _ENDED and task["status"] != Status.READY.value:
         details = task.get("details")
         raise NotDone(f"{task['status']}: {json.dumps(details)}" if details else task["status"])

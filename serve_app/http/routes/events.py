@@ -45,13 +45,14 @@ async def task_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
     seen: object = None
-    async for task in task_view.looks(services, task_id, _LOOK_EVERY_S, _LONGEST_S):
-        if task is None:
-            return
-        if (here := _told(task)) != seen:
-            seen = here
-            body = (await task_view.encoded(services, task, request)).decode()
-            yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=body)
+    with services.watchers.one_more(task_id) as may_wait:
+        async for task in task_view.looks(services, task_id, _LOOK_EVERY_S, _LONGEST_S if may_wait else 0):
+            if task is None:
+                return
+            if (here := _told(task)) != seen:
+                seen = here
+                body = (await task_view.encoded(services, task, request)).decode()
+                yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=body)
 
 
 def _told(task: Task) -> object:

@@ -46,7 +46,8 @@ async def get_result(
     ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
-    *_, task = [look async for look in task_view.looks(services, task_id, _RECHECK_S, wait)]
+    with services.watchers.one_more(task_id) as may_wait:
+        *_, task = [look async for look in task_view.looks(services, task_id, _RECHECK_S, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)
 
