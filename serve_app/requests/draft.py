@@ -19,6 +19,8 @@ class Draft:
     width: int
     height: int
     sound: bool
+    task: str = ""
+    """Id of the one that made it."""
     references: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
     start: str | None = None

@@ -105,6 +105,7 @@ async def _accepted(
             idempotency_key=idempotency_key,
             body_hash=body_hash,
             traceparent=traceparent,
+            needs=prepared.draft.task if prepared.draft else "",
         )
         return await _submit(dependencies, task, files)
     except BaseException:

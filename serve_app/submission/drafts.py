@@ -51,6 +51,7 @@ def _kept_of(task: Task, job: Job) -> Draft | None:
     if kept is None:
         return None
     return Draft(
+        task=task.id,
         key=kept["key"],
         prompt=result["prompt"],
         seed=result["seed"],

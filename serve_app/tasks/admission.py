@@ -147,6 +147,8 @@ class Admission(TaskReader):
             *self._rate,
             milliseconds(await self._clock.now() + SUBMIT_S),
             limits.max_memory,
+            task.needs,
+            milliseconds(limits.queue_s + limits.run_s),
             *flat({name: value for name, value in fields.items() if value != ""}),
         ]
         try:

@@ -1,6 +1,7 @@
 -- Creates a task, holds its price and queues it, or changes nothing at all.
 -- id project work weight max_queued max_active queue_ms idempotency_ms idempotency_key body_hash reply
--- organization price endpoint key_id every_ms burst not_after_ms max_memory, then field value ...
+-- organization price endpoint key_id every_ms burst not_after_ms max_memory needs keep_ms, then field value ...
+-- `needs`: the ended task whose objects this one needs, so long, or empty.
 -- Returns {1, reply, requests left} created, {2, reply} the same request came before, {3} same key but another body,
 -- {0, 'late', 0} its time was over, {0, why, ...} refused; the latter three as admission.lua says.
 local id, project, share = ARGV[3], ARGV[4], share_of(tonumber(ARGV[5]), tonumber(ARGV[6]))
@@ -27,12 +28,15 @@ redis.call('ZADD', FAIR, score(math.min(vt + share, FAR)), project)
 
 redis.call('HSET', key, 'id', id, 'lane', LANE, 'project', project, 'status', 'Pending', 'attempt', 0, 'strikes', 0,
   'vt', score(vt), 'share', score(share), 'created', now, 'organization', organization,
-  'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 22))
+  'held', price, 'endpoint', endpoint, 'key_id', key_id, unpack(ARGV, 24))
 redis.call('ZADD', QUEUED, score(vt), id)
 redis.call('ZADD', DEADLINES, now + tonumber(ARGV[9]), id)
 redis.call('ZADD', P .. 'active:' .. project, now, id)
 redis.call('ZADD', P .. 'tasks:' .. project, now, id)
 redis.call('ZREM', RETENTION, id)
+if ARGV[22] ~= '' and redis.call('ZSCORE', RETENTION, ARGV[22]) then
+  redis.call('ZADD', RETENTION, 'GT', now + tonumber(ARGV[23]), ARGV[22])
+end
 redis.call('ZREM', P .. 'reserved:' .. project, id)
 redis.call('HINCRBY', STATS, 'accepted', 1)
 if idem ~= '' then

@@ -82,6 +82,8 @@ class NewTask:
     """The project's share of the queue against others; the store holds it in the bounds of `accounts/projects.py`."""
     traceparent: str = ""
     """Of the submission's span; empty where nothing is traced."""
+    needs: str = ""
+    """Id of the ended task whose objects it is made of: they stay for as long as this one may take."""
 
     def __post_init__(self) -> None:
         if not 0 < self.work < math.inf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import pytest
@@ -133,3 +134,12 @@ def test_a_repeat_is_answered_also_when_the_draft_is_gone(start_service: StartSe
         service.worker.run(service.worker.objects.delete_prefix("results"))
         again = client.post(f"/v1/{VIDEO}", json=body, headers=headers)
         assert (again.status_code, again.json()) == (200, first.json())
+
+
+def test_a_draft_stays_while_a_task_waits_that_is_made_of_it(client: Client, service: Service) -> None:
+    kept, left = drafted(client, service), drafted(client, service)
+    enhance(client, kept)
+    until = service.worker.kept_until(kept)
+    assert until > service.worker.kept_until(left)
+    settings = service.settings.tasks
+    assert until > time.time() + settings.queue_s + settings.run_s - 60

@@ -63,6 +63,16 @@ class Worker:
         found: list[Any] = await self._redis.zrange(f"{self.tasks.prefix}retention", 0, -1)
         return found
 
+    def kept_until(self, task_id: str) -> float:
+        """Of a task that has ended, epoch seconds."""
+
+        async def score() -> float | None:
+            return await self._redis.zscore(f"{self.tasks.prefix}retention", task_id)
+
+        until = self.run(score())
+        assert until is not None
+        return until / 1000
+
     def has(self, key: str) -> bool:
         """Whether Redis has a key, which is named without the service's prefix."""
 

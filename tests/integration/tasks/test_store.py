@@ -271,3 +271,25 @@ async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redi
         await store.complete(LANE, lease.id, 1, Status.READY, result={})
     assert await redis.zrange(f"{store.prefix}outbox:{webhook.receiver}", 0, -1) == [loud.id]
     assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [webhook.receiver]
+
+
+async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:
+    quick = limited(store, retention_s=1, queue_s=1000, run_s=100)
+    draft, other = new_task(), new_task()
+    for task in (draft, other):
+        await quick.submit(task)
+        await quick.complete(LANE, (await lease_one(quick)).id, 1, Status.READY)
+    key = f"{store.prefix}retention"
+    before = await store.redis.zscore(key, other.id)
+    await quick.submit(new_task(needs=draft.id))
+    until = await store.redis.zscore(key, draft.id)
+    assert before is not None
+    assert until is not None
+    assert until - before == pytest.approx(1_099_000, abs=60_000)
+    assert await store.redis.zscore(key, other.id) == before
+    await limited(store, queue_s=1, run_s=1).submit(new_task(needs=draft.id))
+    assert await store.redis.zscore(key, draft.id) == until, "never sooner"
+    await make_due(store, "retention")
+    await store.sweep(await store.sweep())
+    await store.submit(new_task(needs=draft.id))
+    assert await store.redis.zscore(key, draft.id) is None, "what is gone is not listed again"

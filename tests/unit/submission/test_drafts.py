@@ -92,7 +92,7 @@ def test_what_names_no_task(named: str) -> None:
 
 
 async def test_a_draft_has_what_its_task_had(tmp_path: Path) -> None:
-    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, sound=False)
+    expected = Draft(KEY, prompt="waves", seed=7, seconds=6, width=640, height=352, sound=False, task=ID)
     expected = replace(expected, references=("inputs/a/0.png", "inputs/a/1.png"), times=(0, 2.5))
     assert await _found(tmp_path) == expected
     assert await _found(tmp_path, named=f"https://example.com/{KEY.replace('/2/', '/1/')}") == expected
