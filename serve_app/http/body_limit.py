@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_app.http.auth import has_credentials
 from serve_app.http.errors import SHORTLY
 from serve_app.http.inflight_bodies import InflightBodies, NoRoom
+from serve_app.media.holding import hold
 
 KEYLESS_BYTES = 64 * 1024
 """What is read of anybody; more only of clients whose key is valid, and while there is room."""
@@ -23,9 +24,10 @@ _NO_ROOM = "Too many large requests at a time, nothing was accepted or charged; 
 class BodyLimit:
     """ASGI middleware: 413 by the declared length, else as soon as more than `max_bytes` have come.
 
-    503 where all bodies together, from their first byte to the end of the answer, would be more than
-    `max_inflight_bytes`; a declared length counts from the beginning. `uploads` names paths with a limit of their own,
-    whose bodies go to disk as they come and count for nothing here; those of `small` take `KEYLESS_BYTES` of anybody.
+    503 where all bodies together, and what is fetched for them, from their first byte to the end of the answer,
+    would be more than `max_inflight_bytes`; a declared length counts from the beginning. `uploads` names paths with
+    a limit of their own, whose bodies go to disk as they come and count for nothing here; those of `small` take
+    `KEYLESS_BYTES` of anybody.
 
     `check` raises the HTTPException that a client with wrong credentials is to see; it is asked only when a body is, or
     may become, larger than `KEYLESS_BYTES`.
@@ -56,7 +58,7 @@ class BodyLimit:
         limit: int | None = None
         seen = 0
 
-        with self.inflight.one_more() as body:
+        with self.inflight.one_more() as body, self.inflight.one_more() as fetched:
 
             def grow_to(size: int) -> None:
                 try:
@@ -64,6 +66,12 @@ class BodyLimit:
                         body.grow_to(size)
                 except NoRoom:
                     raise HTTPException(503, _NO_ROOM, SHORTLY | _CLOSE) from None
+
+            def fetch(size: int) -> None:
+                try:
+                    fetched.add(size)
+                except NoRoom:
+                    raise HTTPException(503, _NO_ROOM, SHORTLY) from None
 
             # Inside the app, where the exceptions become answers: it asks for the body before anything else.
             async def limited() -> Message:
@@ -79,7 +87,11 @@ class BodyLimit:
                 grow_to(seen)
                 return message
 
-            await self.app(scope, limited, send)
+            bounded = hold.set(fetch)
+            try:
+                await self.app(scope, limited, send)
+            finally:
+                hold.reset(bounded)
 
     async def _limit(self, request: HTTPConnection, most: int) -> int:
         """How much of this body to read. Raises HTTPException when its declared length says enough."""

@@ -11,7 +11,7 @@ class NoRoom(Exception):
 
 
 class InflightBodies:
-    """Counts the bytes of large bodies, from their beginning to the end of the answer."""
+    """Counts the bytes of large bodies, and of what requests fetch, from their beginning to the end of the answer."""
 
     def __init__(self, max_bytes: int, small_bytes: int) -> None:
         """Bodies of up to `small_bytes` always have room and are not counted: large ones can't keep them out."""
@@ -41,8 +41,14 @@ class InflightBodies:
 class InflightBody:
     def __init__(self, bodies: InflightBodies) -> None:
         self._bodies = bodies
+        self._size = 0
         self.counted = 0
 
     def grow_to(self, size: int) -> None:
         """Notes that the body is, or will be, at least `size` bytes large. Raises NoRoom; then nothing changes."""
         self.counted = self._bodies.grow(self.counted, size)
+
+    def add(self, size: int) -> None:
+        """Notes `size` further bytes. Raises NoRoom."""
+        self._size += size
+        self.grow_to(self._size)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import httpx2
 
 from serve_app.media.bounded_answers import AnswerRefused
+from serve_app.media.holding import hold
 from serve_app.media.settings import NetworkSettings
 from serve_app.media.turns import Turns
 from serve_app.media.url_guard import UrlGuard, UrlRefused, receiver_of
@@ -116,7 +117,7 @@ def _answer(client: httpx2.AsyncClient, url: httpx2.URL) -> AbstractAsyncContext
 async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
     if response.status_code != httpx2.codes.OK:
         raise limits.refuse(f"the URL answered with HTTP status {response.status_code}")
-    body = bytearray()
+    body, holding = bytearray(), hold.get()
     patient_until = asyncio.get_running_loop().time() + GRACE_S
     try:
         async with asyncio.timeout_at(patient_until) as too_slow:
@@ -124,6 +125,7 @@ async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
                 body += chunk
                 if len(body) > limits.max_bytes:
                     raise limits.refuse("the file is too large")
+                holding(len(chunk))
                 too_slow.reschedule(patient_until + len(body) / MIN_BYTES_PER_S)
     except TimeoutError:
         raise limits.refuse(f"the URL sends less than {MIN_BYTES_PER_S // 1024} KiB a second") from None

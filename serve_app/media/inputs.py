@@ -14,6 +14,7 @@ from serve_app.media.decoders import Decoders
 from serve_app.media.decoding import InputPicture
 from serve_app.media.fair_threads import FairThreads
 from serve_app.media.fetching import Fetcher, FetchTurns, is_url
+from serve_app.media.holding import hold
 from serve_app.media.limits import PICTURES, VIDEOS, PictureLimits, VideoLimits
 from serve_app.media.url_guard import UrlGuard
 from serve_app.media.videos import InputVideo, read_video
@@ -37,11 +38,14 @@ class Inputs:
     async def picture(self, value: str, owner: str, limits: PictureLimits = PICTURES) -> InputPicture:
         """The picture behind `value`, base64, `data:` URI or URL. Raises BadPicture, or TooManyFetches."""
         value = value.strip()
-        sent = await self._fetcher.fetch(value, owner, limits) if is_url(value) else value
+        fetched = await self._fetcher.fetch(value, owner, limits) if is_url(value) else None
         try:
-            return await self._decoders.picture(sent, owner, limits)
+            picture = await self._decoders.picture(value if fetched is None else fetched, owner, limits)
         except Unreadable as problem:
             raise limits.refuse(str(problem)) from None
+        if fetched is not None:
+            hold.get()(len(picture.data))
+        return picture
 
     async def video(self, value: str, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
         """The video behind `value`, base64, `data:` URI or URL. Raises BadVideo, or TooManyFetches."""

@@ -16,8 +16,9 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/timings.py` |
 | `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
 
-A receiver is scheme, host and port: what fails together; where the settings seal what clients wrote, their keyed hash,
-and `error` and `text` are sealed. States are `waiting`, `sending`, `delivered`, `failed`.
+A receiver is scheme, host and port, as one organization calls them: what fails together, and for nobody else; where the
+settings seal what clients wrote, their keyed hash, and `error` and `text` are sealed. States are `waiting`, `sending`,
+`delivered`, `failed`.
 
 Invariants, each held by every script:
 1. A delivery is in exactly one of `outbox:{receiver}` and `sending:{receiver}` while it waits or is being sent, and in

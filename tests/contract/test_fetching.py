@@ -13,7 +13,7 @@ from support.http_service import Service, StartService
 from support.pictures import picture
 from support.website import Website
 
-from serve_app.config.settings import NetworkSettings
+from serve_app.config.settings import NetworkSettings, ServiceSettings
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 
@@ -53,3 +53,16 @@ def test_those_whose_turn_does_not_come_are_refused_for_now(start_service: Start
             assert refusal(response, 429).startswith("Too many pictures and videos are being fetched")
             assert int(response.headers["retry-after"]) >= 1
         client.accepted(images=slow[:1])
+
+
+def test_what_is_fetched_counts_among_the_large_bodies(start_service: StartService, web: Website) -> None:
+    service = start_service(service=ServiceSettings(max_body_mb=1, max_inflight_mb=1))
+    large = [web.put(f"/{uuid.uuid4().hex}", picture().ljust(400_000, b"\0")) for _ in range(3)]
+    with service.client() as client:
+        for _ in range(3):
+            client.accepted(images=large[:2])
+        with service.unchanged():
+            response = client.submit(images=large)
+            assert refusal(response, 503).startswith("Too many large requests at a time")
+        assert response.headers["retry-after"]
+        client.accepted(images=large[:2])

@@ -175,3 +175,20 @@ def test_nobody_may_without_a_key(client: Client, worker: Worker, key: str | Non
     with Client(str(client.base_url), "nobody", key or "") as nobody:
         refusal(nobody.get(path), 403)
         refusal(nobody.post(f"{path}/replay"), 403)
+
+
+def test_what_one_organization_calls_is_another_receiver_than_what_another_calls(
+    client: Client, service: Service
+) -> None:
+    def receiver(task_id: str) -> str:
+        task = service.worker.run(service.worker.tasks.get(task_id))
+        assert task is not None
+        assert task.webhook is not None
+        return task.webhook.receiver
+
+    with service.client(organization=service.worker.new_organization(100)) as stranger:
+        ours, ours_too, theirs = (
+            receiver(each.accepted(webhook_url=url))
+            for each, url in ((client, HOOK), (client, f"{HOOK}/elsewhere"), (stranger, HOOK))
+        )
+    assert ours == ours_too != theirs
