@@ -101,7 +101,7 @@ async def _accepted(
             price=prepared.price,
             key_id=caller.id,
             user=body.user or "",
-            webhook=_webhook(dependencies, caller, body, base),
+            webhook=_webhook(dependencies, body, base),
             idempotency_key=idempotency_key,
             body_hash=body_hash,
             traceparent=traceparent,
@@ -182,12 +182,11 @@ def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest,
     return reply
 
 
-def _webhook(dependencies: Dependencies, caller: Caller, body: GenerationRequest, base: str) -> Webhook | None:
+def _webhook(dependencies: Dependencies, body: GenerationRequest, base: str) -> Webhook | None:
     if not body.webhook_url:
         return None
     secret = dependencies.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
-    receiver = f"{receiver_of(body.webhook_url)} {caller.organization}"
-    return Webhook(body.webhook_url, receiver, base, secret)
+    return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
 
 
 def _body_hash(name: str, body: GenerationRequest) -> str:

@@ -126,7 +126,8 @@ class Admission(TaskReader):
         fields = {"job": at_rest.seal(task.job), "user": task.user and at_rest.seal(task.user)}
         fields["traceparent"] = task.traceparent
         if task.webhook is not None:
-            hidden = {"url": at_rest.seal(task.webhook.url), "receiver": at_rest.name(task.webhook.receiver)}
+            receiver = f"{at_rest.name(task.webhook.receiver)} {task.organization}"
+            hidden = {"url": at_rest.seal(task.webhook.url), "receiver": receiver}
             fields |= replace(task.webhook, **hidden).as_fields()
         args = [
             task.id,

@@ -4,6 +4,11 @@ local function delivery_key(id) return P .. 'delivery:' .. id end
 local function attempts_key(id) return P .. 'attempts:' .. id end
 local function waiting_key(receiver) return P .. 'outbox:' .. receiver end
 local function sending_key(receiver) return P .. 'sending:' .. receiver end
+-- Nil for receivers of the release before, which did not name an organization.
+local function calls_key(receiver)
+  local organization = receiver:match(' (%S+)$')
+  return organization and P .. 'calls:' .. organization
+end
 local DELIVERIES, UNDELIVERED, PENDING = P .. 'deliveries', P .. 'undelivered', P .. 'pending'
 
 -- Has the delivery sent as soon as its receiver may be called.
@@ -22,6 +27,24 @@ end
 
 local function receiver_key(receiver) return P .. 'receiver:' .. receiver end
 
+-- A claim begins, or goes on if it still counts.
+local function note_sending(receiver, id, until_ms, only_if_there)
+  local calls = calls_key(receiver)
+  for _, key in ipairs({ sending_key(receiver), calls }) do
+    if only_if_there then
+      redis.call('ZADD', key, 'XX', until_ms, id)
+    else
+      redis.call('ZADD', key, until_ms, id)
+    end
+  end
+end
+
+local function end_sending(receiver, id)
+  local calls = calls_key(receiver)
+  redis.call('ZREM', sending_key(receiver), id)
+  if calls then redis.call('ZREM', calls, id) end
+end
+
 local function is_on_its_way(id)
   local state = redis.call('HGET', delivery_key(id), 'state')
   return state == 'waiting' or state == 'sending'
@@ -31,7 +54,7 @@ local function forget_delivery(id)
   local receiver = redis.call('HGET', delivery_key(id), 'receiver')
   if not receiver then return end
   redis.call('ZREM', waiting_key(receiver), id)
-  redis.call('ZREM', sending_key(receiver), id)
+  end_sending(receiver, id)
   redis.call('DEL', delivery_key(id), attempts_key(id))
   redis.call('ZREM', DELIVERIES, id)
   redis.call('ZREM', PENDING, id)

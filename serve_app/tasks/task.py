@@ -46,8 +46,8 @@ class Webhook:
     url: str
     """Empty where the key that it was sealed with is gone."""
     receiver: str
-    """Scheme, host and port of the URL, and the organization: what is slow or down as one. What another's paths on the
-    same host do must not hold this one's up. Once stored, what stands for them."""
+    """Scheme, host and port of the URL: what is slow or down as one. Once stored, what stands for them, and behind a
+    space the organization that calls it."""
     base: str
     """The service's own address, as the submission reached it: what links begin with."""
     secret: str = field(default="", repr=False)

@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- Claims deliveries that are due, fairly among receivers.
--- call n per_receiver claim_ms max_age_ms most_attempts trips_after lost_entry aged_entry
+-- Claims deliveries that are due, fairly among receivers, and no more for one organization than it may have.
+-- call n per_receiver per_organization claim_ms max_age_ms most_attempts trips_after lost_entry aged_entry
 -- Returns {id, claim, attempt} each. What comes of a claim is recorded before it runs out, or it counts as lost.
 -- The same call gets the same again.
 local handed_out = replied(ARGV[3])
 if handed_out then return handed_out end
-local n, per_receiver, claim_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local max_age, most_attempts, trips_after = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local SCANNED, AGED_AT_ONCE = 200, 1000
+local n, per_receiver, per_organization = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local claim_ms, max_age, most_attempts, trips_after =
+  tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local LOOKED_AT, SCANNED, AGED_AT_ONCE, PUT_OFF_MS = 200, 2000, 1000, 500
 local now, claimed = now_ms(), {}
 
 local function take_back_lost(receiver)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', sending_key(receiver), '-inf', now)) do
-    redis.call('ZREM', sending_key(receiver), id)
-    note_attempt(id, ARGV[10])
+    end_sending(receiver, id)
+    note_attempt(id, ARGV[11])
     if tonumber(redis.call('HGET', delivery_key(id), 'attempts')) >= most_attempts then
       fail(id, receiver, now)
     else
@@ -29,7 +30,7 @@ local function give_up_old(receiver)
   local given_up = 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(receiver), '-inf', now, 'LIMIT', 0, AGED_AT_ONCE)) do
     if tonumber(redis.call('HGET', delivery_key(id), 'since')) + max_age <= now then
-      note_attempt(id, ARGV[11])
+      note_attempt(id, ARGV[12])
       fail(id, receiver, now)
       given_up = given_up + 1
     end
@@ -37,15 +38,23 @@ local function give_up_old(receiver)
   return given_up == AGED_AT_ONCE
 end
 
-for _, receiver in ipairs(redis.call('ZRANGEBYSCORE', OUTBOX, '-inf', now, 'LIMIT', 0, SCANNED)) do
-  if #claimed >= n then break end
+-- How many more calls may be made for the organization of a receiver; claims that ran out count no more.
+local rooms = {}
+local function room_of_organization(receiver)
+  local calls = calls_key(receiver)
+  if not calls then return n end
+  rooms[calls] = rooms[calls] or per_organization - redis.call('ZCOUNT', calls, '(' .. now, '+inf')
+  return rooms[calls]
+end
+
+local function claim(receiver, more)
   take_back_lost(receiver)
   local more_old = give_up_old(receiver)
-  local room = math.min(room_of(receiver, per_receiver, trips_after, now), n - #claimed)
+  local room = math.min(room_of(receiver, per_receiver, trips_after, now), more)
   if room > 0 then
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', waiting_key(receiver), '-inf', now, 'LIMIT', 0, room)) do
       redis.call('ZREM', waiting_key(receiver), id)
-      redis.call('ZADD', sending_key(receiver), now + claim_ms, id)
+      note_sending(receiver, id, now + claim_ms)
       redis.call('HSET', delivery_key(id), 'state', 'sending')
       redis.call('HDEL', delivery_key(id), 'next')
       local attempt = redis.call('HINCRBY', delivery_key(id), 'attempts', 1)
@@ -58,5 +67,21 @@ for _, receiver in ipairs(redis.call('ZRANGEBYSCORE', OUTBOX, '-inf', now, 'LIMI
     redis.call('PUBLISH', OUTBOX, '1')
   end
 end
+
+local due, looked_at = redis.call('ZRANGEBYSCORE', OUTBOX, '-inf', now, 'LIMIT', 0, SCANNED), 0
+for _, receiver in ipairs(due) do
+  if #claimed >= n or looked_at >= LOOKED_AT then break end
+  local room = room_of_organization(receiver)
+  if room > 0 then
+    looked_at = looked_at + 1
+    local before = #claimed
+    claim(receiver, math.min(room, n - before))
+    if calls_key(receiver) then rooms[calls_key(receiver)] = room - (#claimed - before) end
+  else
+    -- Behind those of others that are due; it is soon looked at again.
+    redis.call('ZADD', OUTBOX, now + PUT_OFF_MS, receiver)
+  end
+end
+if #due == SCANNED and #claimed < n then redis.call('PUBLISH', OUTBOX, '1') end
 keep_reply(ARGV[3], claimed, claim_ms)
 return claimed

@@ -7,6 +7,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:outbox` | zset | receivers by when somebody has to look at them next, ms |
 | `gen:outbox:{receiver}` | zset | deliveries that wait, by their next try, ms |
 | `gen:sending:{receiver}` | zset | deliveries that a sender has claimed, by the end of its claim, ms |
+| `gen:calls:{organization}` | zset | the same of all its receivers |
 | `gen:receiver:{receiver}` | hash | one that does not answer: `failures` in a row, `shut_until` ms, `times_shut` |
 | `gen:delivery:{id}` | hash | `state receiver attempts claim created since next finished again` (ms) |
 | `gen:attempts:{id}` | list | the last attempts as JSON: `at status error text took_s` |
@@ -116,13 +117,14 @@ class Outbox:
     # Sending
 
     async def claim(self, n: int) -> list[Claim]:
-        """Up to `n` deliveries that are due, fairly among receivers."""
+        """Up to `n` deliveries that are due, fairly among receivers and organizations."""
         policy = self.policy
         rows = await self._run(
             "claim",
             call_id(),
             n,
             policy.per_receiver,
+            policy.per_organization,
             milliseconds(policy.claim_s),
             milliseconds(policy.max_age_s),
             policy.most_attempts,

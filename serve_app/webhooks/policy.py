@@ -27,6 +27,8 @@ class Policy:
     """Calls of one sender at a time."""
     per_receiver: int = 8
     """Calls of all senders at a time to one receiver."""
+    per_organization: int = 128
+    """Calls of all senders at a time for one organization."""
     trips_after: int = 10
     """Failures in a row after which a receiver is left alone for a while."""
     shut_s: float = 30.0

@@ -3,7 +3,7 @@
 for i = 4, #ARGV, 2 do
   local h = redis.call('HMGET', delivery_key(ARGV[i]), 'receiver', 'claim', 'state')
   if h[2] == ARGV[i + 1] and h[3] == 'sending' then
-    redis.call('ZADD', sending_key(h[1]), 'XX', now_ms() + tonumber(ARGV[3]), ARGV[i])
+    note_sending(h[1], ARGV[i], now_ms() + tonumber(ARGV[3]), true)
   end
 end
 return 1

@@ -11,7 +11,7 @@ local receiver = h[1]
 if h[2] ~= claim or h[3] ~= 'sending' then return 0 end
 
 note_attempt(id, ARGV[7])
-redis.call('ZREM', sending_key(receiver), id)
+end_sending(receiver, id)
 if outcome == 'delivered' then
   redis.call('HSET', key, 'state', 'delivered', 'finished', now)
   redis.call('HDEL', key, 'again')

@@ -22,8 +22,8 @@ T = TypeVar("T")
 BASE = "http://service.test"
 URL = "http://one.test/hook"
 OTHER_URL = "http://two.test/hook"
-RECEIVER = receiver_of(URL)
-OTHER_RECEIVER = receiver_of(OTHER_URL)
+RECEIVER = f"{receiver_of(URL)} default"
+OTHER_RECEIVER = f"{receiver_of(OTHER_URL)} default"
 LIMITS = Limits(max_active=100_000, max_queued=100_000)
 HOUR_S = 3600.0
 _AT_A_TIME = 50
@@ -39,10 +39,16 @@ def hooked_task(url: str | None = URL, secret: str = "", **changes: Any) -> NewT
 
 
 async def ended(
-    store: TaskStore, n: int = 1, url: str | None = URL, status: Status = Status.READY, secret: str = "", **outcome: Any
+    store: TaskStore,
+    n: int = 1,
+    url: str | None = URL,
+    status: Status = Status.READY,
+    secret: str = "",
+    organization: str = "default",
+    **outcome: Any,
 ) -> list[str]:
     """The ids of `n` tasks that have just ended. No others may be waiting."""
-    tasks = [hooked_task(url, secret) for _ in range(n)]
+    tasks = [hooked_task(url, secret, organization=organization) for _ in range(n)]
     for some in _parts(tasks):
         await asyncio.gather(*map(store.submit, some))
     leases = await store.lease(LANE, n, ALL)
@@ -92,7 +98,8 @@ async def time_passes(outbox: Outbox, *, claims: bool = True, waits: bool = True
     """Claims run out, waits are over and receivers may be tried again: none of it by waiting."""
     redis, prefix = outbox.redis, outbox.channel.removesuffix("outbox")
     if claims:
-        await _make_due(redis, f"{prefix}sending:*")
+        for name in ("sending", "calls"):
+            await _make_due(redis, f"{prefix}{name}:*")
     if waits:
         await _make_due(redis, f"{prefix}outbox:*")
     if pauses:

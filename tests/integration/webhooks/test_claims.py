@@ -34,7 +34,7 @@ async def test_many_claimers_get_each_delivery_once(store: TaskStore) -> None:
     ids: list[str] = []
     for n in range(8):
         ids += await ended(store, 25, f"http://receiver-{n}.test/")
-    outboxes = [outbox_of(store, per_receiver=1000) for _ in range(12)]
+    outboxes = [outbox_of(store, per_receiver=1000, per_organization=1000) for _ in range(12)]
 
     async def claim_all(outbox: Outbox) -> list[str]:
         mine: list[str] = []
@@ -62,6 +62,43 @@ async def test_a_full_receiver_does_not_hinder_another(store: TaskStore, outbox:
     assert len(await outbox.claim(100)) == outbox.policy.per_receiver
     others = await ended(store, 3, OTHER_URL)
     assert sorted(claim.id for claim in await outbox.claim(100)) == sorted(others)
+
+
+async def test_an_organization_gets_so_many_calls_at_a_time_however_many_receivers_it_names(
+    store: TaskStore, redis: Redis
+) -> None:
+    outboxes = [outbox_of(store, per_organization=3) for _ in range(4)]
+    for number in range(8):
+        await ended(store, 1, f"http://receiver-{number}.test/")
+    claims = [claim for part in await asyncio.gather(*(o.claim(2) for o in outboxes)) for claim in part]
+    assert len(claims) == 3
+    await outboxes[0].prolong(claims)
+    for claim, outcome in zip(claims, ("delivered", "retry", "failed"), strict=True):
+        assert await outboxes[1].claim(10) == []
+        assert await outboxes[0].record(claim, OK, outcome, wait_s=HOUR_S)
+        await looked_at_again(redis, outboxes[0])
+        assert len(await outboxes[1].claim(10)) == 1
+
+
+async def test_receivers_of_an_organization_that_has_all_its_calls_hinder_no_other(
+    store: TaskStore, redis: Redis
+) -> None:
+    """More of them are due, and for longer, than are looked at in one step."""
+    outbox = outbox_of(store, per_organization=2)
+    await ended(store, 1)
+    for number in range(4):
+        await ended(store, 1, f"http://receiver-{number}.test/")
+    assert len(await outbox.claim(10)) == 2
+    await redis.zadd(outbox.channel, {f"http://never-{number}.test:80 default": number for number in range(5000)})
+    late = await ended(store, 1, OTHER_URL, organization="acme")
+    got = [claim.id for _ in range(4) for claim in await outbox.claim(10)]
+    assert got == late
+
+
+async def looked_at_again(redis: Redis, outbox: Outbox) -> None:
+    """In place of waiting for it."""
+    for receiver in await members(redis, outbox.channel):
+        await redis.zadd(outbox.channel, {receiver: 1}, xx=True, lt=True)
 
 
 async def test_no_more_are_claimed_than_asked_for_and_the_rest_stays_due(store: TaskStore, outbox: Outbox) -> None:

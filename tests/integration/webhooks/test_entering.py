@@ -155,6 +155,6 @@ async def test_a_receiver_is_scheme_host_and_port(store: TaskStore, outbox: Outb
         await store.submit(hooked_task(url))
     for lease in await store.lease(LANE, 10, 100):
         await store.complete(LANE, lease.id, 1, Status.READY)
-    receivers = ["http://one.test:80", "http://one.test:8080", "https://one.test:443"]
+    receivers = [f"{each} default" for each in ("http://one.test:80", "http://one.test:8080", "https://one.test:443")]
     assert sorted(await members(redis, outbox.channel)) == receivers
     assert len(await members(redis, f"{outbox.channel}:{RECEIVER}")) == 2

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
-from support.deliveries import DOWN, LIMITS, OTHER_URL, URL, everything, hooked_task, time_passes
+from support.deliveries import (
+    DOWN,
+    LIMITS,
+    OTHER_RECEIVER,
+    OTHER_URL,
+    RECEIVER,
+    URL,
+    everything,
+    hooked_task,
+    time_passes,
+)
 from support.tasks import LANE
 
 from serve_app.media.url_guard import receiver_of
@@ -22,7 +32,7 @@ from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
 from serve_app.webhooks.policy import Policy
 
-POLICY = Policy(schedule_s=(60, 60, 60), per_receiver=3, trips_after=2, shut_s=60, most_shut_s=240)
+POLICY = Policy(schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240)
 ON_THE_WAY = {State.WAITING, State.SENDING}
 
 
@@ -93,7 +103,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 [lease] = self.do(self.store.lease(LANE, 1, 1000))
                 self.do(self.store.complete(LANE, lease.id, lease.attempt, Status.READY))
             if url:
-                self.expected[task.id] = Expected(receiver_of(url))
+                self.expected[task.id] = Expected(f"{receiver_of(url)} default")
             else:
                 self.silent.append(task.id)
 
@@ -211,7 +221,9 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             assert members("deliveries") == set(self.expected)
             assert members("undelivered") == having(State.FAILED)
             assert members("pending") == having(*ON_THE_WAY)
-            for receiver in map(receiver_of, (URL, OTHER_URL)):
+            assert members("calls:default") == having(State.SENDING)
+            assert len(members("calls:default")) <= POLICY.per_organization
+            for receiver in (RECEIVER, OTHER_RECEIVER):
                 assert members(f"outbox:{receiver}") == having(State.WAITING, receiver=receiver)
                 assert members(f"sending:{receiver}") == having(State.SENDING, receiver=receiver)
                 assert len(members(f"sending:{receiver}")) <= POLICY.per_receiver
