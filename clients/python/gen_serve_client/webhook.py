@@ -42,7 +42,7 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, *, tole
 
 
 def _key(secret: str) -> bytes:
-    if not secret:
+    if secret in ("", _PREFIX):
         raise ValueError("without a secret, anybody could have signed")
     if not secret.startswith(_PREFIX):
         return secret.encode()

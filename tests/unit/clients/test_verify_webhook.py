@@ -82,7 +82,7 @@ def test_what_is_old_or_ahead_is_refused(age_s: float) -> None:
     assert verify_webhook(SECRET, signed(age_s=age_s), BODY, tolerance_s=500) == TASK
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_not base64"])
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_not base64"])
 def test_what_can_be_no_secret_is_a_mistake_of_the_caller(secret: str) -> None:
     with pytest.raises(ValueError, match=r"secret|base64"):
         verify_webhook(secret, signed(), BODY)

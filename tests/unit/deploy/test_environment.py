@@ -189,7 +189,16 @@ def test_ports_agree(manifests: list[Document]) -> None:
     ports = {port["name"]: port["containerPort"] for each in containers(manifests) for port in each.get("ports", [])}
     assert (ports["serve"], ports["metrics"]) == (said["service"]["port"], said["metrics"]["port"])
     for monitor in (each for each in manifests if each["kind"] == "ServiceMonitor"):
-        assert [each["path"] for each in monitor["spec"]["endpoints"]] == [PATH]
+        (scraped,) = monitor["spec"]["endpoints"]
+        assert scraped["path"] == PATH
+        assert scraped["authorization"]["credentials"]["key"] in SECRETS
+        (service,) = (
+            each
+            for each in manifests
+            if each["kind"] == "Service"
+            and monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"].get("labels", {}).items()
+        )
+        assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "gen-serve"
     for ingress in (each for each in manifests if each["kind"] == "Ingress"):
         (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
         assert path["backend"]["service"]["port"]["number"] == said["service"]["port"]

@@ -178,6 +178,17 @@ def test_every_pod_is_closed_and_policies_select_pods(manifests: list[Document])
     assert any(wanted.items() <= each.items() for each in labels)
 
 
+def test_the_disruption_budget_holds_up_no_drain(manifests: list[Document]) -> None:
+    """Of a RayCluster, Kubernetes knows no number of pods: a budget that needs it allows nothing."""
+    (budget,) = of_kind(manifests, "PodDisruptionBudget")
+    group = budget["spec"]["selector"]["matchLabels"]["ray.io/group"]
+    (ray_service,) = of_kind(manifests, "RayService")
+    workers = {each["groupName"]: each for each in ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+    assert set(budget["spec"]) == {"minAvailable", "selector"}
+    assert type(budget["spec"]["minAvailable"]) is int
+    assert budget["spec"]["minAvailable"] < workers[group]["minReplicas"]
+
+
 def test_the_store_forgets_nothing_and_knows_whom_it_answers(manifests: list[Document]) -> None:
     (valkey,) = (each for each in of_kind(manifests, "StatefulSet") if each["metadata"]["name"] == "valkey")
     (command,) = valkey["spec"]["template"]["spec"]["containers"][0]["args"]

@@ -18,7 +18,7 @@ export async function members(session) {
   const role = (member) => {
     if (!manages) return member.role;
     const select = el("select", { "aria-label": `Role of ${member.person}` }, ROLES.map((each) => el("option", { value: each, selected: each === member.role }, each.replace("_", " "))));
-    select.addEventListener("change", () => put(path(member), { role: select.value }).then(refresh));
+    select.addEventListener("change", () => put(path(member), { role: select.value }).catch((problem) => alert(problem.message)).then(refresh));
     return select;
   };
   const link = el("div", { role: "status" });

@@ -38,7 +38,8 @@ export function line(fields, label, send) {
 
 // Asks first: what is gone is gone.
 export function sure(label, question, act) {
-  return el("button", { type: "button", onclick: () => confirm(question) && act() }, label);
+  const done = () => Promise.resolve(act()).catch((problem) => alert(problem.message));
+  return el("button", { type: "button", onclick: () => confirm(question) && done() }, label);
 }
 
 export const day = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleDateString() : "");

@@ -1,5 +1,5 @@
 // A task on the page: its progress, previews, result, and what can be done with it.
-import { remove } from "./api.js";
+import { get, remove } from "./api.js";
 import { announce, el } from "./dom.js";
 import { follow } from "./follow.js";
 import { compare } from "./compare.js";
@@ -7,7 +7,7 @@ import { spoken } from "./layout.js";
 
 export const SAID = { Pending: "waits", Reasoning: "thinks", Generating: "is made", Ready: "done", "Request Moderated": "refused", "Content Moderated": "refused", Error: "failed" };
 
-// `again` is called with the request to run once more, `use` with a result to work on.
+// `again` is called with the request to run once more, `use` with the id of a task whose result is to be worked on.
 export function card({ id, endpoint, body, before, cost }, { again, use }) {
   const said = spoken(body.prompt ?? "");
   const stage = el("div", { class: "stage" });
@@ -41,12 +41,19 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
     stage.replaceChildren(isVideo ? el("video", { src: url, controls: true, loop: true }) : before ? compare(before, url, alt) : el("img", { src: url, alt }));
     warn(task.details?.warnings);
     actions.append(
-      el("a", { class: "button", href: url, download: "" }, "Download"),
+      el("a", { class: "button", href: url, download: "", onclick: download }, "Download"),
       el("button", { type: "button", onclick: () => again({ ...body, seed: undefined }) }, "Again"),
-      isVideo ? null : el("button", { type: "button", onclick: () => use(url) }, "Edit this"),
+      isVideo ? null : el("button", { type: "button", onclick: () => use(id) }, "Edit this"),
       el("span", { class: "faint" }, `seed ${task.result.seed}`),
     );
     announce(`Done: ${said || endpoint}`);
+  }
+
+  // Links end: by a new one.
+  async function download(event) {
+    event.preventDefault();
+    const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
+    el("a", { href: result?.sample ?? event.target.href, download: "" }).click();
   }
 
   function failed(task) {

@@ -9,7 +9,7 @@ export function programs(endpoint, body) {
     Python: `import os, httpx2
 
 headers = {"x-key": os.environ["KEY"]}
-task = httpx2.post(${JSON.stringify(url)}, headers=headers, json=${python(shown)}).json()
+task = httpx2.post(${JSON.stringify(url)}, headers=headers, json=${python(shortened(body))}).json()
 result = httpx2.get(task["polling_url"], params={"wait": 60}, timeout=70).json()
 print(result["result"]["sample"])`,
     JavaScript: `const headers = {"x-key": process.env.KEY, "content-type": "application/json"};
@@ -29,4 +29,12 @@ function shortened(value) {
   return value;
 }
 
-const python = (json) => json.replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False").replace(/\bnull\b/g, "None");
+// A literal, as deep as `within`.
+function python(value, within = "") {
+  const deeper = `${within}  `;
+  const lines = (open, items, close) => (items.length ? `${open}\n${items.map((item) => deeper + item).join(",\n")}\n${within}${close}` : open + close);
+  if (Array.isArray(value)) return lines("[", value.map((each) => python(each, deeper)), "]");
+  if (value && typeof value === "object") return lines("{", Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${python(each, deeper)}`), "}");
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return value === null ? "None" : JSON.stringify(value);
+}

@@ -2,18 +2,33 @@
 import { get } from "./api.js";
 
 const PATIENCE_MS = 15_000; // without an event, after which it is asked once more
+const EVERY_MS = 1000; // without a stream
 const LONGEST_PAUSE_MS = 20_000;
+const LONG_MS = 10_000; // that a stream lived which is worth another one
+// At a time: over HTTP/1.1 a browser has six connections to a host, in all its windows, and everything else needs some.
+const MOST_STREAMS = 2;
+let streams = 0;
 
 // `told` gets every new body; `lost` whether the service is out of reach. Returns a function that stops it.
 export function follow(id, told, lost = () => {}) {
+  const named = encodeURIComponent(id);
   let over = false;
   let source = null;
   let timer = 0;
-  let pause = 500;
+  let pause = 500; // after a question that had no answer
+  let rest = EVERY_MS; // after a stream that ended
+  let began = 0; // when the stream did
+  let again = 0; // when the next one may
 
+  const close = () => {
+    if (!source) return;
+    source.close();
+    source = null;
+    streams -= 1;
+  };
   const finish = () => {
     over = true;
-    source?.close();
+    close();
     clearTimeout(timer);
   };
   const news = (body) => {
@@ -22,13 +37,13 @@ export function follow(id, told, lost = () => {}) {
     pause = 500;
     told(body);
     if (isEnd(body.status)) finish();
-    else wait(PATIENCE_MS);
+    else wait(source ? PATIENCE_MS : EVERY_MS);
   };
   const ask = async () => {
     if (over) return;
     try {
-      news(await get(`/v1/get_result?id=${encodeURIComponent(id)}`));
-      if (!over && source?.readyState !== EventSource.OPEN) listen();
+      news(await get(`/v1/get_result?id=${named}`));
+      listen();
     } catch (problem) {
       if (problem.status === 404) return finish();
       lost(true);
@@ -41,13 +56,20 @@ export function follow(id, told, lost = () => {}) {
     timer = setTimeout(ask, ms);
   };
   const listen = () => {
-    source?.close();
-    source = new EventSource(`/v1/tasks/${encodeURIComponent(id)}/events`);
+    if (over || source || streams >= MOST_STREAMS || Date.now() < again) return;
+    streams += 1;
+    began = Date.now();
+    source = new EventSource(`/v1/tasks/${named}/events`);
     for (const name of ["status", "end"]) source.addEventListener(name, (event) => news(JSON.parse(event.data)));
-    source.addEventListener("error", () => wait(pause));
+    source.addEventListener("error", () => {
+      close();
+      rest = Date.now() - began > LONG_MS ? EVERY_MS : Math.min(rest * 2, LONGEST_PAUSE_MS);
+      again = Date.now() + rest;
+      wait(pause);
+    });
   };
   listen();
-  wait(PATIENCE_MS);
+  wait(source ? PATIENCE_MS : EVERY_MS);
   return finish;
 }
 

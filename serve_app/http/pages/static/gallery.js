@@ -19,7 +19,7 @@ const more = document.getElementById("more");
 const problem = document.getElementById("problem");
 const nothing = document.getElementById("nothing");
 const shown = new Map(); // by id: what is on the page of it
-let following = null;
+let following; // the cursor of older ones, null where there are none; undefined before anything is known
 
 for (const each of await endpoints()) filters.elements.endpoint.append(el("option", { value: each.name }, each.name));
 
@@ -40,7 +40,7 @@ async function refresh() {
     problem.hidden = true;
     page.tasks.toReversed().forEach((task) => place(task, true));
     if (filters.elements.status.value === "active" && !page.next) leave(new Set(page.tasks.map((task) => task.id)));
-    following ??= page.next;
+    if (following === undefined) following = page.next;
     more.hidden = !following;
     nothing.hidden = shown.size > 0;
   } catch (refusal) {
@@ -120,7 +120,7 @@ more.addEventListener("click", async () => {
 filters.addEventListener("change", () => {
   shown.clear();
   list.replaceChildren();
-  following = null;
+  following = undefined;
   refresh();
 });
 

@@ -69,6 +69,7 @@ function asked() {
 }
 
 async function send() {
+  if (submit.disabled) return; // one at a time, however it is asked for
   const body = request.body();
   problem.hidden = true;
   request.show({});
@@ -82,22 +83,32 @@ async function send() {
     results.querySelector(".examples").after(shown);
   } catch (refusal) {
     request.show(refusal.fields ?? {});
-    problem.textContent = refusal.message;
-    problem.hidden = false;
+    refuse(refusal);
   } finally {
-    submit.disabled = false;
+    submit.disabled = !may(session, "generate");
   }
 }
 
+function refuse({ message }) {
+  problem.textContent = message;
+  problem.hidden = false;
+}
+
 async function run(body, name = endpoint.name) {
-  if (name !== endpoint.name) select(name);
+  select(name, formOf(name, body));
   request.fill(body);
   await send();
 }
 
-// A result becomes the picture of the next request.
-async function use(url) {
-  const data = await asDataUrl(await (await fetch(url)).blob());
+// The result of a task becomes the picture of the next request.
+const use = (id) => edit(id).catch(refuse);
+
+// By a link of now: earlier ones end.
+async function edit(id) {
+  const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
+  const answer = result && (await fetch(result.sample));
+  if (!answer?.ok) throw new Error("This picture is not kept any more");
+  const data = await asDataUrl(await answer.blob());
   const field = ["images", "input_image", "image"].find((name) => request.widgets.has(name));
   if (!field) select("gen-3-image-klein");
   request.widgets.get(field ?? "images").set(field && field !== "images" ? data : [data]);
@@ -133,10 +144,7 @@ const former = asks.has("again") && kept(asks.get("again"));
 if (former) recall(former);
 else select(asks.get("endpoint") ?? "gen-3-image-klein");
 if (asks.has("finetune_id")) request.fill({ finetune_id: asks.get("finetune_id") });
-if (asks.has("edit")) {
-  const { result } = await get(`/v1/get_result?id=${encodeURIComponent(asks.get("edit"))}`);
-  if (result) await use(result.sample);
-}
+if (asks.has("edit")) await use(asks.get("edit"));
 if (asks.has("again") && !former) {
   earlier.textContent = "What that request was is not known in this window.";
   earlier.hidden = false;

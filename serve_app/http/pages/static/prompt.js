@@ -6,7 +6,7 @@ import { regions } from "./regions.js";
 export function prompt(field) {
   const area = el("textarea", { maxLength: field.longest, placeholder: field.required ? field.example ?? "" : "" });
   area.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) area.form.requestSubmit();
+    if (event.key === "Enter" && !event.repeat && (event.ctrlKey || event.metaKey)) area.form.requestSubmit();
   });
   return { element: area, value: () => area.value || (field.required ? "" : undefined), set: (value) => (area.value = value ?? "") };
 }

@@ -1,7 +1,7 @@
 // A few pictures by a tuned model, to see what it does. They cost what they cost: so only when asked for.
 import { post } from "./api.js";
 import { el } from "./dom.js";
-import { follow } from "./follow.js";
+import { follow, isEnd } from "./follow.js";
 
 const PROMPTS = ["a large yellow star on a black background", "a red circle on a white background", "a large pink heart on a light blue background"];
 
@@ -26,7 +26,7 @@ async function draw(endpoint, body, shown) {
     const { id } = await post(`/v1/${endpoint}`, body);
     follow(id, (task) => {
       if (task.status === "Ready") place.replaceChildren(el("img", { src: task.result.sample, alt: body.prompt }));
-      else if (task.details?.error) place.replaceChildren(el("p", { class: "bad" }, task.details.error));
+      else if (isEnd(task.status)) place.replaceChildren(el("p", { class: "bad" }, task.details?.error ?? task.status));
     }, () => {});
   } catch (problem) {
     place.replaceChildren(el("p", { class: "bad" }, problem.message));

@@ -36,6 +36,7 @@ function fields(schema, description) {
       example: raw.examples?.[0],
       constant: raw.const,
       choices: flat.find((each) => each.enum)?.enum ?? null,
+      counts: flat.some((each) => each.type === "integer"),
       kind: together(kind(name, flat), raw, names),
       least: flat.find((each) => each.minimum !== undefined)?.minimum,
       most: flat.find((each) => each.maximum !== undefined)?.maximum,

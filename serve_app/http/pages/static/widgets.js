@@ -16,10 +16,9 @@ export function widget(field, others) {
 function text(field) {
   const secret = field.name === "webhook_secret";
   const input = el("input", { type: secret ? "password" : "text", autocomplete: "off", maxLength: field.longest, placeholder: field.standard ?? "" });
-  return { element: input, value: () => converted(input.value.trim()) || undefined, set: (value) => (input.value = value ?? "") };
+  const value = () => (field.counts && /^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
+  return { element: input, value: () => value() || undefined, set: (given) => (input.value = given ?? "") };
 }
-
-const converted = (value) => (/^\d+$/.test(value) ? Number(value) : value);
 
 function toggle(field) {
   const box = el("input", { type: "checkbox", checked: field.standard === true });
@@ -58,7 +57,6 @@ function seed() {
   const input = el("input", { type: "text", inputMode: "numeric", pattern: "-?[0-9]*", placeholder: "random" });
   const dice = el("button", { type: "button", "aria-label": "Another seed", title: "Another seed" }, "⚄");
   dice.addEventListener("click", () => (input.value = String(Math.floor(Math.random() * 2 ** 32))));
-  // Seeds may be larger than JavaScript's whole numbers: those are sent as they were typed.
   const value = () => (input.value.trim() === "" ? undefined : Number(input.value));
   return { element: el("div", { class: "row seed" }, input, dice), input, value, set: (given) => (input.value = given ?? "") };
 }
