@@ -14,6 +14,8 @@ from support.pictures import file_of as picture_file
 from support.pointer import around, drag_by
 from support.sent_requests import sent_by
 
+from serve_app.tasks.task import Status
+
 ENDPOINT = "gen-3-video"
 RED, GREEN, BLUE = (picture_file(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue"))
 
@@ -99,3 +101,14 @@ def test_a_time_is_typed_and_spread_again(page: Page, line: Locator) -> None:
     assert sent_by(page, ENDPOINT).body["keyframes"] == [[0, data_url(RED)], [7.5, data_url(GREEN)]]
     page.get_by_role("button", name="Spread evenly").click()
     assert sent_by(page, ENDPOINT).body["keyframes"] == [data_url(RED), data_url(GREEN)]
+
+
+def test_again_sends_the_same_kind_of_video(page: Page, line: Locator, behind: Behind) -> None:
+    pick(page, RED)
+    first = sent_by(page, ENDPOINT)
+    behind(lambda worker: worker.end(first.id, Status.ERROR))
+    page.get_by_role("button", name="Text to video").click()
+    card = page.get_by_role("article").first
+    with page.expect_request(lambda request: request.url.endswith(f"/v1/{ENDPOINT}")) as asked:
+        card.get_by_role("button", name="Again").click()
+    assert asked.value.post_data_json == first.body

@@ -74,3 +74,75 @@ def test_a_video_on_its_way_is_cancelled(page: Page, behind: Behind) -> None:
     card.get_by_role("button", name="Cancel").click()
     expect(card.get_by_text("failed")).to_be_visible()
     assert page.request.get(f"/v1/get_result?id={task_id}").json()["status"] == "Error"
+
+
+def test_tasks_that_wait_leave_connections_to_everything_else(page: Page) -> None:
+    """A browser opens six of them."""
+    page.goto("/")
+    for count in range(1, 9):
+        page.locator("textarea").fill(f"a red star {count}")
+        page.get_by_role("button", name="Make it").click()
+        expect(page.get_by_role("article")).to_have_count(count)
+    assert page.evaluate("fetch('/v1/session').then((answer) => answer.ok)")
+
+
+def test_all_tasks_are_told_to_their_end(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    ids: list[str] = []
+    for count in range(1, 5):
+        page.locator("textarea").fill(f"a red star {count}")
+        task_id = sent_by(page, "gen-3-image-klein").id
+        expect(page.get_by_role("article")).to_have_count(count)
+        ids.append(task_id)
+    for task_id in ids[2:]:
+        behind(lambda worker, task_id=task_id: worker.end(task_id, Status.ERROR))
+    expect(page.get_by_role("article").get_by_text("failed")).to_have_count(2)
+
+
+def test_one_press_makes_one_task(page: Page) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a red star")
+    before = len(page.request.get("/v1/tasks").json()["tasks"])
+    page.evaluate("""() => {
+        const area = document.querySelector("textarea");
+        for (const repeat of [false, true, true, false])
+            area.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", ctrlKey: true, repeat}));
+    }""")
+    expect(page.get_by_role("article")).to_have_count(1)
+    expect(page.get_by_role("button", name="Make it")).to_be_enabled()
+    assert len(page.request.get("/v1/tasks").json()["tasks"]) == before + 1
+
+
+def test_a_result_is_worked_on_by_a_link_of_now(page: Page, behind: Behind) -> None:
+    page.goto("/")
+    page.get_by_role("button", name=EXAMPLE).click()
+    task_id = newest(page)
+    behind(lambda worker: worker.deliver(task_id, picture(form="JPEG")))
+    card = page.get_by_role("article").first
+    expect(card.get_by_role("link", name="Download")).to_be_visible()
+    shown = card.get_by_role("img").get_attribute("src")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.set_fixed_time("2100-01-01T00:00:00Z")
+    card.get_by_role("button", name="Edit this").click()
+    expect(page.locator("[data-name=images] img")).to_be_visible()
+    assert any("/v1/get_result" in url for url in asked)
+    assert shown is not None
+    with page.expect_download() as download:
+        card.get_by_role("link", name="Download").click()
+    assert download.value.failure() is None
+
+
+def test_a_program_in_python_has_the_prompt_as_it_is(page: Page) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a true story of null")
+    page.get_by_text("As a program").click()
+    expect(page.locator("pre").nth(1)).to_contain_text('"prompt": "a true story of null"')
+
+
+def test_texts_of_digits_are_texts(page: Page) -> None:
+    page.goto("/")
+    page.locator("textarea").fill("a red star")
+    page.get_by_text("More", exact=True).click()
+    page.locator("[data-name=user] input").fill("42")
+    assert sent_by(page, "gen-3-image-klein").body["user"] == "42"
