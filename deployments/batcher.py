@@ -29,6 +29,8 @@ class Batcher(Generic[In, Out]):
         self._worker: asyncio.Task[None] | None = None
         self.busy_since: float | None = None
         """Monotonic time at which the batch in work was begun; None while there is none."""
+        self.faults = 0
+        """Calls in a row that failed, but for those that raised ValueError: that speaks of the items."""
 
     async def __call__(self, item: In) -> Out:
         """Raises what `work` raises for this item alone. An item whose caller goes before its turn costs nothing."""
@@ -70,9 +72,23 @@ class Batcher(Generic[In, Out]):
     async def _call(self, items: Sequence[In]) -> Sequence[Out]:
         self.busy_since = time.monotonic()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, self._work, items)
+            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._work, items)
+        except ValueError:
+            raise
+        except Exception:
+            self.faults += 1
+            raise
         finally:
             self.busy_since = None
+        self.faults = 0
+        return results
+
+    def check_health(self, limit_s: float, faults: int) -> None:
+        """Raises RuntimeError when a new process would do better: a call hangs for longer, or so many failed."""
+        if self.busy_since is not None and time.monotonic() - self.busy_since > limit_s:
+            raise RuntimeError(f"a batch has been in work for more than {limit_s:g} s")
+        if self.faults >= faults:
+            raise RuntimeError(f"{self.faults} batches in a row failed")
 
 
 def _fail(answer: asyncio.Future[Out], problem: Exception) -> None:

@@ -56,9 +56,8 @@ class Graph:
         given = zip(self.inputs, arrays, strict=True)
         try:
             first, *_ = self._session.run(None, {one.name: array.astype(one.precision) for one, array in given})
-        except RuntimeError as error:
-            if "allocate memory" in str(error):  # no class of its own says so
-                raise OutOfMemory from None
+        except Exception as error:
+            _check_memory(error)
             raise
         return np.asarray(first, np.float32)
 
@@ -66,7 +65,8 @@ class Graph:
 def opened(checkpoint: str, *, revision: str | None = None, device: str = "auto", threads: int | None = None) -> Graph:
     """The network in a file, or in `owner/name/path/in/repository.onnx` on the model hub, at that revision.
 
-    `device` is `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU where onnxruntime has one. Raises CheckpointError.
+    `device` is `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU where onnxruntime has one. Raises CheckpointError,
+    OutOfMemory.
     """
     try:
         import onnxruntime
@@ -80,10 +80,17 @@ def opened(checkpoint: str, *, revision: str | None = None, device: str = "auto"
     providers = _providers(device, onnxruntime.get_available_providers())
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=providers)
-    except Exception as error:  # onnxruntime's own classes have no base in common
+    except Exception as error:
+        _check_memory(error)
         raise CheckpointError(f"{file} is no ONNX file that onnxruntime can run: {error}") from error
     logger.info("%s on %s", checkpoint, session.get_providers()[0])
     return Graph(checkpoint, session)
+
+
+def _check_memory(error: Exception) -> None:
+    """Raises OutOfMemory if it is that: no class of its own says so, and onnxruntime's have no base in common."""
+    if "allocate memory" in str(error):
+        raise OutOfMemory from None
 
 
 def _providers(device: str, available: list[str]) -> list[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 
 from obstore.exceptions import BaseError
 from torch import nn
@@ -22,6 +25,9 @@ class AdapterCache:
         self._transformer = transformer
         self._store = store
         self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes, at_least=1)
+        self._lock = Lock()
+        self._turns: dict[str, tuple[Lock, int]] = {}
+        """Who loads an adapter now, and how many want it."""
 
     @property
     def figures(self) -> CacheFigures:
@@ -32,7 +38,23 @@ class AdapterCache:
 
     def get(self, adapter: Adapter) -> AdapterWeights:
         """Loads what is not here. Raises JobError for a file that is gone or no adapter, Unavailable."""
-        return self._cache.made(adapter.id, partial(self._load, adapter.key))
+        with self._turn(adapter.id):
+            return self._cache.made(adapter.id, partial(self._load, adapter.key))
+
+    @contextmanager
+    def _turn(self, adapter_id: str) -> Iterator[None]:
+        """One after the other: jobs of one adapter come together, and each would load all of it."""
+        with self._lock:
+            turn, others = self._turns.get(adapter_id, (Lock(), 0))
+            self._turns[adapter_id] = turn, others + 1
+        try:
+            with turn:
+                yield
+        finally:
+            with self._lock:
+                _, wanting = self._turns.pop(adapter_id)
+                if wanting > 1:
+                    self._turns[adapter_id] = turn, wanting - 1
 
     def _load(self, key: str) -> AdapterWeights:
         try:

@@ -59,25 +59,28 @@ class AdapterWeights:
 def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
     """The adapter in a safetensors file, its matrices in the transformer's precision and on its device.
 
-    `transformer` may be on the meta device: then only names and shapes are checked. Raises AdapterError.
+    `transformer` may be on the meta device: then only names and shapes are checked. Raises AdapterError, and what
+    torch raises where a device has no room or is broken.
     """
     try:
-        return _read(data, transformer)
+        layers = _read(data, transformer)
     except AdapterError:
         raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         # Whatever hostile or broken files make of the steps below, they are no adapters.
         raise AdapterError("it is damaged, or no LoRA") from error
+    # What goes wrong with the device is no fault of the file.
+    return AdapterWeights({name: _placed(layer, transformer.get_submodule(name)) for name, layer in layers.items()})
 
 
-def _read(data: bytes, transformer: nn.Module) -> AdapterWeights:
+def _read(data: bytes, transformer: nn.Module) -> dict[str, LowRank]:
     tensors, alphas = _converted(data, type(transformer).__name__)
     names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
     strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
     if strange or not names:
         raise AdapterError(f"not a LoRA of a transformer: {shown(strange[0]) if strange else 'it holds no matrices'}")
     linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
-    return AdapterWeights({name: _layer(name, tensors, alphas, linears) for name in sorted(names)})
+    return {name: _layer(name, tensors, alphas, linears) for name in sorted(names)}
 
 
 def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -131,7 +134,12 @@ def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], line
     if down.shape != (rank, linear.in_features) or up.shape != (linear.out_features, rank):
         shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
         raise AdapterError(f"{name} is {shapes}, but the base's layer {linear.out_features} x {linear.in_features}")
-    weight = linear.weight
-    if not weight.is_meta:
-        down, up = (matrix.to(weight.device, weight.dtype) for matrix in (down, up))
     return LowRank(down, up, alpha / rank)
+
+
+def _placed(layer: LowRank, linear: nn.Module) -> LowRank:
+    weight = linear.get_parameter("weight")
+    if weight.is_meta:
+        return layer
+    down, up = (matrix.to(weight.device, weight.dtype) for matrix in (layer.down, layer.up))
+    return LowRank(down, up, layer.scale)

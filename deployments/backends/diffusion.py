@@ -85,10 +85,11 @@ class DiffusionBackend:
 
     def fetch(self, job: GenerationJob) -> FetchedJob:
         """Its input pictures, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
-        request = self._family.fetch(_prepared(job, self._fetcher.present(job.inputs)))
-        if job.adapter is None:
-            return FetchedJob(request)
-        with translated_device_errors():
+        prepared = _prepared(job, self._fetcher.present(job.inputs))
+        with self._memory():
+            request = self._family.fetch(prepared)
+            if job.adapter is None:
+                return FetchedJob(request)
             layers = self._adapters.get(job.adapter).layers
         strength = job.adapter.strength
         return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
@@ -108,7 +109,8 @@ class DiffusionBackend:
     def finish(self, state: State) -> Callable[[], Output]:
         with self._memory(), self._finishing.beside_the_steps():
             pixels = self._family.finish(state)
-        return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
+        with self._memory():
+            return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
 
     def preview(self, state: State) -> Callable[[], Preview] | None:
         with translated_device_errors():

@@ -107,7 +107,8 @@ class Encoder(Generic[P, S]):
         prepared = [request.prepared for request in batch if request.prepared is not None]
         with self._health.call(Worker.ENCODE, [request.handle for request in batch]):
             try:
-                return self._backend.encode(prepared)
+                with self._device.beside():
+                    return self._backend.encode(prepared)
             except OutOfMemory:
                 if len(batch) > 1:
                     raise

@@ -13,6 +13,7 @@ from deployments.engine.request_handle import RequestHandle
 log = logging.getLogger(__name__)
 
 NO_MEMORY = Failed("not enough memory for this picture: ask for a smaller size or fewer references")
+NO_ROOM = Interrupted("the model has no memory for this request at the moment", blame=False)
 BROKEN = Interrupted("the model could not process this request", blame=True)
 NOTHING_USABLE = Interrupted("the model made nothing usable of this request", blame=True)
 DEVICE_BROKEN = Interrupted("the device that the model runs on failed", blame=False)

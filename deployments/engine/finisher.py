@@ -63,7 +63,8 @@ class Finisher(Generic[P, S]):
     def _finished(self, request: ActiveRequest[S]) -> Callable[[], Output]:
         with self._health.call(Worker.FINISH, [request.handle]):
             try:
-                return self._backend.finish(request.state)
+                with self._device.beside():
+                    return self._backend.finish(request.state)
             except OutOfMemory:
                 pass
             with self._device.alone():

@@ -78,7 +78,7 @@ class Engine(Generic[P, S]):
         self._requests = requests
         self._health = health
         self._background = background
-        self._fetcher = Fetcher(backend, requests, background, health, ahead=max_running)
+        self._fetcher = Fetcher(backend, requests, background, health, device, ahead=max_running, broken=self._give_up)
         self._encoder = Encoder(backend, requests, health, device, max_running=max_running, max_batch=max_batch)
         self._stepper = Stepper(
             backend,

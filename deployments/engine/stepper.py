@@ -58,10 +58,13 @@ class Stepper(Generic[P, S]):
         """Ends whose time is over, or surely won't do, and takes one step. Raises DeviceBroken."""
         ended = self._expire()
         self._priority.announce(bool(self._requests.waiting or self._requests.running))
+        if not self._requests.stepping():
+            return ended
+        self._priority.wait()
+        # Only now: some were cancelled meanwhile, and others came.
         batch = select_batch(self._requests.stepping(), self._clock(), self._costs, self._order)
         if not batch:
             return ended
-        self._priority.wait()
         self._step(batch)
         return True
 
@@ -98,9 +101,7 @@ class Stepper(Generic[P, S]):
         """False when the step failed in a way that only single steps can explain."""
         states = [request.state for request in batch]
         try:
-            with self._device.step(), self._health.call(Worker.STEPS, [request.handle for request in batch]):
-                began = self._clock()
-                self._backend.step(states)
+            step_s = self._stepped(batch)
         except DeviceBroken:
             raise
         except Exception as error:
@@ -113,7 +114,6 @@ class Stepper(Generic[P, S]):
                 return True
             log.warning("a step of %d pictures failed; tried again in parts", len(batch), exc_info=error)
             return isinstance(error, OutOfMemory)
-        step_s = self._clock() - began
         self._costs.observe(states, step_s)
         self._health.stepped(len(batch), step_s)
         for request in batch:
@@ -121,6 +121,25 @@ class Stepper(Generic[P, S]):
             if request.state.done_steps >= request.state.total_steps:
                 self._requests.move(request, Stage.STEPPED)
         return True
+
+    def _stepped(self, batch: Sequence[ActiveRequest[S]]) -> float:
+        """How long the step took. One that doesn't fit beside other work is taken again without any: whose memory it
+        was says nothing of the batch."""
+        states, handles = [request.state for request in batch], [request.handle for request in batch]
+
+        def step(*, alone: bool) -> tuple[float, OutOfMemory | None]:
+            with self._device.step(alone=alone) as accompanied, self._health.call(Worker.STEPS, handles):
+                began = self._clock()
+                try:
+                    self._backend.step(states)
+                except OutOfMemory as error:
+                    if not accompanied():
+                        raise
+                    return 0.0, error
+                return self._clock() - began, None
+
+        step_s, crowded = step(alone=False)
+        return step(alone=True)[0] if crowded else step_s
 
     def _report(self, request: ActiveRequest[S], batch: int, step_s: float) -> None:
         now = self._clock()

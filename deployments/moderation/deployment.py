@@ -18,7 +18,7 @@ from deployments.contract.moderation import (
     Scores,
 )
 from deployments.contract.objects import ObjectStore
-from deployments.moderation.frames import pictures_of
+from deployments.moderation.frames import is_video, pictures_of
 from deployments.moderation.judges import load_judge
 from deployments.telemetry import logs
 
@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 _LIMIT_S = 60.0
 """A batch that takes longer than this counts as hung."""
+_FAULTS = 20
+"""So many batches in a row that failed: the device is broken, not what is judged."""
+_VIDEOS = 2
+"""That are read at a time: each may take a minute, and pictures must not wait for them."""
+_PICTURES = 4
 
 
 class Moderator:
@@ -42,6 +47,10 @@ class Moderator:
         began = time.monotonic()
         self._objects = ObjectStore.of(spec)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        self._readers = ThreadPoolExecutor(max_workers=_PICTURES, thread_name_prefix="pictures")
+        self._video_readers = ThreadPoolExecutor(max_workers=_VIDEOS, thread_name_prefix="videos")
+        # Pictures are tens of megabytes each: those beyond are not even fetched.
+        self._held, self._videos_held = asyncio.Semaphore(2 * spec.max_batch), asyncio.Semaphore(_VIDEOS)
         text, pictures = await asyncio.get_running_loop().run_in_executor(self._thread, _load, spec)
         self._texts = Batcher(_highest_of(text), self._thread, spec.max_batch)
         self._pictures = Batcher(_highest_of(pictures), self._thread, spec.max_batch)
@@ -52,14 +61,16 @@ class Moderator:
 
     async def judge_object(self, key: str) -> dict[str, float]:
         """Of a picture, or of the frames of a clip the worst. Raises FileNotFoundError, or that it can't be read."""
-        pictures = await asyncio.to_thread(pictures_of, await self._objects.get(key), key)
-        return _worst(await asyncio.gather(*map(self._pictures, pictures)))
+        readers, held = (self._video_readers, self._videos_held) if is_video(key) else (self._readers, self._held)
+        async with held:
+            data = await self._objects.get(key)
+            pictures = await asyncio.get_running_loop().run_in_executor(readers, pictures_of, data, key)
+            return _worst(await asyncio.gather(*map(self._pictures, pictures)))
 
     async def check_health(self) -> None:
-        """Raises when a new process would do better: a judge hangs."""
+        """Raises when a new process would do better: a judge hangs, or can judge nothing any more."""
         for batcher in (self._texts, self._pictures):
-            if batcher.busy_since is not None and time.monotonic() - batcher.busy_since > _LIMIT_S:
-                raise RuntimeError(f"a judgement has been in work for more than {_LIMIT_S} s")
+            batcher.check_health(_LIMIT_S, _FAULTS)
 
 
 def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:

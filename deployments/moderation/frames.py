@@ -27,7 +27,9 @@ FRAME_SIDE: Final = 512
 """Longest side of frames; stills stay as they are."""
 
 _SECONDS = 60.0
-"""To read one animation or video; hostile ones are small and take forever."""
+"""To read one animation; hostile ones are small and take forever."""
+_VIDEO_SECONDS = 110.0
+"""To read one video twice; the service accepts what it can read once within a minute."""
 _LONGEST_S = reader.LONGEST_S
 """Of a video."""
 _VIDEO_ENDINGS = (".mp4", ".m4v", ".mov")
@@ -101,12 +103,12 @@ def _fitted(width: int, height: int) -> tuple[int, int]:
 
 def _of_video(data: bytes) -> list[Pixels]:
     """The video is read twice: to count its frames, as headers may lie, and for those that are wanted."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _VIDEO_SECONDS
     try:
         with tempfile.TemporaryDirectory(prefix="frames-") as folder:
             file = Path(folder, "video")
             file.write_bytes(data)
-            video = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_SECONDS)
+            video = reader.probe(file, longest_s=_LONGEST_S, timeout_s=_VIDEO_SECONDS)
             if video.seconds > _LONGEST_S:
                 raise UnreadableError(f"the video is longer than {_LONGEST_S:.0f} s")
             wanted, chosen = spread(video.frames), list[Pixels]()
@@ -115,7 +117,7 @@ def _of_video(data: bytes) -> list[Pixels]:
                 if number in wanted:
                     chosen.append(frame.copy())  # the others go
                 if time.monotonic() > deadline:
-                    raise UnreadableError(f"the video can't be read in {_SECONDS:.0f} s")
+                    raise UnreadableError(f"the video can't be read in {_VIDEO_SECONDS:.0f} s")
     except VideoError as error:
         raise UnreadableError(str(error)) from error
     if len(chosen) != len(wanted):

@@ -32,8 +32,7 @@ class TextEncoder:
         began = time.monotonic()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text encoder")
         encode, self._fingerprint = await asyncio.get_running_loop().run_in_executor(thread, _load, spec)
-        self._faults = 0
-        self._prompts = Batcher(self._counted(encode), thread, spec.max_batch)
+        self._prompts = Batcher(encode, thread, spec.max_batch)
         logger.info("the text encoders of %s are loaded after %.1f s", spec.checkpoint, time.monotonic() - began)
 
     async def encode(self, prompt: str) -> bytes:
@@ -46,23 +45,7 @@ class TextEncoder:
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung batch, or nothing but errors."""
-        busy_since = self._prompts.busy_since
-        if busy_since is not None and time.monotonic() - busy_since > _LIMIT_S:
-            raise RuntimeError(f"prompts have been in work for more than {_LIMIT_S} s")
-        if self._faults >= _FAULTS:
-            raise RuntimeError(f"{self._faults} batches of prompts in a row failed")
-
-    def _counted(self, encode: Callable[[Sequence[str]], list[bytes]]) -> Callable[[Sequence[str]], list[bytes]]:
-        def counted(prompts: Sequence[str]) -> list[bytes]:
-            try:
-                encoded = encode(prompts)
-            except Exception:
-                self._faults += 1
-                raise
-            self._faults = 0
-            return encoded
-
-        return counted
+        self._prompts.check_health(_LIMIT_S, _FAULTS)
 
 
 def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -29,6 +30,8 @@ _PAUSE = (NewerJob, Unavailable, BackPressureError, DeploymentUnavailableError)
 """Trying again at once would most likely end the same way."""
 _PAUSE_S = 1.0
 _AGAIN_S = 0.5
+_LAST_S = 5.0
+"""For what a drain has stopped to be given back."""
 _LONGEST_PAUSE = 10
 """As a multiple. A broken replica is soon replaced, so pauses begin short."""
 
@@ -101,7 +104,19 @@ class Lane:
             if attempt.stream is not None:
                 attempt.stream.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
+            await asyncio.wait(self._tasks, timeout=_LAST_S)
+        await self._give_back_the_rest()
+
+    async def _give_back_the_rest(self) -> None:
+        """What waits for a judge or a store: nothing of the model is left to stop, but a lease that ran out would be a
+        strike."""
+        left = [attempt for attempt in self._attempts.values() if not attempt.completing]
+        for attempt in left:
+            if attempt.work is not None:
+                attempt.work.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await asyncio.gather(*(self._give_back(attempt, NotStarted()) for attempt in left))
 
     def _start(self, lease: Lease) -> None:
         attempt = Attempt(self.name, lease)

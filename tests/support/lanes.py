@@ -14,6 +14,7 @@ from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts, Write
 from serve_app.dispatch.lane import Lane
+from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
@@ -36,6 +37,7 @@ class Scene:
         self.rewrite: Write | None = None
         self.rewrite_edit: Write | None = None
         self.ratio: Write | None = None
+        self.gate: Gate | None = None
         self.tracer: Tracer = OFF
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
@@ -43,7 +45,13 @@ class Scene:
         chosen = DispatcherSettings(**settings)
         timeouts = Timeouts(chosen.start_s, chosen.stall_s, rewrite_s)
         dependencies = Dependencies(
-            self.call, timeouts, self.rewrite, rewrite_edit=self.rewrite_edit, ratio=self.ratio, tracer=self.tracer
+            self.call,
+            timeouts,
+            self.rewrite,
+            self.gate,
+            rewrite_edit=self.rewrite_edit,
+            ratio=self.ratio,
+            tracer=self.tracer,
         )
         lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
         self.lanes.append(lane)

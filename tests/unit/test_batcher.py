@@ -64,6 +64,32 @@ async def test_a_bad_item_fails_alone(executor: ThreadPoolExecutor) -> None:
     assert isinstance(results[1], ValueError)
 
 
+async def test_many_calls_in_a_row_that_fail_are_unhealthy_unless_it_is_the_items(executor: ThreadPoolExecutor) -> None:
+    answers: list[Exception | None] = []
+
+    def work(items: Sequence[int]) -> list[int]:
+        if answer := answers.pop(0):
+            raise answer
+        return list(items)
+
+    batcher = Batcher(work, executor, most=8)
+    for answer, faults in (
+        (RuntimeError(), 1),
+        (ValueError(), 1),
+        (RuntimeError(), 2),
+        (None, 0),
+        (RuntimeError(), 1),
+        (MemoryError(), 2),
+        (RuntimeError(), 3),
+    ):
+        batcher.check_health(60, faults=3)
+        answers.append(answer)
+        await asyncio.gather(batcher(1), return_exceptions=True)
+        assert batcher.faults == faults
+    with pytest.raises(RuntimeError, match="3 batches in a row"):
+        batcher.check_health(60, faults=3)
+
+
 async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecutor) -> None:
     work = Work()
     batcher = Batcher(work, executor, most=8)

@@ -12,9 +12,14 @@ from support.lanes import PATIENCE_S, PRICE, Scene
 from support.tasks import LANE, make_due
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.objects import ObjectStore
+from deployments.contract.thresholds import Thresholds
 from serve_app.dispatch import lane
 from serve_app.dispatch.attempt import Stream, Write
+from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import Status
+
+THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 
 
 async def test_tasks_flow_through(scene: Scene) -> None:
@@ -160,6 +165,29 @@ async def assert_work_goes_back_without_a_strike(scene: Scene) -> None:
 
 async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> None:
     await assert_work_goes_back_without_a_strike(scene)
+
+
+async def test_a_drain_gives_back_what_waits_for_a_judge(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "_LAST_S", 0.1)
+    judging = asyncio.Event()
+
+    async def passes(text: str) -> dict[str, float]:
+        return {}
+
+    async def hangs(key: str) -> dict[str, float]:
+        judging.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scene.gate = Gate(passes, hangs, THRESHOLDS, ObjectStore("memory:///"))
+    dispatcher = scene.dispatcher()
+    (task_id,) = await scene.submit()
+    async with asyncio.timeout(PATIENCE_S):
+        await judging.wait()
+    await dispatcher.drain(0.05)
+    task = await scene.task(task_id)
+    assert (task.status, task.strikes) == (Status.PENDING, 0)
+    assert (await scene.store.counts(LANE))["leased"] == 0
 
 
 async def test_two_dispatchers_share_the_work_and_double_nothing(scene: Scene) -> None:

@@ -39,7 +39,7 @@ def test_results_that_are_not_finite_are_errors_though_every_step_goes_well() ->
     assert bench.engine.faults == 0
 
 
-@pytest.mark.parametrize("call", ["encode", "step", "preview", "finish"])
+@pytest.mark.parametrize("call", ["fetch", "encode", "step", "preview", "finish"])
 def test_a_device_that_breaks_ends_every_job_at_once_and_blames_none(call: str) -> None:
     bench = Bench(VirtualBackend(errors={(call, "2"): DeviceBroken()}), preview_every=0.5)
     bench.learn()
@@ -61,7 +61,7 @@ def test_a_broken_engine_refuses_at_once_and_leaves_the_device_alone() -> None:
     assert bench.backend.calls == []
 
 
-@pytest.mark.parametrize("call", ["encode", "step", "finish"])
+@pytest.mark.parametrize("call", ["fetch", "encode", "step", "finish"])
 def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
     backend = VirtualBackend(errors={(call, "20"): DeviceBroken()})
     engine = Engine(backend, max_running=16, max_batch=8)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import cv2
@@ -17,8 +18,9 @@ from deployments.contract.moderation import JudgeSpec, ModeratorSpec
 from deployments.contract.objects import ObjectStore
 from deployments.moderation import deployment as moderator
 from deployments.moderation.deployment import Moderator
-from deployments.moderation.frames import UnreadableError
+from deployments.moderation.frames import UnreadableError, pictures_of
 from deployments.moderation.known_pictures import fingerprint
+from deployments.pictures.pixels import Pixels
 
 
 def patches(seed: int) -> npt.NDArray[np.uint8]:
@@ -103,6 +105,44 @@ async def test_a_judge_that_hangs_is_unhealthy(deployment: Moderator, monkeypatc
     monkeypatch.setattr(moderator, "_LIMIT_S", 0.5)
     with pytest.raises(RuntimeError, match="in work"):
         await deployment.check_health()
+
+
+async def test_a_judge_that_can_judge_nothing_any_more_is_unhealthy_though_others_can(
+    deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("inputs/1.png", png(patches(1)), "image/png")
+
+    def broken(pictures: Sequence[object]) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(deployment._pictures, "_work", broken)
+    for _ in range(moderator._FAULTS):
+        await deployment.check_health()
+        with pytest.raises(RuntimeError, match="CUDA"):
+            await deployment.judge_object("inputs/1.png")
+        await deployment.judge_text("a red circle")
+    with pytest.raises(RuntimeError, match="in a row"):
+        await deployment.check_health()
+
+
+async def test_videos_that_take_their_time_hold_up_no_pictures(
+    deployment: Moderator, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reading = pictures_of, threading.Event()
+
+    def slow(data: bytes, key: str) -> list[Pixels]:
+        if key.endswith(".mp4"):
+            assert reading.wait(10)
+            raise UnreadableError
+        return read(data, key)
+
+    monkeypatch.setattr(moderator, "pictures_of", slow)
+    await store.put("inputs/1.png", png(patches(1)), "image/png")
+    await store.put("inputs/slow.mp4", b"x", "video/mp4")
+    videos = [asyncio.create_task(deployment.judge_object("inputs/slow.mp4")) for _ in range(8)]
+    assert (await deployment.judge_object("inputs/1.png"))["violence"] == 1
+    reading.set()
+    assert all(isinstance(each, UnreadableError) for each in await asyncio.gather(*videos, return_exceptions=True))
 
 
 async def test_without_judges_nothing_is_found(store: ObjectStore, tmp_path: Path) -> None:
