@@ -37,15 +37,24 @@ class ClipCheckpoints:
             tensors = {"picture": state.picture.x, "sound": state.sound.x}
             self._under_way = self._writer.submit(self._write, state.job.clip.checkpoint, tensors, state.i)
 
-    def resume(self, state: ClipState) -> None:
-        """Puts a clip that has just begun where an earlier attempt was, if there was one."""
-        assert state.job.clip is not None
+    def read(self, key: str) -> bytes | None:
+        """What an earlier attempt kept; None where there is nothing, or it is out of reach."""
         try:
-            tensors, metadata = latents.unpacked(self._store.get_blocking(state.job.clip.checkpoint))
-            picture, sound, steps = tensors["picture"], tensors["sound"], int(metadata["steps"])
+            return self._store.get_blocking(key)
         except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            logger.warning("a clip begins anew, its checkpoint can't be read: %s", error)
+            return None
+
+    def resume(self, state: ClipState, kept: bytes | None) -> None:
+        """Puts a clip that has just begun where an earlier attempt was that `kept` this."""
+        if kept is None:
             return
-        except (BaseError, OSError, latents.BrokenLatentsError, KeyError, ValueError) as error:
+        try:
+            tensors, metadata = latents.unpacked(kept)
+            picture, sound, steps = tensors["picture"], tensors["sound"], int(metadata["steps"])
+        except (latents.BrokenLatentsError, KeyError, ValueError) as error:
             logger.warning("%s begins anew, its checkpoint can't be read: %s", state.job.id, error)
             return
         fits = picture.shape == state.picture.x.shape and sound.shape == state.sound.x.shape

@@ -39,8 +39,14 @@ from deployments.video.writer import SOUND_RATE, ClipWriter
 @dataclass(frozen=True, slots=True)
 class FetchedClip:
     job: GenerationJob
+    clip: Clip
     inputs: Mapping[str, bytes]
     """By their keys."""
+    start: StartClip | None
+    lead: Pixels | None
+    """The last frames of `start`, (F, H, W, 3)."""
+    kept: bytes | None
+    """By an earlier attempt."""
 
 
 class ClipBackend:
@@ -75,10 +81,22 @@ class ClipBackend:
         return {}
 
     def fetch(self, job: GenerationJob) -> FetchedClip:
-        return FetchedClip(job, self._fetcher.present(job.inputs))
+        """Its inputs, with a start video read, and how far an earlier attempt came: what waits for a store or a decoder
+        keeps the device from nobody."""
+        clip, inputs = _clip(job), self._fetcher.present(job.inputs)
+        kept = self._checkpoints.read(clip.checkpoint)
+        if clip.start is None:
+            return FetchedClip(job, clip, inputs, None, None, kept)
+        height, width = self._family.shape(job, lead=0).canvas.size
+        try:
+            start = StartClip(inputs[clip.start])
+            lead = start.last(lead_of(start.count, self._family.scale.time), (width, height))
+        except VideoError:
+            raise JobError("the video to go on from can't be read") from None
+        return FetchedClip(job, clip, inputs, start, lead, kept)
 
     def encode(self, fetched: Sequence[FetchedClip]) -> list[ActiveClip | JobError]:
-        return [self._begun(one.job, one.inputs) for one in fetched]
+        return [self._begun(one) for one in fetched]
 
     def step(self, states: Sequence[ActiveClip]) -> None:
         """One after the other. When one fails, those before it are a step further, and may be stepped again."""
@@ -135,28 +153,23 @@ class ClipBackend:
                 raise RuntimeError(str(error)) from error
             raise
 
-    def _begun(self, job: GenerationJob, fetched: Mapping[str, bytes]) -> ActiveClip | JobError:
+    def _begun(self, fetched: FetchedClip) -> ActiveClip | JobError:
         try:
-            clip = _clip(job)
-            start = None if clip.start is None else _started(fetched[clip.start])
-            inputs = self._inputs(job, clip, fetched, start)
+            inputs = self._inputs(fetched)
             with translated_device_errors():
-                clip_state = self._family.encode(job, inputs)
+                clip_state = self._family.encode(fetched.job, inputs)
         except JobError as error:
             return error
-        self._checkpoints.resume(clip_state)
-        return ActiveClip(clip_state, start)
+        self._checkpoints.resume(clip_state, fetched.kept)
+        return ActiveClip(clip_state, fetched.start)
 
-    def _inputs(
-        self, job: GenerationJob, clip: Clip, fetched: Mapping[str, bytes], start: StartClip | None
-    ) -> ClipInputs:
+    def _inputs(self, fetched: FetchedClip) -> ClipInputs:
         """Raises JobError."""
-        keyframes = tuple(np.array(open_picture(fetched[key])) for key in job.references)
-        draft = None if clip.enhance is None else self._draft(fetched[clip.enhance])
-        if start is None:
+        clip, start, lead = fetched.clip, fetched.start, fetched.lead
+        keyframes = tuple(np.array(open_picture(fetched.inputs[key])) for key in fetched.job.references)
+        draft = None if clip.enhance is None else self._draft(fetched.inputs[clip.enhance])
+        if start is None or lead is None:
             return ClipInputs(keyframes, draft=draft)
-        height, width = self._family.shape(job, lead=0).canvas.size
-        lead = start.last(lead_of(start.count, self._family.scale.time), (width, height))
         heard = start.sound
         if heard is not None:
             before = round((start.count - len(lead)) / FPS * heard.rate)
@@ -206,13 +219,6 @@ def _clip(job: GenerationJob) -> Clip:
     if job.clip is None:
         raise JobError("this model makes videos, not pictures")
     return job.clip
-
-
-def _started(data: bytes) -> StartClip:
-    try:
-        return StartClip(data)
-    except VideoError:
-        raise JobError("the video to go on from can't be read") from None
 
 
 def _joined(start: StartClip, sound: Sound | None) -> Sound | None:

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Generic, Protocol
 
 from deployments.contract.events import Event, Failed, Interrupted
@@ -78,6 +79,8 @@ class Engine(Generic[P, S]):
         self._requests = requests
         self._health = health
         self._background = background
+        # Of what this holds, nothing may hold it: clips on their way would outlive an engine that was dropped.
+        self._give_up = partial(_give_up, requests, health)
         self._fetcher = Fetcher(backend, requests, background, health, device, ahead=max_running, broken=self._give_up)
         self._encoder = Encoder(backend, requests, health, device, max_running=max_running, max_batch=max_batch)
         self._stepper = Stepper(
@@ -222,21 +225,23 @@ class Engine(Generic[P, S]):
                 log.exception("the engine's loop failed; its jobs are given up")
                 handles = self._requests.unfinished()
                 event = failure_event(error, blame=self._health.faulted() and len(handles) == 1)
-                self._end_all(handles, event)
+                _end_all(self._requests, handles, event)
                 continue
             if not worked:
                 self._requests.wait_for(lambda seen=seen: self._requests.changes != seen)
 
-    def _give_up(self, error: DeviceBroken) -> None:
-        """Ends every job without blame: the device broke, and none of them can go on here."""
-        self._health.device_broke()
-        log.critical("the device is broken; nothing more can run in this process", exc_info=error)
-        self._end_all(self._requests.handles(), DEVICE_BROKEN)
 
-    def _end_all(self, handles: Iterable[RequestHandle], event: Failed | Interrupted) -> None:
-        for handle in handles:
-            handle.end(event)
-        self._requests.drop_ended()
+def _give_up(requests: RequestTable[P, S], health: Health, error: DeviceBroken) -> None:
+    """Ends every job without blame: the device broke, and none of them can go on here."""
+    health.device_broke()
+    log.critical("the device is broken; nothing more can run in this process", exc_info=error)
+    _end_all(requests, requests.handles(), DEVICE_BROKEN)
+
+
+def _end_all(requests: RequestTable[P, S], handles: Iterable[RequestHandle], event: Failed | Interrupted) -> None:
+    for handle in handles:
+        handle.end(event)
+    requests.drop_ended()
 
 
 class _Worker(Protocol):

@@ -51,7 +51,8 @@ def resumed(store: ObjectStore, model: str = "m", **options: Any) -> tuple[ClipS
     """A state that just began and may go on, and what it began with."""
     state = a_state(**options)
     began = state.picture.x, state.sound.x
-    ClipCheckpoints(store, model).resume(state)
+    checkpoints = ClipCheckpoints(store, model)
+    checkpoints.resume(state, checkpoints.read(KEY))
     return state, began
 
 
@@ -127,7 +128,7 @@ def test_a_store_out_of_reach_costs_checkpoints_alone(
     monkeypatch.setattr(store, "get_blocking", down)
     state, checkpoints = a_state(), ClipCheckpoints(store, "m")
     with caplog.at_level(logging.WARNING):
-        checkpoints.resume(state)
+        assert checkpoints.read(KEY) is None
         for _ in range(2):
             step(state)
             checkpoints.keep(state)

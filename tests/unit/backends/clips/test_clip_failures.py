@@ -234,3 +234,19 @@ def test_ffmpeg_is_there() -> None:
     with subprocess.Popen(command("-f", "s16le", "-i", "pipe:0", "-f", "null", "-"), stdin=subprocess.PIPE) as process:
         assert ffmpeg_processes()
         process.kill()
+
+
+def test_the_device_waits_for_no_store_and_no_decoder(
+    family: ClipFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = a_backend(family, store)
+    fetched = [backend.fetch(make_clip_job(clip={"start": "inputs/start"}))]
+
+    def hangs(*of: object, **how: object) -> None:
+        raise AssertionError("it would be waited for")
+
+    for name in ("get_blocking", "put_blocking"):
+        monkeypatch.setattr(ObjectStore, name, hangs)
+    monkeypatch.setattr(subprocess, "Popen", hangs)
+    [state] = backend.encode(fetched)
+    assert isinstance(state, ActiveClip)
