@@ -33,6 +33,7 @@ from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
 from deployments.families import ltx2_pictures
 from deployments.families.clip_family import ClipFamily, Draft
+from deployments.video import reader
 from deployments.video.ffmpeg import command
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -247,6 +248,7 @@ def test_the_device_waits_for_no_store_and_no_decoder(
 
     for name in ("get_blocking", "put_blocking"):
         monkeypatch.setattr(ObjectStore, name, hangs)
-    monkeypatch.setattr(subprocess, "Popen", hangs)
+    for name in ("probe", "sound", "last_frames", "frames"):
+        monkeypatch.setattr(reader, name, hangs)
     [state] = backend.encode(fetched)
     assert isinstance(state, ActiveClip)
