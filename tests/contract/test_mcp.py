@@ -220,7 +220,7 @@ def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, clie
             (await browser.post("/v1/session", json={"key": client.secret})).raise_for_status()
             secret = (await browser.get(url)).headers["location"].partition("#")[2]
             said = {"allow": True, "project": client.project}
-            answer = await browser.post(f"/v1/consents/{secret}", json=said)
+            answer = await browser.post("/v1/consent", headers={"x-secret": secret}, json=said)
         query = parse_qs(urlsplit(answer.json()["redirect"]).query)
         came_back.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
 

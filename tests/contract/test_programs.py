@@ -20,6 +20,7 @@ from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings
 
 BACK = "http://127.0.0.1:7777/back"
+CONSENT = "/v1/consent"
 VERIFIER = secrets.token_urlsafe(48)
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
 
@@ -55,17 +56,17 @@ class Program:
         }
         return self.http.get("/oauth/authorize", params=query | more)
 
-    def question(self, **more: str) -> str:
-        """The path of what the person is asked."""
+    def question(self, **more: str) -> dict[str, str]:
+        """The headers that name what the person is asked."""
         page, _, secret = self.ask(**more).headers["location"].partition("#")
         assert page == "/consent"
-        return f"/v1/consents/{secret}"
+        return {"x-secret": secret}
 
-    def answered(self, question: str, **answer: object) -> dict[str, str]:
+    def answered(self, question: dict[str, str], **answer: object) -> dict[str, str]:
         """What comes back with the browser, in the project that it is in."""
         project = self.browser.get("/v1/session").json()["project"]
         answer = {"project": project, **answer}
-        redirect = self.browser.post(question, json=answer).raise_for_status().json()["redirect"]
+        redirect = self.browser.post(CONSENT, headers=question, json=answer).raise_for_status().json()["redirect"]
         assert redirect.startswith(BACK)
         return {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
 
@@ -113,7 +114,7 @@ def test_documents_say_where_and_how(service: Service, program: Program) -> None
 
 def test_a_person_lets_a_program_in(service: Service, client: Client, program: Program) -> None:
     question = program.question()
-    assert program.browser.get(question).json() == {
+    assert program.browser.get(CONSENT, headers=question).json() == {
         "program": "Sketch pad",
         "goes_to": "127.0.0.1",
         "roles": ["developer"],
@@ -132,13 +133,13 @@ def test_a_person_lets_a_program_in(service: Service, client: Client, program: P
 def test_a_program_that_is_refused_learns_so(program: Program) -> None:
     question = program.question()
     assert program.answered(question, allow=False)["error"] == "access_denied"
-    assert program.browser.post(question, json={"allow": True}).status_code == 404
+    assert program.browser.post(CONSENT, headers=question, json={"allow": True}).status_code == 404
 
 
 def test_neither_a_key_nor_another_site_answers(client: Client, program: Program) -> None:
     question = program.question()
-    assert refusal(client.post(question, json={"allow": True}), 403) == "Sign in first"
-    elsewhere = program.browser.post(question, json={"allow": True}, headers={"sec-fetch-site": "cross-site"})
+    assert refusal(client.post(CONSENT, headers=question, json={"allow": True}), 403) == "Sign in first"
+    elsewhere = program.browser.post(CONSENT, json={"allow": True}, headers=question | {"sec-fetch-site": "cross-site"})
     assert elsewhere.status_code == 403
     assert program.answered(question, allow=True)["code"]
 
@@ -289,7 +290,7 @@ def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
         browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
         question = program.question()
         browser.put("/v1/session", json={"project": there}).raise_for_status()
-        moved = browser.post(question, json={"allow": True, "project": here})
+        moved = browser.post(CONSENT, headers=question, json={"allow": True, "project": here})
         assert there in refusal(moved, 409)
         assert program.answered(question, allow=True)["code"]
 

@@ -34,9 +34,13 @@ def invited(administrator: Client, browser: httpx2.Client, name: str, role: Role
     """Accepts an invitation in that browser."""
     link = administrator.post("/v1/invitations", json={"role": role.value}).raise_for_status().json()["link"]
     secret = link.partition("#")[2]
-    shown = browser.get(f"/v1/invitations/{secret}").json()
+    shown = browser.get("/v1/invitation", headers={"x-secret": secret}).json()
     assert (shown["organization"], shown["role"]) == (administrator.organization, role.value)
-    return browser.post(f"/v1/invitations/{secret}", json={"name": name, "password": PASSWORD})
+    return accepted(browser, secret, {"name": name, "password": PASSWORD})
+
+
+def accepted(browser: httpx2.Client, secret: str, body: dict[str, str]) -> httpx2.Response:
+    return browser.post("/v1/invitation", headers={"x-secret": secret}, json=body)
 
 
 def test_nobody_is_signed_in_to_begin_with(browser: httpx2.Client) -> None:
@@ -166,7 +170,7 @@ def test_of_many_who_accept_an_invitation_one_is_a_member(administrator: Client,
     def accept(name: str) -> int:
         with window(service) as browser:
             body = {"name": name, "password": PASSWORD}
-            return browser.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code
+            return accepted(browser, link.partition("#")[2], body).status_code
 
     with ThreadPoolExecutor() as pool:
         assert sorted(pool.map(accept, names)) == [200, 404, 404, 404]
@@ -183,11 +187,11 @@ def test_a_name_that_someone_has_needs_their_password(administrator: Client, ser
     link = administrator.post("/v1/invitations", json={"role": "viewer"}).json()["link"]
     with window(service) as stranger:
         body = {"name": name, "password": "another one of mine"}
-        answer = stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body)
+        answer = accepted(stranger, link.partition("#")[2], body)
         assert "another password" in refusal(answer, 409)
         assert stranger.get("/v1/session").json()["signed_in"] is False
         body["password"] = PASSWORD
-        assert stranger.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).json()["role"] == "developer"
+        assert accepted(stranger, link.partition("#")[2], body).json()["role"] == "developer"
 
 
 def test_an_administrator_goes_from_project_to_project(administrator: Client, browser: httpx2.Client) -> None:
@@ -252,7 +256,7 @@ def test_whoever_is_removed_does_not_come_back_by_an_invitation(
     administrator.delete(f"/v1/admin/members/{name}").raise_for_status()
     with window(service) as other:
         body = {"name": f"other-{name}", "password": PASSWORD}
-        assert other.post(f"/v1/invitations/{link.partition('#')[2]}", json=body).status_code == 404
+        assert accepted(other, link.partition("#")[2], body).status_code == 404
 
 
 def test_nobody_is_less_by_an_invitation(administrator: Client, service: Service, browser: httpx2.Client) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import cast
 
 import httpx2
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
+from support.browser import Behind
 from support.http_service import Service
+
+from serve_app.accounts.keys import ApiKey
 
 BACK = "http://127.0.0.1:7779/back"
 VERIFIER = "a verifier that is long enough for everybody's taste"
@@ -60,3 +64,31 @@ def test_a_refusal_goes_back_to_it(page: Page, service: Service) -> None:
     page.get_by_role("button", name="Refuse").click()
     page.wait_for_url(f"{BACK}*")
     assert httpx2.URL(page.url).params["error"] == "access_denied"
+
+
+def test_who_has_to_sign_in_first_is_asked_afterwards_and_no_address_has_the_secret(
+    page: Page, service: Service, behind: Behind
+) -> None:
+    _, key = cast(tuple[ApiKey, str], behind(lambda worker: worker.run(worker.keys.create("page"))))
+    signed_in: list[bool] = []
+
+    def as_a_stranger(route: Route) -> None:
+        if route.request.method == "POST":
+            signed_in.append(True)
+        if signed_in:
+            return route.continue_()
+        return route.fulfill(json=route.fetch().json() | {"signed_in": False, "local": False})
+
+    page.route("**/v1/session", as_a_stranger)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response("**/oauth/authorize?*") as led:
+        page.goto(asks(registered(service)))
+    secret = led.value.headers["location"].partition("#")[2]
+    page.wait_for_url("**/sign-in?*")
+    page.get_by_text("With a key").click()
+    page.locator("#key").fill(key)
+    page.locator("#with-key").click()
+    expect(page.get_by_text("Sketchpad asks for access to the project")).to_be_visible()
+    assert secret
+    assert not any(secret in address.partition("#")[0] for address in asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Request
+from fastapi import APIRouter, Depends, Header, HTTPException, Request
 from mcp.server.auth.provider import construct_redirect_uri
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,9 +19,10 @@ from serve_app.http.origin import public_base
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services
 
-router = APIRouter(prefix="/v1/consents", tags=["session"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/consent", tags=["session"], route_class=JsonRoute)
 
-_Secret = Annotated[str, Path(max_length=64, description="As in the address of the page")]
+_Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As behind the # of the page's address")]
+"""In no address: proxies log those."""
 _GONE = "This question was answered already, or is too old: begin anew in the program"
 
 
@@ -58,7 +59,7 @@ async def _signed_in(request: Request, services: Deps) -> tuple[Session, Caller]
 _SignedIn = Annotated[tuple[Session, Caller], Depends(_signed_in)]
 
 
-@router.get("/{secret}", responses=errors(403, 404, 503))
+@router.get("", responses=errors(403, 404, 503))
 async def show_question(services: Deps, signed_in: _SignedIn, secret: _Secret) -> Question:
     asked = await services.authorizations.asked(secret)
     if asked is None:
@@ -67,7 +68,7 @@ async def show_question(services: Deps, signed_in: _SignedIn, secret: _Secret) -
     return Question(program=asked.name, goes_to=_goes_to(asked), roles=_roles(asked, caller))
 
 
-@router.post("/{secret}", responses=errors(403, 404, 409, 503))
+@router.post("", responses=errors(403, 404, 409, 503))
 async def answer_question(
     request: Request, services: Deps, signed_in: _SignedIn, secret: _Secret, answer: Answer
 ) -> Onward:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi import APIRouter, Header, HTTPException, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from serve_app.accounts import invitations, people
@@ -19,9 +19,10 @@ from serve_app.http.routes.schemas import Secret, errors
 from serve_app.http.routes.session import SessionView, begin
 from serve_app.http.services import Deps
 
-router = APIRouter(prefix="/v1/invitations", tags=["session"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
 
-_Secret = Annotated[str, Path(max_length=64, description="As in the link")]
+_Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As in the link")]
+"""In no address: proxies log those, and whoever reads it first accepts."""
 _GONE = "This invitation was accepted already, or is over"
 
 
@@ -53,7 +54,7 @@ class Acceptance(BaseModel):
     password: Secret = Field(min_length=people.SHORTEST, max_length=people.LONGEST)
 
 
-@router.post("", responses=errors(403, 503))
+@router.post("/invitations", responses=errors(403, 503))
 async def invite(request: Request, services: Deps, caller: MemberMaker, wanted: Wanted) -> Written:
     """A link that makes whoever opens it first a member of the caller's organization."""
     if not may_hand_out(caller.role, wanted.role):
@@ -63,7 +64,7 @@ async def invite(request: Request, services: Deps, caller: MemberMaker, wanted: 
     return Written(link=link, expires_in=invitations.LIFE_S)
 
 
-@router.get("/{secret}", responses=errors(404, 503))
+@router.get("/invitation", responses=errors(404, 503))
 async def show_invitation(services: Deps, secret: _Secret) -> InvitationView:
     found = await services.invitations.find(secret)
     if found is None:
@@ -71,7 +72,7 @@ async def show_invitation(services: Deps, secret: _Secret) -> InvitationView:
     return InvitationView(organization=found.organization, role=found.role, by=found.by)
 
 
-@router.post("/{secret}", responses=errors(403, 404, 409, 429, 503))
+@router.post("/invitation", responses=errors(403, 404, 409, 429, 503))
 async def accept_invitation(
     request: Request, response: Response, services: Deps, secret: _Secret, acceptance: Acceptance
 ) -> SessionView:

@@ -11,8 +11,8 @@ export class Problem extends Error {
   }
 }
 
-export async function call(method, path, body) {
-  const options = { method, headers: { accept: "application/json" }, credentials: "same-origin" };
+export async function call(method, path, body, headers = {}) {
+  const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin" };
   if (body instanceof Blob) options.body = body;
   else if (body !== undefined) {
     options.headers["content-type"] = "application/json";
@@ -30,7 +30,7 @@ export async function call(method, path, body) {
   return answer;
 }
 
-export const get = (path) => call("GET", path);
-export const post = (path, body) => call("POST", path, body);
+export const get = (path, headers) => call("GET", path, undefined, headers);
+export const post = (path, body, headers) => call("POST", path, body, headers);
 export const put = (path, body) => call("PUT", path, body);
 export const remove = (path) => call("DELETE", path);

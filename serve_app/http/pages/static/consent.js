@@ -1,7 +1,8 @@
-// A program asks for access. What it asks is behind the #, which browsers don't send along: it is in no log.
+// A program asks for access. What it asks is behind the #, which browsers don't send along, and goes on in a header: it
+// is in no log.
 import { get, post } from "./api.js";
 import { el } from "./dom.js";
-import { open } from "./shell.js";
+import { carried, open } from "./shell.js";
 
 const RIGHTS = {
   developer: "make pictures and videos, which costs credits, and see all tasks",
@@ -11,7 +12,8 @@ const RIGHTS = {
 const form = document.getElementById("consent");
 const problem = document.getElementById("problem");
 const session = await open();
-const path = `/v1/consents/${encodeURIComponent(location.hash.slice(1))}`;
+const path = "/v1/consent";
+const secret = { "x-secret": carried() };
 
 const role = el("select", { name: "role", "aria-label": "What it may do" });
 const everywhere = el("input", { type: "checkbox", name: "everywhere" });
@@ -19,7 +21,7 @@ const everywhere = el("input", { type: "checkbox", name: "everywhere" });
 async function answer(allow) {
   problem.hidden = true;
   try {
-    const { redirect } = await post(path, { allow, ...(allow ? { project: session.project, role: role.value, everywhere: everywhere.checked } : {}) });
+    const { redirect } = await post(path, { allow, ...(allow ? { project: session.project, role: role.value, everywhere: everywhere.checked } : {}) }, secret);
     location.assign(redirect);
   } catch (refusal) {
     say(refusal);
@@ -52,7 +54,7 @@ form.addEventListener("submit", (event) => {
 });
 form.elements.deny.addEventListener("click", () => answer(false));
 try {
-  show(await get(path));
+  show(await get(path, secret));
 } catch (refusal) {
   say(refusal);
 }

@@ -1,13 +1,14 @@
-// The invitation's secret is behind the #, which browsers don't send along: it is in no log.
+// The invitation's secret is behind the #, which browsers don't send along, and goes on in a header: it is in no log.
 import { get, post } from "./api.js";
 
 const form = document.getElementById("invitation");
 const problem = document.getElementById("problem");
 const what = document.getElementById("what");
-const path = `/v1/invitations/${encodeURIComponent(location.hash.slice(1))}`;
+const path = "/v1/invitation";
+const secret = { "x-secret": location.hash.slice(1) };
 
 try {
-  const invitation = await get(path);
+  const invitation = await get(path, secret);
   what.textContent = `${invitation.by} invites you to ${invitation.organization} as ${invitation.role.replace("_", " ")}.`;
 } catch (refusal) {
   what.textContent = refusal.message;
@@ -18,7 +19,7 @@ form.addEventListener("submit", async (event) => {
   event.preventDefault();
   problem.hidden = true;
   try {
-    await post(path, { name: form.elements.name.value, password: form.elements.password.value });
+    await post(path, { name: form.elements.name.value, password: form.elements.password.value }, secret);
     location.replace("/");
   } catch (refusal) {
     problem.textContent = refusal.message;

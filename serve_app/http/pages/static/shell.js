@@ -3,6 +3,7 @@ import { get, post, put, remove } from "./api.js";
 import { el } from "./dom.js";
 import { forget } from "./requests.js";
 
+const CARRIED = "carried";
 const PAGES = [["/", "Playground"], ["/gallery", "Gallery"], ["/account", "Account", "read accounts"], ["/fleet", "Fleet", "operate"]];
 
 // The session, signed in where that needs nothing; else the browser goes to sign in, and comes back afterwards.
@@ -10,11 +11,19 @@ export async function open() {
   let session = await get("/v1/session");
   if (!session.signed_in && session.local) session = await post("/v1/session", { local: true });
   if (!session.signed_in) {
-    location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search + location.hash)}`);
+    if (location.hash) sessionStorage.setItem(CARRIED, location.hash);
+    location.replace(`/sign-in?to=${encodeURIComponent(location.pathname + location.search)}`);
     return new Promise(() => {});
   }
   document.body.prepend(header(session));
   return session;
+}
+
+// What is behind the #, also where somebody had to sign in first: that is never sent along.
+export function carried() {
+  const kept = location.hash || (sessionStorage.getItem(CARRIED) ?? "");
+  sessionStorage.removeItem(CARRIED);
+  return kept.slice(1);
 }
 
 export const may = (session, permission) => session.permissions.includes(permission);
