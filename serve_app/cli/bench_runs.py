@@ -125,7 +125,7 @@ class Runs:
                 ran = run(self.target, plan.requests, self.processes, lambda outcome: step(outcome.end))
         except GeneratorFailed as problem:
             raise ServiceError(str(problem)) from None
-        return Measured.of(plan, ran, self.objective, self.solo, self.notes)
+        return Measured.of(plan, ran, self.objective, self.solo, self.notes, self.target.work)
 
 
 class _Step:

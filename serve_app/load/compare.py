@@ -18,6 +18,8 @@ _QUANTILES: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _LEAST: Final[Mapping[str, int]] = {"p50": 5, "p90": 50, "p99": 500}
 """Values without which a quantile is one of the last few, and its interval none."""
 _RATES: Final = ("goodput", "throughput", "megapixel_steps")
+_ALIKE: Final = 1.1
+"""Times one another that two servers' times alone may be, for multiples of them to be one objective."""
 _SLICES: Final = 20
 
 
@@ -58,7 +60,9 @@ def _differences(first: Measured, second: Measured) -> list[str]:
     told: list[str] = []
     names = {"digest": "what was sent"}
     for name, value in first.settings["work"].items():
-        other = second.settings["work"].get(name)
+        if name not in second.settings["work"]:  # of a release that did not note it
+            continue
+        other = second.settings["work"][name]
         if value != other:
             if name == "digest":
                 value, other = first.settings["source"], second.settings["source"]
@@ -66,6 +70,10 @@ def _differences(first: Measured, second: Measured) -> list[str]:
             told.append(f"{names.get(name, name)}: {value} against {other}")
     if first.objective != second.objective:
         told.append(f"objective: {first.objective} against {second.objective}")
+    for kind, alone in first.solo.items():
+        other = second.solo.get(kind, alone)
+        if max(alone, other) > _ALIKE * min(alone, other):
+            told.append(f"objective of {kind}, alone: {alone:.3g} s against {other:.3g} s")
     for name, run in (("first", first), ("second", second)):
         if run.generator["limits"]:
             told.append(f"the generator was the limit of the {name} run: {'; '.join(run.generator['limits'])}")

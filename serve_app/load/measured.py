@@ -44,8 +44,10 @@ class Measured:
         objective: Objective | None = None,
         solo: Mapping[str, float] | None = None,
         notes: tuple[str, ...] = (),
+        asked: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Marks the outcomes with their objective, and those of the warm-up."""
+        """Marks the outcomes with their objective, and those of the warm-up. `asked` is the target's part of the
+        work."""
         kinds = {request.kind for request in plan.requests}
         seconds = objective.of_kinds(kinds, solo or {}) if objective else {}
         for outcome in ran.outcomes:
@@ -56,7 +58,7 @@ class Measured:
             window = Window(window.begin, max(window.begin, min(window.end, ran.interrupted)))
         told = figures.figures(ran.outcomes, window, plan.weights)
         return cls(
-            settings=asdict(plan.settings) | {"work": plan.settings.work},
+            settings=asdict(plan.settings) | {"work": plan.settings.work | dict(asked or {})},
             figures=told,
             generator=strain.figures(ran.outcomes, ran.strains),
             objective=str(objective) if objective else None,

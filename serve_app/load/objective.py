@@ -71,9 +71,9 @@ def solo_latencies(requests: Sequence[Request], send: Callable[[Request], Outcom
     took: dict[str, list[float]] = {}
     for request in requests:
         outcome = send(request)
-        seconds = outcome.time_to_result
-        if seconds is None:
+        if outcome.time_to_result is None or outcome.final is None or outcome.sent is None:
             raise NoSolo(f"{request.kind}: a request alone was {outcome.end} ({outcome.reason})")
         if request.number:
-            took.setdefault(request.kind, []).append(seconds)
+            # From when it was sent: before, its generator had yet to begin.
+            took.setdefault(request.kind, []).append(outcome.final - outcome.sent)
     return {kind: statistics.median(seconds) for kind, seconds in took.items()}

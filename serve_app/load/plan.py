@@ -112,7 +112,7 @@ def replayed(
     settings = Settings(
         adapter=adapter,
         source=source,
-        digest=_digest(told),
+        digest=_digest(told + digest_of(mix)),
         duration=length - warm_up,
         warm_up=warm_up,
         seed=seed,

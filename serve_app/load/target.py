@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,3 +31,8 @@ class Target(BaseModel):
     """Id of the tuned model that requests of a trace with one are sent with."""
     template: Template | None = None
     """Of the plain HTTP adapter."""
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """What has to be the same in two runs that are compared."""
+        return {"poll_every": self.poll_every, "wait": self.wait, "limit": self.limit, "finetune": self.finetune}

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.measured_load import MIX, measured
@@ -9,10 +11,15 @@ from support.measured_load import MIX, measured
 from serve_app.load.compare import Comparison, compared
 from serve_app.load.measured import ROWS, SUMMARY, Measured
 from serve_app.load.mix import Endpoint, Mix
+from serve_app.load.target import Target
 
 
 def verdicts(found: Comparison) -> dict[str, str]:
     return {ratio.name: ratio.verdict for ratio in found.ratios}
+
+
+OFTEN = {"poll_every": 0.1, "wait": 0.0, "limit": 300.0, "finetune": None}
+SELDOM = OFTEN | {"poll_every": 2.0}
 
 
 def test_two_runs_of_one_server_do_not_differ() -> None:
@@ -87,3 +94,20 @@ def test_damaged_files_are_named(tmp_path: Path, file: str, text: str, said: str
     (tmp_path / file).write_text(text)
     with pytest.raises(ValueError, match=said):
         Measured.read(tmp_path)
+
+
+def asked(work: dict[str, Any]) -> Measured:
+    run = measured()
+    return replace(run, settings={**run.settings, "work": run.settings["work"] | work})
+
+
+def test_runs_that_were_polled_otherwise_did_other_work() -> None:
+    assert compared(measured(), asked(SELDOM)).differences == (), "of a release that did not note it"
+    assert compared(asked(OFTEN), asked(SELDOM)).differences == ("poll_every: 0.1 against 2.0",)
+    assert set(OFTEN) == set(Target(base_url="http://x").work)
+
+
+def test_multiples_of_what_two_servers_take_alone_are_one_objective_only_where_that_is_alike() -> None:
+    first, slower, alike = (replace(measured(), solo={"any": alone}) for alone in (1.0, 10.0, 1.05))
+    assert compared(first, alike).differences == ()
+    assert compared(first, slower).differences == ("objective of any, alone: 1 s against 10 s",)
