@@ -38,12 +38,16 @@ local function give_up_old(receiver)
   return given_up == AGED_AT_ONCE
 end
 
--- How many more calls may be made for the organization of a receiver; claims that ran out count no more.
+-- How many more calls may be made for the organization of a receiver. Claims that ran out count no more, also those that
+-- a sender of the release before took back, which knew nothing of them.
 local rooms = {}
 local function room_of_organization(receiver)
   local calls = calls_key(receiver)
   if not calls then return n end
-  rooms[calls] = rooms[calls] or per_organization - redis.call('ZCOUNT', calls, '(' .. now, '+inf')
+  if not rooms[calls] then
+    redis.call('ZREMRANGEBYSCORE', calls, '-inf', now)
+    rooms[calls] = per_organization - redis.call('ZCARD', calls)
+  end
   return rooms[calls]
 end
 
