@@ -168,7 +168,7 @@ def _change(scene: Scene, random: Random, before: Scene) -> tuple[str, Scene]:
         return _change_all(kind, scene, random)
     index = random.randrange(len(scene.things))
     thing = scene.things[index]
-    alone = scene == before and len(scene.things) == 1
+    alone = scene is before and len(scene.things) == 1  # not what a change left as it was
     which = "it" if alone and random.random() < 0.4 else _which(thing, random, scene)
     if kind in ("remove", "keep"):
         left = scene.without_thing(index) if kind == "remove" else replace(scene, things=(thing,))

@@ -93,7 +93,7 @@ def test_a_video_without_pictures(tmp_path: Path) -> None:
 
 def test_a_video_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = coloured(tmp_path, "red")
-    monkeypatch.setattr(frames, "_SECONDS", 0.0)
+    monkeypatch.setattr(frames, "_VIDEO_SECONDS", 0.0)
     with pytest.raises(UnreadableError, match="can't be read in 0 s"):
         pictures_of(data, "video/mp4")
 
