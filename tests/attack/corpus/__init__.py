@@ -8,8 +8,8 @@ place in a JSON body, as they are written there, and content types.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ class Sample:
     status: int
     """What it is answered with when it is sent as it is."""
     body: dict[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Beside those that go with a body."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ def _building(sample: Sample, mutation: Mutation, mark: str) -> Callable[[Stage]
         made = mutation(Random(mark), sample.body)
         target = sample.path.format(organization=stage.attacker.organization, project=stage.spare)
         body = made.body.replace(b"{project}", stage.spare.encode())
-        return Request(sample.method, target, body, made.headers, made.declared, made.chunks)
+        headers = (*made.headers, *sample.headers.items())
+        return Request(sample.method, target, body, headers, made.declared, made.chunks)
 
     return build

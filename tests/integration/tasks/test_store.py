@@ -269,8 +269,9 @@ async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redi
         await store.submit(task)
     for lease in await store.lease(LANE, 2, 100):
         await store.complete(LANE, lease.id, 1, Status.READY, result={})
-    assert await redis.zrange(f"{store.prefix}outbox:{webhook.receiver}", 0, -1) == [loud.id]
-    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [webhook.receiver]
+    receiver = f"{webhook.receiver} {loud.organization}"
+    assert await redis.zrange(f"{store.prefix}outbox:{receiver}", 0, -1) == [loud.id]
+    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [receiver]
 
 
 async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:

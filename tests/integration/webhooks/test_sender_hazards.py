@@ -89,7 +89,7 @@ async def test_calls_that_take_longer_than_a_claim_are_not_made_twice(
     outbox = outbox_of(store, claim_s=CLAIM_S)
     receiver.reply = receiver.hang
     ids = await ended(store, 4, receiver.url())
-    key = f"{store.prefix}sending:{receiver_of(receiver.url())}"
+    key = f"{store.prefix}sending:{receiver_of(receiver.url())} default"
     async with running(sender_of(outbox, store, tmp_path)), running(sender_of(outbox, store, tmp_path)):
         await receiver.has(4)
         first = max(await ends_of(store, key))
@@ -127,7 +127,7 @@ async def test_a_sender_makes_so_many_calls_at_a_time_and_no_more(store: TaskSto
         ids = await ended(store, 12, receiver.url())
         async with running(sender_of(outbox, store, tmp_path)):
             await receiver.has(3)
-            assert len(await members(store.redis, f"{store.prefix}sending:{receiver_of(receiver.url())}")) == 3
+            assert len(await members(store.redis, f"{store.prefix}sending:{receiver_of(receiver.url())} default")) == 3
             receiver.let_go()
             await outcome_of(outbox, ids, State.DELIVERED)
         assert receiver.busiest <= 3
