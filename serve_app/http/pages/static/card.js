@@ -52,7 +52,7 @@ export function card({ id, endpoint, body, before, cost }, { again, use }) {
   // Links end: by a new one.
   async function download(event) {
     event.preventDefault();
-    const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`);
+    const { result } = await get(`/v1/get_result?id=${encodeURIComponent(id)}`).catch(() => ({}));
     el("a", { href: result?.sample ?? event.target.href, download: "" }).click();
   }
 
