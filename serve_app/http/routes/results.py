@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import time
+from contextlib import nullcontext
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -46,7 +47,7 @@ async def get_result(
     ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
-    with services.watchers.one_more(task_id) as may_wait:
+    with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
         *_, task = [look async for look in task_view.looks(services, task_id, _RECHECK_S, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)
