@@ -60,12 +60,13 @@ def run(engine: Engine[GenerationJob, VirtualState], *jobs: GenerationJob) -> di
 
 @pytest.mark.parametrize("call", ["fetch", "store"])
 def test_others_take_their_steps_while_one_waits_for_the_store(call: str) -> None:
-    held = Held(call, steps=100)
+    held, ended = Held(call, steps=100), threading.Event()
     engine = Engine(VirtualBackend(before=held), max_running=16, max_batch=8)
+    engine.submit(make_job("other", steps=1_000_000), Listener())
+    engine.submit(make_job("slow", steps=1), lambda event: ended.set() if isinstance(event, Done) else None)
     engine.start()
-    last = run(engine, make_job("slow", steps=1), make_job("other", steps=2_000))
+    assert ended.wait(WAIT)
     assert engine.stop(WAIT)
-    assert all(isinstance(event, Done) for event in last.values())
 
 
 def test_previews_wait_for_the_store_beside_the_steps_and_one_at_a_time() -> None:
