@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from support.http_service import serving
@@ -49,15 +48,6 @@ def test_every_request_is_sent_once_by_one_of_the_processes(processes: int) -> N
     assert all(one.sent is not None and one.sent > one.intended - 0.005 for one in ran.outcomes)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Shells have what they start in the background ignore SIGINT, and tests may be among that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_it_with_what_there_is() -> None:
     with serving(KnownServer().app) as base_url:
 
