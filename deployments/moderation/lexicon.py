@@ -2,15 +2,16 @@
 
 The list (`lexicon*.yaml`, and what the operator adds) has terms with the score of their category; groups of words, and
 combinations of groups that score where words of them are near each other; exceptions, phrases in which no word counts
-(`shooting star`); and what eases: words that tell of a context in which the weaker terms mean less. The highest score
-counts, so a reader of the list can tell why a text was refused. Texts are read as `normalised.py` does, disguises
-undone, and the list is folded in the same way.
+(`shooting star`), and words that their accents make harmless (`góry`, mountains); and what eases: words that tell of a
+context in which the weaker terms mean less. The highest score counts, so a reader of the list can tell why a text was
+refused. Texts are read as `normalised.py` does, disguises undone, and the list is folded in the same way.
 
 It knows words, not meaning: what is harmful without a word of the list passes. Guard and TextClassifier read meaning.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,9 @@ from deployments.contract.moderation import JudgeSpec, Scores
 from deployments.moderation.normalised import Reader, Readings
 from deployments.moderation.word_list import MINOR, Combination, Easing, Phrase, WordList, read
 
-_OWN: Final = tuple(map(Path(__file__).with_name, ("lexicon.yaml", "lexicon_slang.yaml", "lexicon_languages.yaml")))
+_OWN: Final = tuple(
+    Path(__file__).with_name(f"lexicon{part}.yaml") for part in ("", "_slang", "_languages", "_harmless")
+)
 
 _ADULT: Final = 18
 _NUMBERS: Final = (
@@ -65,12 +68,17 @@ class Lexicon:
         self._easings: list[Easing] = []
         groups: set[str] = set()
         misspelt: set[str] = set()
+        accented: set[str] = set()
         for file in [*_OWN, *([Path(spec.checkpoint)] if spec.checkpoint else [])]:
             listed = read(file, groups)
             groups |= set(listed.groups)
             misspelt.update(*(_meant(word) for word in listed.misspelt))
+            accented.update(listed.accented)
             self._add(listed)
         self._lengths = sorted({len(stem) for stem in self._stems})
+        # In both cases of their first letters alone: `re.IGNORECASE` knows no dotless i.
+        spelt = sorted(map(re.escape, accented | {word.capitalize() for word in accented}))
+        self._accented = re.compile(rf"(?<!\w)(?:{'|'.join(spelt)})(?!\w)")
         self._reader = Reader([*self._exact, *self._stems], misspelt)
         self._symbols: dict[Readings, tuple[str, ...]] = {}
 
@@ -78,7 +86,7 @@ class Lexicon:
         return [self._judged(text) for text in texts]
 
     def _judged(self, text: str) -> Scores:
-        found = self._found(self._reader.read(text))
+        found = self._found(self._reader.read(self._accented.sub(" ", text)))
         hits = [(category, score) for span, category, score in found.terms if not _inside(span, found.harmless)]
         places = {
             name: places

@@ -7,7 +7,8 @@ become one word. Look-alike letters, ligatures, accents and invisible characters
 "confusables", and NFKD, UAX 15). A few pictures (emoji) stay, as words.
 
 Nothing is a reading that isn't one by spelling alone: `3 red balls` keeps its 3, and a letter or two on their own stay
-as they are. The work is linear in the length of the text: every character is folded on its own, never in its row.
+as they are. The work is linear in the length of the text: but for kana and Hangul, which are put together first, every
+character is folded on its own, never in its row.
 """
 
 # ruff: noqa: RUF001 (letters that look like others are what this is about)
@@ -59,6 +60,12 @@ _NO_SPACES: Final = ((0x3041, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF9
 
 _FIRST_WITHOUT_SPACES: Final = chr(_NO_SPACES[0][0])
 
+_SYLLABLES: Final = ((0x3041, 0x30FF), (0xAC00, 0xD7A3))
+"""Characters that are whole as they are: without the marks of kana (`ヌード`, `ヌート`), or by the letters of a Hangul
+syllable (`나치`, then the beginning of `나침반`), a word would be another."""
+_PARTS: Final = re.compile("[\u1100-\u11ff\u3041-\u30ff\u3131-\u318e\uff66-\uffdc]+")
+"""What such a character may be written by instead, as half a width or letter by letter."""
+
 _PICTURES: Final = frozenset("🍆🍑💦👅👉👌🔞🌽🔪🔫🩸💣💊💉🔌🍃💀👃")
 """That say something to a list of words, each a word of its own. Others are blank."""
 
@@ -87,6 +94,8 @@ class _Folding(dict[int, str]):
 def _folded(character: str) -> str:
     if character in _LOOK_ALIKES:
         return _LOOK_ALIKES[character]
+    if _within(character, _SYLLABLES):
+        return _plain(character)
     parts = unicodedata.normalize("NFKD", character)
     if len(parts) > _LONGEST_EXPANSION:
         return " "
@@ -99,9 +108,13 @@ def _plain(letter: str) -> str:
         return " "
     if letter in _FILLERS or unicodedata.category(letter[0]) in {"Mn", "Me", "Cf", "Cc", "Co", "Cn", "Cs"}:
         return ""
-    if letter in _PICTURES or any(first <= ord(letter[0]) <= last for first, last in _NO_SPACES):
+    if letter in _PICTURES or _within(letter[0], _NO_SPACES):
         return f" {letter} "
     return letter if letter.isalnum() or letter in _SIGNS or letter in _MARKS else " "
+
+
+def _within(character: str, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= ord(character) <= last for first, last in ranges)
 
 
 _FOLDING: Final = _Folding()
@@ -109,7 +122,11 @@ _FOLDING: Final = _Folding()
 
 def fold(text: str) -> str:
     """In lower case and plain letters, with nothing but digits, letter-like signs, marks inside words, and spaces."""
-    return text.translate(_FOLDING)
+    return _PARTS.sub(_composed, text).translate(_FOLDING)
+
+
+def _composed(found: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", found[0])
 
 
 class Reader:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from unicodedata import normalize
 
 import yaml
 
@@ -59,6 +60,8 @@ class WordList:
     easings: Sequence[Easing]
     misspelt: Sequence[str] = ()
     """Words that are known with a wrong letter, too."""
+    accented: Sequence[str] = ()
+    """Words that are others without their accents, and harmless with them."""
 
 
 def read(file: Path, known: set[str]) -> WordList:
@@ -82,6 +85,7 @@ def read(file: Path, known: set[str]) -> WordList:
             for number, entry in enumerate(_list(content.get("easings"), f"{file}: easings"), 1)
         ],
         [word for phrase in _phrases(content.get("misspelt"), f"{file}: misspelt") for word in phrase],
+        list(_texts(content.get("accented"), f"{file}: accented")),
     )
 
 
@@ -94,15 +98,21 @@ def _terms(by_category: Any, where: str) -> Iterator[tuple[Phrase, str, float]]:
 
 
 def _phrases(entries: Any, where: str) -> Iterator[Phrase]:
-    for entry in _list(entries, where):
-        if not isinstance(entry, str):
-            raise CheckpointError(f"{where}: {entry!r} is no text (write words like yes, no and 69 in quotes)")
+    for entry in _texts(entries, where):
         words = _words(entry)
         if not words:
             raise CheckpointError(f"{where}: {entry!r} has no word")
-        if any(word.endswith("*") and len(word) <= _SHORTEST_STEM for word in words):
+        # Of a Hangul syllable each letter counts.
+        if any(word.endswith("*") and len(normalize("NFD", word)) <= _SHORTEST_STEM for word in words):
             raise CheckpointError(f"{where}: {entry!r}: a stem has three letters or more")
         yield tuple(words)
+
+
+def _texts(entries: Any, where: str) -> Iterator[str]:
+    for entry in _list(entries, where):
+        if not isinstance(entry, str):
+            raise CheckpointError(f"{where}: {entry!r} is no text (write words like yes, no and 69 in quotes)")
+        yield entry
 
 
 def _words(entry: str) -> list[str]:
@@ -123,7 +133,7 @@ def _content(file: Path) -> dict[str, Any]:
         content = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise CheckpointError(f"{file} can't be read as a list of words: {error}") from error
-    known = {"groups", "terms", "combinations", "exceptions", "easings", "misspelt"}
+    known = {"groups", "terms", "combinations", "exceptions", "easings", "misspelt", "accented"}
     if unknown := set(_mapping(content, str(file))) - known:
         raise CheckpointError(f"{file}: {', '.join(map(repr, unknown))} is none of {', '.join(sorted(known))}")
     return content or {}

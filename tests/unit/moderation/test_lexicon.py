@@ -1,3 +1,5 @@
+# ruff: noqa: RUF001 (letters of other languages that look like English ones)
+
 from __future__ import annotations
 
 import time
@@ -135,6 +137,70 @@ NEAR_MISSES = (
     "a ruler marked in inches",
 )
 """Harmless, of words that are often in what is not. Refused at no usual tolerance."""
+
+
+WHAT_SOUNDS_ALIKE = (
+    "十字路口交通灯",
+    "小学生在十字路口交通灯前",
+    "小女孩和红色情人节气球",
+    "母亲和孩子做爱心早餐",
+    "两位女性交谈",
+    "粉色情人节贺卡",
+    "红色图案",
+    "绿绿的草地上有一只羊",
+    "天花板上吊着一盏灯",
+    "年轻生物学家在实验室",
+    "海上的强暴风雨",
+    "異性交流会のポスター",
+    "混乱交差点",
+    "カップヌードル",
+    "エッチングの風景",
+    "イギリスカフェ",
+    "バラバラのパズル",
+    "일본 자위대 군함",
+    "성교육 포스터",
+    "나침반과 지도",
+    "나무 토막",
+    "sıkışık trafik",
+    "göre",
+    "zachód słońca, góry i jezioro",
+    "un gros plan de carottes râpées",
+    "un vase en cuivre martelé",
+    "un martello su un tavolo",
+    "een vrolijk kinderlijk schilderij",
+    "cartel de no molestar",
+    "campanha de vacina",
+    "un orecchino d'oro",
+    "трахея человека, схема",
+    "афиша балетной труппы",
+    "a man with pronounced cheekbones",
+    "in the style of David Lynch",
+)
+"""Harmless, though a word of the list seems to be in it: where two meet, in another language, or an accent less."""
+
+
+@pytest.mark.parametrize("text", WHAT_SOUNDS_ALIKE)
+def test_what_only_sounds_alike_has_no_score(lexicon: Lexicon, text: str) -> None:
+    assert score(lexicon, text) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "男女性交",
+        "男女性爱",
+        "多人群交",
+        "女人口交",
+        "粉红色色情",
+        "섹스",
+        "ヌードの女性",
+        "ﾇｰﾄﾞ",
+        "ㅅㅔㄱㅅㅡ",
+        "sikişmek",
+    ],
+)
+def test_what_is_meant_is_found_beside_it(lexicon: Lexicon, text: str) -> None:
+    assert score(lexicon, text)["sexual content"] > 0.7
 
 
 @pytest.mark.parametrize("text", NEAR_MISSES)
