@@ -1,7 +1,7 @@
 """From the bytes of a client's file to a picture that is safe to work with.
 
 Every picture is decoded in full, and written anew without loss: turned upright, reduced to its first frame and to 8-bit
-grey, RGB or RGBA. Nothing that comes later meets a byte of what was sent. Call it in a process that may be lost
+grey, RGB or RGBA in the colours of sRGB. Nothing that comes later meets a byte of what was sent. Call it in a process that may be lost
 (`decoder.py`): whatever decodes hostile bytes may need all time and memory there is.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final
 
-from PIL import Image, ImageCms, ImageOps
+from PIL import Image, ImageOps
 
+from serve_app.media.colours import in_srgb
 from serve_app.media.data_uri import Unreadable, decode_base64
 from serve_app.media.limits import PICTURES, PictureLimits
 from serve_app.media.picture_structure import TooMuchWork, scans
@@ -27,7 +28,6 @@ MAX_NARROWNESS: Final = 64
 """Longest side over shortest. Models enlarge a picture to whole tokens, which a thin line would multiply."""
 _FULL_SCANS: Final = 20
 """Of the largest picture; smaller ones may have more."""
-_PROFILE_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +79,21 @@ def read_image(data: bytes, limits: PictureLimits = PICTURES) -> InputPicture:
         raise Unreadable("not a picture, or a damaged one") from error
 
 
-def written(image: Image.Image, *, colour_profile: bytes | None = None) -> InputPicture:
-    """`image` is 8-bit grey, RGB or RGBA. Fast rather than small.
+def written(image: Image.Image) -> InputPicture:
+    """`image` is 8-bit grey, RGB or RGBA, its colours those of sRGB: a profile that it may still carry is left out.
 
-    The profile that the image may still carry is left out, as it was made for the picture it comes from.
+    Fast rather than small.
     """
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, icc_profile=colour_profile)
+    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, icc_profile=None)
     return InputPicture(buffer.getvalue(), image.width, image.height, has_alpha=image.mode == "RGBA")
 
 
 def _checked(image: Image.Image) -> InputPicture:
-    normal = _normalised(_upright(image))
-    # A profile made for another mode would spoil the colours.
-    profile = _usable_profile(image) if normal.mode == image.mode else None
-    return written(normal, colour_profile=profile)
-
-
-def _usable_profile(image: Image.Image) -> bytes | None:
-    """The colour profile, if programs that show the picture can work with it."""
-    data = image.info.get("icc_profile")
-    if not data or len(data) > _PROFILE_BYTES:
-        return None
-    try:
-        space = cast(Any, ImageCms.getOpenProfile(io.BytesIO(data)).profile).xcolor_space.strip()
-    except (ImageCms.PyCMSError, OSError):
-        return None
-    return data if space == ("GRAY" if image.mode == "L" else "RGB") else None
+    upright = _upright(image)
+    # What inks look like only their profile tells; all else is as well told after it was made plain.
+    normal = upright if upright.mode == "CMYK" else _normalised(upright)
+    return written(_normalised(in_srgb(normal, image.info.get("icc_profile"))))
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -15,5 +15,4 @@ def scaled(image: InputPicture, area: int) -> InputPicture:
     with Image.open(io.BytesIO(image.data)) as picture:
         # Pillow's Lanczos averages where it shrinks, and weighs colours by their opacity.
         smaller = picture.resize(scale_to(image.width, image.height, area), Image.Resampling.LANCZOS)
-        profile = picture.info.get("icc_profile")
-    return written(smaller, colour_profile=profile)
+    return written(smaller)

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image
 
 from serve_app.media.decoding import InputPicture, read_image
 from serve_app.media.geometry import MEGAPIXEL
@@ -51,9 +51,3 @@ def test_colours_are_weighed_by_their_opacity() -> None:
     assert isinstance(edge, tuple)
     assert edge[0] <= 3, "no red shines through from what is transparent"
     assert edge[2] >= 252
-
-
-def test_a_colour_profile_stays() -> None:
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    image = scaled(_input(Image.new("RGB", (300, 200)), icc_profile=profile), 100 * 100)
-    assert _opened(image).info["icc_profile"] == profile
