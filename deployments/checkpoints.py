@@ -127,7 +127,7 @@ def load(
     if compile:
         family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
     loaded = time.monotonic()
-    _warm_up(family, SMALL if place.type == "cpu" else render_side or _WARM_SIDE)
+    _warm_up(family, SMALL if place.type == "cpu" else render_side or _WARM_SIDE, again=compile)
     logger.info(
         "%s: %s%s; loaded in %.1f s, warmed up in %.1f s",
         checkpoint,
@@ -167,8 +167,13 @@ def _sharing_family(folder: Path) -> type[Family]:
     return cast(type[Family], family)
 
 
-def _warm_up(family: Family | ClipFamily, side: int) -> None:
-    """Of pictures of `side` pixels, or of small ones where there is no room for those."""
+def _warm_up(family: Family | ClipFamily, side: int, *, again: bool) -> None:
+    """Of pictures of `side` pixels, or of small ones where there is no room for those; `again` with another number of
+    tokens.
+
+    The first number may be that of a layer's channels, too, and compiled as such: a network 4096 wide would be compiled
+    anew for the first client who asks for anything but a square of 1024 pixels.
+    """
     try:
         if isinstance(family, ClipFamily):
             try_alone(family)
@@ -181,6 +186,8 @@ def _warm_up(family: Family | ClipFamily, side: int) -> None:
                 if count == 1:
                     warm_up(family, SMALL, count)
                 break
+        if again:
+            warm_up(family, 2 * SMALL, 1, height=SMALL)
     except (NotFinite, OutOfMemory, RuntimeError) as error:
         raise CheckpointError(f"it can make no picture here: {str(error) or type(error).__name__}") from error
     finally:

@@ -59,7 +59,8 @@ class AdaptedLayers:
 
     def __init__(self, transformer: nn.Module) -> None:
         self._transformer = transformer
-        self._hooked: set[str] = set()
+        self._adapted: dict[str, nn.Module] = {}
+        """Its layers that ever were, by their names."""
         self._parts: Mapping[str, Sequence[tuple[_Run, LowRank]]] = {}
         self._tokens: Tokens | None = None
 
@@ -74,12 +75,15 @@ class AdaptedLayers:
         for run in _runs(adapters):
             for name, layer in run.layers.items():
                 parts[name].append((run, layer))
-                self._hook(name)
+        # Only for so long: in a block that is compiled later on each hook would be a reason to compile it anew.
+        hooks = [self._layer(name).register_forward_hook(partial(self._add, name)) for name in parts]
         self._parts = parts
         try:
             yield
         finally:
             self._parts = {}
+            for hook in hooks:
+                hook.remove()
 
     @contextmanager
     def over(self, tokens: Tokens) -> Iterator[None]:
@@ -90,10 +94,10 @@ class AdaptedLayers:
         finally:
             self._tokens = None
 
-    def _hook(self, name: str) -> None:
-        if name not in self._hooked:
-            self._hooked.add(name)
-            self._transformer.get_submodule(name).register_forward_hook(partial(self._add, name))
+    def _layer(self, name: str) -> nn.Module:
+        if name not in self._adapted:
+            self._adapted[name] = self._transformer.get_submodule(name)
+        return self._adapted[name]
 
     def _add(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         for run, layer in self._parts.get(name, ()):

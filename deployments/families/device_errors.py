@@ -40,7 +40,7 @@ def translated_device_errors() -> Iterator[None]:
     exhausted: str | None = None
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, OutOfMemory) as error:  # the latter is what others beside torch ran into
         exhausted = str(error)
     except RuntimeError as error:
         text = str(error)

@@ -51,7 +51,9 @@ class Ltx2:
         self._distilled = placement.distilled
         self._enhance_noise = placement.enhance_noise
         self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
-        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
+        # In float32, as its makers run it: in half the precision its many layers blur what is heard.
+        vocoder = pipeline.vocoder.float()
+        self._sound = ClipSound(pipeline.audio_vae, vocoder, pipeline.transformer, placement.device)
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
 
     @classmethod

@@ -87,7 +87,12 @@ class ClipPictures:
         Latents themselves can't be stretched: a decoder repeats within each what it stands for.
         """
         frames = torch.cat(list(self._chunks(latents, 0, self._chunk(shape)))).numpy()
-        return self.latents(shape, self._encoded(shape, frames, stretched=True))
+        # A whole clip at once would need more than there is: 80 GiB for twenty seconds in full HD.
+        self._vae.enable_tiling()
+        try:
+            return self.latents(shape, self._encoded(shape, frames, stretched=True))
+        finally:
+            self._vae.disable_tiling()
 
     def still(self, shape: ClipShape, tokens: Tensor) -> Pixels:
         """The first new frame, (height, width, 3)."""

@@ -43,11 +43,11 @@ def try_together(family: Family) -> None:
             raise RuntimeError("pictures that step together are not what they are alone")
 
 
-def warm_up(family: Family, side: int, count: int) -> None:
-    """Makes so many pictures of `side` pixels at a time, from beginning to end: what compiles, compiles now. Raises
-    NotFinite, OutOfMemory."""
+def warm_up(family: Family, side: int, count: int, *, height: int | None = None) -> None:
+    """Makes so many pictures of `side` pixels at a time, from beginning to end: what compiles, compiles now. They are
+    square unless `height` says otherwise. Raises NotFinite, OutOfMemory."""
     with translated_device_errors():
-        pictures = [_picture(family, side, side) for _ in range(count)]
+        pictures = [_picture(family, side, height or side) for _ in range(count)]
         step(family, pictures)
         for picture in pictures:
             family.finish(picture)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
@@ -25,12 +26,15 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
+from redis.exceptions import OutOfMemoryError
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
 from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Role
+
+logger = logging.getLogger(__name__)
 
 _PAGE: Final = 500
 KEY_PREFIX: Final = "gen_"
@@ -114,16 +118,35 @@ class KeyStore:
         from before projects knew their keys.
         """
         async for keys in self._pages():
+            projects = sorted({key.project for key in keys})
+            owners = self._redis.pipeline(transaction=False)
+            for project in projects:
+                owners.hget(self._record_of(project), "organization")
             pipe = self._redis.pipeline(transaction=False)
-            for project in {key.project for key in keys}:
-                self._claim(pipe, project, DEFAULT_ORGANIZATION)
+            for project, owner in zip(projects, await owners.execute(), strict=True):
+                if owner is None:
+                    self._claim(pipe, project, DEFAULT_ORGANIZATION)
+                elif owner != DEFAULT_ORGANIZATION:
+                    # Earlier releases listed the projects of all organizations there.
+                    pipe.srem(self._projects_of(DEFAULT_ORGANIZATION), project)
             for key in keys:
                 pipe.sadd(self._keys_of(key.project), key.id)
-            await pipe.execute()
+            try:
+                await pipe.execute()
+            except OutOfMemoryError:
+                # Noted by earlier starts but for what is new, and a service must start: it makes room.
+                logger.warning("the task store is full: which keys are of which project is noted at another start")
+                return
 
     def _claim(self, transaction: Pipeline, project: str, organization: str) -> None:
-        transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
-        transaction.sadd(f"{self._prefix}projects:{organization}", project)
+        transaction.hsetnx(self._record_of(project), "organization", organization)
+        transaction.sadd(self._projects_of(organization), project)
+
+    def _record_of(self, project: str) -> str:
+        return f"{self._prefix}project:{project}"
+
+    def _projects_of(self, organization: str) -> str:
+        return f"{self._prefix}projects:{organization}"
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""

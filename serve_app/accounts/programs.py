@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, cast
 from redis.asyncio import Redis
 
 from serve_app.accounts.throttle import Throttle
+from serve_app.sealing.sealer import Unreadable
 
 UNUSED_S: Final = 24 * 3600
 USED_S: Final = 90 * 24 * 3600
@@ -41,9 +42,12 @@ class Programs:
         await self._redis.set(self._key(program), self._seal(registration), ex=UNUSED_S)
 
     async def find(self, program: str) -> str | None:
-        """Its registration."""
+        """Its registration; None as well where the key that sealed it is gone, for then it registers anew."""
         sealed = await cast(Awaitable[str | None], self._redis.get(self._key(program)))
-        return None if sealed is None else self._unseal(sealed)
+        try:
+            return None if sealed is None else self._unseal(sealed)
+        except Unreadable:
+            return None
 
     async def used(self, program: str) -> None:
         await self._redis.expire(self._key(program), USED_S)

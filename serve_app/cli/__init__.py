@@ -6,6 +6,7 @@ import sys
 
 import typer
 from gen_serve_client import GenServeError
+from obstore.exceptions import BaseError
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
@@ -88,6 +89,9 @@ def main() -> None:
         _end(1, told(problem))
     except RedisError as problem:
         _end(1, f"the task store: {problem}")
+    except BaseError as problem:
+        # Of many lines, those after the first about the library's insides.
+        _end(1, f"the object store: {str(problem).partition(chr(10))[0]}")
     except ArchiveOutOfReach as problem:
         _end(1, f"older entries are out of reach in the object store: {problem}")
     except ValidationError as problem:

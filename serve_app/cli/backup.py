@@ -43,8 +43,8 @@ def backup(folder: Annotated[Path, typer.Argument(help="Where to; it is made.")]
 
     Objects are not copied: they never change, and object stores have means of their own.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty")
+    if folder.exists() and not {file.name for file in folder.iterdir()} <= {_STORE, _OBJECTS}:
+        raise ValueError(f"{folder} is not empty")  # what one that broke off left is taken again
     about = asyncio.run(_back_up(folder, config))
     print(f"the task store as it was at {moment(about.at)}, and the names of {about.objects} objects: {folder}")
 
@@ -107,8 +107,9 @@ async def _restore(folder: Path, about: _About, config: Path | None) -> tuple[in
             finally:
                 await source.aclose()
                 server.stop()
+        # Before the marker goes: while it is there, all of it can be repeated.
+        kept = set(await objects_to_read(config).keys(""))
         await target.delete(snapshot.marker(prefix))
-    kept = set(await objects_to_read(config).keys(""))
     return keys, [key for key in (folder / _OBJECTS).read_text().splitlines() if key not in kept]
 
 

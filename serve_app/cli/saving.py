@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,4 +64,4 @@ def save(result: Result, output: Path | None) -> Path:
 
 def _suffix(url: str) -> str:
     """Of the file behind a result link, with its dot."""
-    return Path(httpx2.URL(url).path).suffix or mimetypes.guess_extension("image/jpeg") or ".jpeg"
+    return Path(httpx2.URL(url).path).suffix or ".jpeg"

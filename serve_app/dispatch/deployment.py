@@ -25,7 +25,7 @@ from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
 from serve_app.loops import Loops
-from serve_app.moderation.gate import Gate
+from serve_app.moderation.gate import Calls, Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store import connection
 from serve_app.redis_store.log_levels import LogLevels
@@ -173,6 +173,9 @@ def _gate(
         video_call_s=chosen.video_call_s,
         wait_s=chosen.wait_s,
         open_when_down=chosen.when_down == "pass",
+        # A batch that is judged and one that waits, of each replica; a video takes it long.
+        calls=Calls(2 * chosen.max_batch * chosen.max_replicas),
+        video_calls=Calls(chosen.max_replicas),
         took=took,
     )
 

@@ -74,7 +74,7 @@ async def run_attempt(
     job = Job.decode(attempt.lease.job)
     try:
         if not await _is_refused(job, writer, dependencies.gate, draining):
-            generation = await _decided(job, writer, dependencies)
+            generation = await _decided(job, writer, dependencies, draining)
             await turn()
             if attempt.stopped:
                 raise Stale
@@ -115,7 +115,9 @@ async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Ca
     return bool(reasons)
 
 
-async def _decided(job: Job, writer: _Writer, dependencies: Dependencies) -> GenerationJob:
+async def _decided(
+    job: Job, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
+) -> GenerationJob:
     """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
     prompt, ratio_said = job.prompt, ""
     rewrite = (dependencies.rewrite_edit if job.references else dependencies.rewrite) if job.rewrite else None
@@ -123,12 +125,27 @@ async def _decided(job: Job, writer: _Writer, dependencies: Dependencies) -> Gen
         await writer.advance(Status.REASONING)
     if rewrite is not None:
         with writer.span("rewrite"):
-            prompt = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s) or prompt
+            written = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
+        if written and await _may_be_used(written, job, writer, dependencies.gate, draining):
+            prompt = written
     if job.width is None and dependencies.ratio is not None:
         with writer.span("choose ratio"):
             ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
     folder = RESULTS if dependencies.gate is None else UNJUDGED
     return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
+
+
+async def _may_be_used(
+    written: str, job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
+) -> bool:
+    """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
+    if gate is None or written == job.prompt:
+        return True
+    with writer.span("judge rewritten"):
+        reasons = await gate.request(written, [], _tolerance(job), draining)
+    if reasons:
+        logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
+    return not reasons
 
 
 async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> str:

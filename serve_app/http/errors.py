@@ -170,8 +170,13 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     return entry
 
 
+def _encodable(name: str) -> str:
+    """JSON may name a field by half a character, which no answer can repeat."""
+    return name.encode(errors="replace").decode()
+
+
 def _shortened(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "loc": [_cut(str(part), _NAME_CHARS) for part in entry["loc"]]}
+    return {**entry, "loc": [_cut(_encodable(str(part)), _NAME_CHARS) for part in entry["loc"]]}
 
 
 def _cut(text: str, most: int) -> str:

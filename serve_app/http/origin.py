@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from pydantic import IPvAnyNetwork
@@ -52,7 +52,14 @@ def _customer(hop: str) -> str:
         address = ip_address(hop)
     except ValueError:
         return ""
-    return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address, 64), strict=False))
+    return str(_unmapped(address))
+
+
+def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """An IPv4 address as itself, where a proxy that listens on both writes it as one of IPv6."""
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
 class KnownHosts:
@@ -105,7 +112,7 @@ def _asked(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str
 
 def _trusted(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:
     try:
-        address = ip_address(peer)
+        address = _unmapped(ip_address(peer))
     except ValueError:
         return False
     return any(address in proxy for proxy in proxies)

@@ -10,7 +10,7 @@ import io
 from itertools import product
 from typing import Any, Final, cast
 
-from PIL import Image, ImageCms, ImageChops
+from PIL import Image, ImageChops, ImageCms
 
 _PROFILE_BYTES: Final = 2**20
 _SPACES: Final = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGB", "CMYK": "CMYK"}

@@ -1,8 +1,8 @@
 """From the bytes of a client's file to a picture that is safe to work with.
 
 Every picture is decoded in full, and written anew without loss: turned upright, reduced to its first frame and to 8-bit
-grey, RGB or RGBA in the colours of sRGB. Nothing that comes later meets a byte of what was sent. Call it in a process that may be lost
-(`decoder.py`): whatever decodes hostile bytes may need all time and memory there is.
+grey, RGB or RGBA in the colours of sRGB. Nothing that comes later meets a byte of what was sent. Call it in a process
+that may be lost (`decoder.py`): whatever decodes hostile bytes may need all time and memory there is.
 """
 
 from __future__ import annotations

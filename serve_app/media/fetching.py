@@ -104,9 +104,16 @@ class Fetcher:
                     location = response.headers.get("location")
                     if response.status_code not in _REDIRECTS or location is None:
                         return await _body(response, limits)
-                    target = target.join(location)
+                    target = _joined(target, location, limits)
                 left_s -= now() - began
         raise limits.refuse(f"the URL redirects more than {limits.max_redirects} times")
+
+
+def _joined(base: httpx2.URL, location: str, limits: FileLimits) -> httpx2.URL:
+    try:
+        return base.join(location)
+    except (httpx2.InvalidURL, ValueError):
+        raise limits.refuse("the URL redirects to what is no URL") from None
 
 
 def _answer(client: httpx2.AsyncClient, url: httpx2.URL) -> AbstractAsyncContextManager[httpx2.Response]:

@@ -58,8 +58,11 @@ class LinkSigner:
 async def shared_secret(redis: Redis, prefix: str) -> bytes:
     """One secret for all replicas and restarts: the first to ask makes it."""
     key = f"{prefix}secret:links"
-    await redis.set(key, secrets.token_hex(32), nx=True)
-    return bytes.fromhex(await cast(Awaitable[str], redis.get(key)))
+    # Read first: a store that is full refuses to be asked to write, and a start then must not fail.
+    if (found := await cast(Awaitable[str | None], redis.get(key))) is None:
+        await redis.set(key, secrets.token_hex(32), nx=True)
+        found = await cast(Awaitable[str], redis.get(key))
+    return bytes.fromhex(found)
 
 
 def _path(key: str) -> str:

@@ -195,7 +195,8 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 def _check_parts(url: httpx2.URL) -> None:
     if url.scheme not in ("http", "https"):
         raise UrlRefused("the URL must start with http:// or https://")
-    if not url.host:
+    # Not `host`, which undoes what a name outside ASCII is written by, and raises where that can't be undone.
+    if not url.raw_host:
         raise UrlRefused("the URL must name a host")
     if url.port is not None and not 0 < url.port < 2**16:
         raise UrlRefused("not a valid URL")

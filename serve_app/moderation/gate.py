@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import mimetypes
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from obstore.exceptions import BaseError
 
+from deployments.contract.media_type import media_type
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds, Tolerance
@@ -28,11 +30,47 @@ UNJUDGED: Final = "unjudged/"
 """Where the models write while there is a gate. No link leads there."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
+_LOOK_EVERY_S: Final = 1.0
+_PLACES: Final = 32
+
+
+class Calls:
+    """Calls of the moderator that are alike, from this process: so many at a time, first come, first served.
+
+    Those beyond wait here, where waiting costs nothing, and not before the moderator, where a call that is cut off
+    after its time has cost a place in vain: a slow moderator would judge less the more it is asked.
+    """
+
+    def __init__(self, at_a_time: int) -> None:
+        self._places = asyncio.Semaphore(at_a_time)
+        self.answered = -math.inf
+        """When one last was, by the monotonic clock: for so long the moderator is surely within reach."""
+
+    @property
+    def is_full(self) -> bool:
+        return self._places.locked()
+
+    @asynccontextmanager
+    async def place(self, leaving: Callable[[], bool]) -> AsyncIterator[None]:
+        """Raises Leaving."""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._places.acquire()
+                    break
+            except TimeoutError:
+                if leaving():
+                    raise Leaving from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
 
 class _Call(NamedTuple):
     scores: Callable[[], Awaitable[Scores]]
     limit_s: float
+    among: Calls
 
 
 class Unjudged(Exception):
@@ -45,8 +83,8 @@ class Leaving(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end; `wait_s`
-    all tries for one task's request, or its output."""
+    """`call_s` bounds one call of the moderator, `video_call_s` one about a video, which it reads to its end. A task's
+    request, or its output, waits until the moderator has answered nobody for `wait_s`."""
 
     judge_text: Callable[[str], Awaitable[Scores]]
     judge_object: Callable[[str], Awaitable[Scores]]
@@ -56,6 +94,8 @@ class Gate:
     video_call_s: float = 120.0
     wait_s: float = 120.0
     open_when_down: bool = False
+    calls: Calls = field(default_factory=lambda: Calls(_PLACES))
+    video_calls: Calls = field(default_factory=lambda: Calls(1))
     took: Callable[[str, float], None] = lambda what, seconds: None
     """Is told how long judging a `request`, or an `output`, took, whatever came of it."""
 
@@ -76,8 +116,10 @@ class Gate:
 
     async def preview(self, key: str, tolerance: Tolerance) -> str | None:
         """Where a preview can be seen; None if it may not be. It is not worth waiting for: in doubt it may not."""
+        if self.calls.is_full:
+            return None
         try:
-            async with asyncio.timeout(self.call_s):
+            async with self.calls.place(lambda: False), asyncio.timeout(self.call_s):
                 refused = self.thresholds.refused(await self.judge_object(key), tolerance)
                 return None if refused else await self.release(key)
         except Exception as problem:
@@ -108,11 +150,12 @@ class Gate:
             self.took(what, time.monotonic() - began)
 
     def _about(self, text: str) -> _Call:
-        return _Call(lambda: self.judge_text(text), self.call_s)
+        return _Call(lambda: self.judge_text(text), self.call_s, self.calls)
 
     def _looking_at(self, key: str) -> _Call:
-        is_video = (mimetypes.guess_type(key)[0] or "").startswith("video/")
-        return _Call(lambda: self.judge_object(key), self.video_call_s if is_video else self.call_s)
+        if media_type(key).startswith("video/"):
+            return _Call(lambda: self.judge_object(key), self.video_call_s, self.video_calls)
+        return _Call(lambda: self.judge_object(key), self.call_s, self.calls)
 
     async def _reasons(
         self,
@@ -128,14 +171,19 @@ class Gate:
         return self.thresholds.refused(highest, tolerance)
 
     async def _judged(self, call: _Call, leaving: Callable[[], bool]) -> Scores:
-        give_up, pause = time.monotonic() + self.wait_s, _FIRST_PAUSE_S
+        pause, first_tried = _FIRST_PAUSE_S, None
         while True:
-            try:
-                async with asyncio.timeout(call.limit_s):
-                    return await call.scores()
-            except Exception as problem:
+            async with call.among.place(leaving):
+                first_tried = first_tried or time.monotonic()
+                try:
+                    async with asyncio.timeout(call.limit_s):
+                        scores = await call.scores()
+                    call.among.answered = time.monotonic()
+                    return scores
+                except Exception as failed:
+                    problem = failed
                 logger.warning("the moderator could not judge: %s", type(problem).__name__)
-                if time.monotonic() + pause > give_up:
+                if time.monotonic() + pause > max(first_tried, call.among.answered) + self.wait_s:
                     if self.open_when_down:
                         return {}
                     raise Unjudged from problem

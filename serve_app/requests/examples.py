@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import mimetypes
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from deployments.contract.media_type import media_type
 
 TUNED: Final = {"finetune_id": "4f0c1d2e9a7b6c5d", "finetune_strength": 1.1}
 """What a body for a `-finetuned` endpoint has besides. The id is that of no tuned model."""
@@ -40,5 +41,4 @@ def _filled(value: Any) -> Any:
 
 
 def _data_uri(path: Path) -> str:
-    kind, _ = mimetypes.guess_type(path.name)
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return f"data:{media_type(path.name)};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import mimetypes
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from deployments.contract.media_type import media_type
 from deployments.contract.objects import ObjectStore
 from serve_app.media.links import LinkSigner
 from serve_app.tasks.task import Status, Task
@@ -66,7 +66,7 @@ class Presenter:
         return shown | {name: value for name, value in stored.items() if name not in _PRIVATE and value is not None}
 
     async def _link(self, key: str, base: str) -> str:
-        is_picture = (mimetypes.guess_type(key)[0] or "").startswith("image/")
+        is_picture = media_type(key).startswith("image/")
         return await self.link(key, base, self.image_life_s if is_picture else self.video_life_s)
 
     async def link(self, key: str, base: str, life_s: float) -> str:

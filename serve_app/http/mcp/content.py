@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import mimetypes
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -12,6 +11,7 @@ from typing import Any, Final, cast
 from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock, ImageContent, ResourceLink, TextContent
 
+from deployments.contract.media_type import media_type
 from serve_app.http.services import Services
 from serve_app.tasks.task import Status
 
@@ -43,18 +43,14 @@ async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
     if not stored:
         return []
     for key in (stored["key"], stored.get("thumbnail")):
-        if key and kind(key).startswith("image/"):
+        if key and media_type(key).startswith("image/"):
             with suppress(FileNotFoundError):  # no longer kept
                 data = await services.objects.get(key)
                 if len(data) <= _LARGEST:
-                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=kind(key))]
+                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=media_type(key))]
     return []
 
 
 def _link(url: str) -> ResourceLink:
     name = url.partition("?")[0].rpartition("/")[2]
-    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=kind(name))
-
-
-def kind(name: str) -> str:
-    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=media_type(name))

@@ -15,6 +15,7 @@ from gen_serve_client.types import TaskResult
 from mcp_types import ContentBlock
 from pydantic import BaseModel, ConfigDict, Field
 
+from deployments.contract.media_type import media_type
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.roles import Permission
 from serve_app.config.endpoint import Endpoint
@@ -177,7 +178,7 @@ async def _image(call: Call, image: str) -> str:
         return image
     if task.status is not Status.READY or task.result is None:
         raise NotDone(f"The task {image} has no picture: it is {task.status.value}")
-    if not content.kind(task.result["key"]).startswith("image/"):
+    if not media_type(task.result["key"]).startswith("image/"):
         raise NotDone(f"The task {image} made no picture")
     return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
 

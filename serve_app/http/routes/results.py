@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mimetypes
 import time
 from contextlib import nullcontext
 from typing import Annotated
@@ -13,6 +12,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
+from deployments.contract.media_type import media_type
 from serve_app.http import task_view
 from serve_app.http.routes.schemas import TaskResult, errors
 from serve_app.http.services import Deps
@@ -77,9 +77,8 @@ async def get_file(services: Deps, key: str, se: str = "", sig: str = "") -> Res
     path = services.objects.root / key
     if not await run_in_threadpool(path.is_file):
         raise HTTPException(404, "This result is no longer kept", _OPEN)
-    media_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
-    return _ResultFile(path, media_type=media_type, headers=headers)
+    return _ResultFile(path, media_type=media_type(key), headers=headers)
 
 
 class _ResultFile(FileResponse):

@@ -86,6 +86,19 @@ async def test_keys_of_earlier_releases_are_their_projects_from_the_next_start_o
     assert found.organization == "default"
 
 
+async def test_a_start_counts_no_project_of_others_among_those_of_the_default_organization(
+    redis: Redis, prefix: str
+) -> None:
+    keys, projects = KeyStore(redis, prefix), ProjectStore(redis, prefix)
+    for number in range(3):
+        await keys.create("theirs", f"p{number}", organization="others")
+    await keys.create("ours", "ours")
+    await redis.sadd(f"{prefix}projects:default", "p0", "p1")  # as earlier releases did
+    await keys.claim_projects()
+    assert [project.id for project in await projects.list("default")] == ["default", "ours"]
+    assert {project.id for project in await projects.list("others")} == {"p0", "p1", "p2"}
+
+
 async def test_secrets_are_nowhere_in_the_store(redis: Redis, prefix: str) -> None:
     key, secret = await KeyStore(redis, prefix).create("laptop")
     kept = repr(await values(redis, prefix))

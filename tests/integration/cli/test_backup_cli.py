@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from obstore.exceptions import GenericError
 from support.books import ORGANIZATION, assert_books_balance, priced_task
 from support.command_line import GenServe, write_config
 from support.deliveries import everything, hooked_task
@@ -130,6 +131,26 @@ def test_a_store_with_something_in_it_is_left_alone(
     assert gen_serve("backup", str(tmp_path / "backup")).code == 0
     ran = gen_serve("restore", str(tmp_path / "backup"))
     assert (ran.code, "not empty" in ran.err) == (1, True)
+
+
+class Away:
+    """An object store that is out of reach."""
+
+    async def keys(self, prefix: str) -> list[str]:
+        raise GenericError("Generic S3 error: out of reach\n\nDebug source: ...")
+
+
+def test_with_the_object_store_away_both_say_so_and_can_be_repeated(
+    gen_serve: GenServe, other: GenServe, redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(redis_url, prefix, work)
+    for command in (gen_serve, other):
+        word = "backup" if command is gen_serve else "restore"
+        with monkeypatch.context() as away:
+            away.setattr("serve_app.cli.backup.objects_to_read", lambda config: Away())
+            ran = command(word, str(tmp_path / "backup"))
+        assert (ran.code, ran.err) == (1, "error: the object store: Generic S3 error: out of reach\n")
+        assert command(word, str(tmp_path / "backup")).code == 0
 
 
 def test_a_restoration_that_broke_off_is_repeated(

@@ -11,7 +11,10 @@ from redis.exceptions import OutOfMemoryError
 from support.deliveries import claimed, found, hooked_task, outbox_of
 from support.tasks import ALL, LANE, lease_one, make_due, new_task, stored
 
+from serve_app.accounts.credits import Credits
+from serve_app.accounts.keys import KeyStore
 from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.media.links import shared_secret
 from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits, StoreFull
 from serve_app.tasks.store import TaskStore
@@ -91,6 +94,24 @@ async def test_a_server_that_is_full_says_so(store: TaskStore) -> None:
     await assert_full(store.redis)
     with pytest.raises(StoreFull):
         await submitted(store)
+
+
+async def test_a_service_starts_that_has_started_before(store: TaskStore) -> None:
+    """For what ends work, and makes room, is done by services."""
+    redis, prefix = store.redis, store.prefix
+    keys, credits = KeyStore(redis, prefix), Credits(redis, prefix)
+
+    async def start() -> bytes:
+        secret = await shared_secret(redis, prefix)
+        await keys.claim_projects()
+        await credits.grant("default", "first", 1000, by="settings", note="first")
+        return secret
+
+    await keys.create("laptop")
+    secret = await start()
+    await use(store, 1.5)
+    await assert_full(redis)
+    assert await start() == secret
 
 
 async def test_work_that_has_begun_comes_to_its_end(store: TaskStore) -> None:

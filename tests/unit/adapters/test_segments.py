@@ -97,9 +97,35 @@ def test_nothing_applies_any_more_after_an_error(network: nn.Sequential) -> None
 
 
 @torch.inference_mode()
-def test_layers_are_hooked_once(network: nn.Sequential) -> None:
+def test_layers_are_hooked_once_and_only_meanwhile(network: nn.Sequential) -> None:
     layers = AdaptedLayers(network)
     for _ in range(5):
         with layers.applied([ONE, OTHER]):
+            assert [len(module._forward_hooks) for module in network] == [1, 0, 1]
             network(torch.randn(2, 6))
-    assert [len(module._forward_hooks) for module in network] == [1, 0, 1]
+    assert [len(module._forward_hooks) for module in network] == [0, 0, 0]
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(x)
+
+
+@torch.inference_mode()
+def test_blocks_that_are_compiled_later_on_know_nothing_of_it() -> None:
+    """More of them than variants that torch.compile allows, each of which would be compiled anew for its hook."""
+    torch.manual_seed(0)
+    network = nn.Sequential(*(Block() for _ in range(12)))
+    for block in network:
+        block.compile(fullgraph=True, dynamic=True, backend="eager")
+    network(torch.randn(6, 6))  # as many lines as columns, which are taken for the same number
+    adapter = AppliedAdapter(
+        {f"{at}.linear": LowRank(torch.ones(1, 6), torch.ones(6, 1), 1.0) for at in range(12)}, 1.0
+    )
+    with AdaptedLayers(network).applied([adapter]):
+        network[0].linear(torch.randn(1, 6))  # type: ignore[operator]
+    assert network(torch.randn(9, 6)).shape == (9, 6)

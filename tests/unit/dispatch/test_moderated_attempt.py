@@ -13,7 +13,7 @@ from deployments.contract.job import GenerationJob, Output
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
-from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts, Unavailable
+from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts, Unavailable, Write
 from serve_app.dispatch.run_attempt import MODERATION_REASONS, run_attempt
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.job import JobClip
@@ -102,10 +102,12 @@ class Scene:
             raise ConnectionError("gone")
         return {"violence": self._scores.get(what.rpartition("/")[2], 0.0)}
 
-    async def play(self, leaving: bool = False, **changes: Any) -> None:
+    async def play(self, leaving: bool = False, rewrite_by: Write | None = None, **changes: Any) -> None:
         gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
         lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**changes))
-        dependencies = Dependencies(self.model, Timeouts(1, 1), gate=gate, objects=self.objects)
+        dependencies = Dependencies(
+            self.model, Timeouts(1, 1), gate=gate, objects=self.objects, rewrite_edit=rewrite_by
+        )
         store = cast(TaskStore, self.store)
         await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: leaving)
 
@@ -166,6 +168,18 @@ async def test_what_can_not_be_judged_ends_as_an_error(what: str) -> None:
     assert scene.store.status is Status.ERROR
     assert "could not be checked" in scene.store.outcome["details"]["error"]
     assert not any(key.endswith("picture.png") for key in await scene.objects.keys("results"))
+
+
+@pytest.mark.parametrize(
+    ("written", "used"), [("two knights at tea", "two knights at tea"), ("a battle", "two knights")]
+)
+async def test_a_rewritten_prompt_is_used_if_it_passes_too(written: str, used: str) -> None:
+    async def rewrite(prompt: str, seed: int) -> str:
+        return written
+
+    scene = Scene({"a battle": 0.9})
+    await scene.play(rewrite_by=rewrite, rewrite=True)
+    assert (scene.model.jobs[0].prompt, scene.store.status) == (used, Status.READY)
 
 
 async def test_a_preview_that_can_not_be_judged_is_not_shown() -> None:

@@ -58,6 +58,12 @@ async def test_redirects_are_followed_up_to_the_limit(inputs: Inputs, web: Websi
         await inputs.picture(web.url("/4"), "us")
 
 
+async def test_a_redirect_to_what_is_no_url_is_refused(inputs: Inputs, web: Website) -> None:
+    web.put("/lost", status=302, location="http:////x]y")
+    with pytest.raises(BadPicture, match="redirects to what is no URL"):
+        await inputs.picture(web.url("/lost"), "us")
+
+
 async def test_a_redirect_to_an_inside_address_is_refused(gate: Callable[[UrlGuard], Inputs], web: Website) -> None:
     inputs = gate(UrlGuard(["public.test"], resolve=_one_name_public))
     web.put("/", status=302, location=web.url("/secret"))

@@ -122,6 +122,12 @@ async def test_the_client_refuses_bad_urls_too(url: str) -> None:
             await client.get(url)
 
 
+@pytest.mark.parametrize("host", ["my_files.xn--p1ai", "a..xn--p1ai", "-a.xn--p1ai", "r3---sn-xn--x.example"])
+async def test_names_that_are_written_like_others_than_ascii_and_are_none(host: str) -> None:
+    with pytest.raises(UrlRefused, match="resolved"):
+        await UrlGuard(resolve=_resolver([])).check(f"http://{host}/a.png")
+
+
 async def test_unknown_hosts() -> None:
     async def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError("no such host")

@@ -10,7 +10,7 @@ import pytest
 from deployments.contract.moderation import Scores
 from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds, Tolerance
-from serve_app.moderation.gate import Gate, Leaving, Unjudged
+from serve_app.moderation.gate import Calls, Gate, Leaving, Unjudged
 
 MEDIUM = Tolerance(2)
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})
@@ -127,3 +127,67 @@ async def test_how_long_judging_takes_is_told_whatever_comes_of_it() -> None:
         await gate.request("a fight", [], MEDIUM, stay)
     await gate_of(Moderator(), took=took).output("results/1", MEDIUM, stay)
     assert told == ["request", "output"]
+
+
+async def test_a_moderator_is_asked_so_much_at_a_time_and_no_task_ends_while_it_answers() -> None:
+    asked, most = 0, 0
+
+    async def slow(what: str) -> Scores:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        try:
+            await asyncio.sleep(0.02)
+        finally:
+            asked -= 1
+        return {}
+
+    # All together take ten times as long as a call, or a wait for nothing, may.
+    gate = gate_of(Moderator(), slow, call_s=0.1, wait_s=0.1, calls=Calls(2))
+    reasons = await asyncio.gather(*(gate.request(str(n), [], MEDIUM, stay) for n in range(100)))
+    assert reasons == [[]] * 100
+    assert most == 2
+
+
+@pytest.mark.parametrize("key", ["unjudged/t/1/clip.mp4", "unjudged/t/1/picture.png"])
+async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_down(key: str) -> None:
+    moderator = Moderator()
+    gate = gate_of(moderator, moderator.hang, call_s=3600, video_call_s=3600, calls=Calls(1), video_calls=Calls(1))
+    first = asyncio.create_task(gate.output(key, MEDIUM, stay))
+    while not (gate.calls.is_full or gate.video_calls.is_full):
+        await asyncio.sleep(0)
+    with pytest.raises(Leaving):
+        await gate.output(key, MEDIUM, lambda: True)
+    first.cancel()
+
+
+async def test_a_preview_does_not_wait_for_a_place() -> None:
+    moderator = Moderator()
+    gate = gate_of(moderator, moderator.hang, call_s=3600, calls=Calls(1))
+    first = asyncio.create_task(gate.request("x", [], MEDIUM, stay))
+    while not gate.calls.is_full:
+        await asyncio.sleep(0)
+    assert await gate.preview("unjudged/t/1/preview-1.jpeg", MEDIUM) is None
+    first.cancel()
+
+
+async def test_one_call_that_fails_waits_as_long_as_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = 0
+
+    async def partly(what: str) -> Scores:
+        nonlocal answered
+        if what == "bad" and answered < 100:
+            raise ConnectionError
+        answered += 1
+        return {}
+
+    monkeypatch.setattr("serve_app.moderation.gate._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("serve_app.moderation.gate._LONGEST_PAUSE_S", 0.01)
+    gate = gate_of(Moderator(), partly, wait_s=0.5)
+
+    async def others() -> None:
+        while answered < 100:
+            await gate.request("good", [], MEDIUM, stay)
+            await asyncio.sleep(0.01)
+
+    assert (await asyncio.gather(gate.request("bad", [], MEDIUM, stay), others()))[0] == []
