@@ -22,15 +22,16 @@ class Acting:
         self._signed_in = signed_in
         self._cache: TTLCache[str, Authorization] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
-    async def caller(self, token: str, project: str | None = None) -> Caller | None:
+    async def caller(self, token: str, project: str | None = None, *, remembered: bool = True) -> Caller | None:
         """In `project`, or in that of the authorization.
 
-        None for a token that is over, and where it may not act.
+        None for a token that is over, and where it may not act: now, unless that may be `remembered`.
         """
-        authorization = self._cache.get(token)
+        authorization = self._cache.get(token) if remembered else None
         if authorization is None:
             authorization = await self._authorizations.of_token(token)
             if authorization is None:
+                self._cache.pop(token, None)
                 return None
             self._cache[token] = authorization
         given = authorization.given
@@ -38,7 +39,7 @@ class Acting:
         if project != given.project and not given.everywhere:
             return None
         session = Session(given.kind, given.subject, given.organization, project, authorization.created)
-        person = await self._signed_in.stands_for(session)
+        person = await self._signed_in.stands_for(session, remembered=remembered)
         if person is None or not may_hand_out(person.role, given.role):
             return None
         # What a program made would outlive it.

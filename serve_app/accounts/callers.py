@@ -55,16 +55,17 @@ class Callers:
         self._authenticate = redis.register_script(_AUTHENTICATE)
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
-    async def authenticate(self, secret: str) -> Caller | None:
-        """None for a key that is unknown, revoked or expired."""
-        return await self.of_digest(digest_of(secret))
+    async def authenticate(self, secret: str, *, remembered: bool = True) -> Caller | None:
+        """None for a key that is unknown, revoked or expired. Unless it may be `remembered`, it is so now."""
+        return await self.of_digest(digest_of(secret), remembered=remembered)
 
-    async def of_digest(self, digest: str) -> Caller | None:
+    async def of_digest(self, digest: str, *, remembered: bool = True) -> Caller | None:
         """The same of the SHA-256 of a secret."""
-        caller = self._cache.get(digest)
+        caller = self._cache.get(digest) if remembered else None
         if caller is None:
             caller = await self._look_up(digest)
             if caller is None:
+                self._cache.pop(digest, None)
                 return None
             self._cache[digest] = caller
         return None if caller.expires is not None and caller.expires <= time.time() else caller

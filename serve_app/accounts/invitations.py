@@ -20,8 +20,11 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.keys import digest_of
 from serve_app.accounts.roles import Role
+from serve_app.accounts.throttle import Throttle
 
 LIFE_S: Final = 7 * 24 * 3600
+MOST_WRITTEN: Final = 100
+"""Of an organization, in `throttle.WINDOW_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,11 @@ class InvitationStore:
     def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
+        self._throttle = Throttle(redis, prefix)
 
     async def write(self, organization: str, role: Role, by: str) -> str:
-        """Its secret."""
+        """Its secret. Raises TooOften."""
+        await self._throttle.count(f"invite to:{organization}", MOST_WRITTEN)
         secret = secrets.token_urlsafe(24)
         fields: dict[Any, Any] = {
             "organization": organization,
@@ -71,7 +76,9 @@ class InvitationStore:
         """All that somebody wrote who may not any more: who left would come back by them."""
         for digest in await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization))):
             key = f"{self._prefix}invitation:{digest}"
-            if await cast(Awaitable[str | None], self._redis.hget(key, "by")) == by:
+            wrote = await cast(Awaitable[str | None], self._redis.hget(key, "by")) or ""
+            # A caller with a token is named with its issuer, or with the program that acts for them, behind the name.
+            if wrote == by or wrote.startswith(f"{by} ("):
                 await self._redis.delete(key)
 
     def _of(self, organization: str) -> str:

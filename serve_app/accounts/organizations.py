@@ -116,6 +116,14 @@ class OrganizationStore:
         roles = [await self.role_of(each, person) for each in ids]
         return [each for each, role in zip(ids, roles, strict=True) if role is not None]
 
+    async def has_room(self, organization_id: str, person: str, most: int) -> bool:
+        """Whether they are a member, or there are fewer than `most`."""
+        look = self._redis.pipeline(transaction=False)
+        look.hexists(self._members(organization_id), person)
+        look.hlen(self._members(organization_id))
+        is_member, count = await look.execute()
+        return is_member or count < most
+
     async def put_member(self, organization_id: str, person: str, role: Role, actor: str) -> None:
         transaction = self._redis.pipeline(transaction=True)
         transaction.hset(self._members(organization_id), person, role.value)

@@ -22,6 +22,8 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 
 LIFE_S: Final = 14 * 24 * 3600
+MOST: Final = 100
+"""Of a subject: whoever signs in by a script, and never out, ends the oldest."""
 
 
 class Kind(StrEnum):
@@ -62,9 +64,26 @@ class SessionStore:
         transaction.hset(self._key(secret), mapping=fields)
         transaction.expire(self._key(secret), LIFE_S)
         transaction.sadd(of_subject, _digest(secret))
+        transaction.scard(of_subject)
         transaction.expire(of_subject, LIFE_S)
-        await transaction.execute()
+        *_, count, _ = await transaction.execute()
+        if count > MOST:
+            await self._end_oldest(of_subject)
         return secret
+
+    async def _end_oldest(self, of_subject: str) -> None:
+        """Of so many as are looked at, those that are over, too."""
+        digests = await cast(Awaitable[list[str]], self._redis.srandmember(of_subject, 2 * MOST))
+        looked = self._redis.pipeline(transaction=False)
+        for digest in digests:
+            looked.hget(self._at(digest), "created")
+        began = {digest: float(created or 0) for digest, created in zip(digests, await looked.execute(), strict=True)}
+        oldest = sorted(began, key=began.__getitem__)
+        ended = [digest for digest in oldest if not began[digest]] or oldest[: max(1, len(oldest) - MOST)]
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.delete(*map(self._at, ended))
+        transaction.srem(of_subject, *ended)
+        await transaction.execute()
 
     async def find(self, secret: str) -> Session | None:
         """None where there is none any more. Using it makes it live longer."""
@@ -101,12 +120,13 @@ class SessionStore:
         """How many there were: after a change of password, and of someone who is no member any more."""
         of_subject = self._of(kind, subject)
         digests = await cast(Awaitable[set[str]], self._redis.smembers(of_subject))
-        return await self._redis.delete(of_subject, *(f"{self._prefix}session:{digest}" for digest in digests)) - bool(
-            digests
-        )
+        return await self._redis.delete(of_subject, *map(self._at, digests)) - bool(digests)
 
     def _key(self, secret: str) -> str:
-        return f"{self._prefix}session:{_digest(secret)}"
+        return self._at(_digest(secret))
+
+    def _at(self, digest: str) -> str:
+        return f"{self._prefix}session:{digest}"
 
     def _of(self, kind: Kind, subject: str) -> str:
         return f"{self._prefix}sessions:{kind.value}:{subject}"

@@ -37,6 +37,7 @@ class AccountSettings(Section):
     usage_days: int = Field(default=40, ge=2)
     max_projects: int = Field(default=20, ge=1)
     max_keys: int = Field(default=100, ge=1)
+    max_members: int = Field(default=1000, ge=1)
     issuers: list[IssuerSettings] = []
     local_role: Role | None = None
     programs: bool = True

@@ -34,12 +34,15 @@ class SignedIn:
         self._local_role = local_role
         self._cache: TTLCache[str, Caller] = TTLCache(CACHE_SIZE, CACHE_S, timer=time.monotonic)
 
-    async def caller(self, secret: str) -> Caller | None:
-        """None for a session that ended, or of someone who may nothing any more."""
+    async def caller(self, secret: str, *, remembered: bool = True) -> Caller | None:
+        """None for a session that ended, or of someone who may nothing any more. Unless they may be `remembered`, they
+        may it now."""
+        if not remembered:
+            self.forget(secret)
         caller = self._cache.get(secret)
         if caller is None:
             session = await self._sessions.find(secret)
-            caller = None if session is None else await self.stands_for(session)
+            caller = None if session is None else await self.stands_for(session, remembered=remembered)
             # Those of keys are remembered already: twice would be for 20 s.
             if caller is not None and session is not None and session.kind is not Kind.KEY:
                 self._cache[secret] = caller
@@ -49,22 +52,22 @@ class SignedIn:
         """What is remembered of it, here: it moved or ended."""
         self._cache.pop(secret, None)
 
-    async def stands_for(self, session: Session) -> Caller | None:
+    async def stands_for(self, session: Session, *, remembered: bool = True) -> Caller | None:
         project = await self._projects.find(session.project)
         if project is None or project.organization != session.organization:
             return None
         match session.kind:
             case Kind.KEY:
-                return await self._of_key(session.subject, project)
+                return await self._of_key(session.subject, project, remembered)
             case Kind.PERSON:
                 role = await self._organizations.role_of(session.organization, session.subject)
                 return None if role is None else await self._with(session.subject, role, project)
             case Kind.LOCAL:
                 return None if self._local_role is None else await self._with(LOCAL, self._local_role, project)
 
-    async def _of_key(self, digest: str, project: Project) -> Caller | None:
+    async def _of_key(self, digest: str, project: Project, remembered: bool) -> Caller | None:
         """A key that may manage projects stands for any of them, others for their own."""
-        caller = await self._callers.of_digest(digest)
+        caller = await self._callers.of_digest(digest, remembered=remembered)
         if caller is None or caller.project.id == project.id:
             return caller
         same = project.organization == caller.organization or caller.may(Permission.OPERATE)

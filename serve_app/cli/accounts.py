@@ -7,8 +7,12 @@ import re
 
 from redis.asyncio import Redis
 
+from serve_app.accounts.authorizations import Authorizations
+from serve_app.accounts.invitations import InvitationStore
+from serve_app.accounts.leaving import Leaving
 from serve_app.accounts.organizations import NAME, OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.sessions import SessionStore
 
 
 def name(text: str) -> str:
@@ -36,3 +40,7 @@ async def found_project(redis: Redis, prefix: str, project_id: str) -> Project:
     if project is None:
         raise ValueError(f"there is no project {project_id}; gen-serve projects create {project_id} makes it")
     return project
+
+
+def leaving(redis: Redis, prefix: str) -> Leaving:
+    return Leaving(SessionStore(redis, prefix), Authorizations(redis, prefix), InvitationStore(redis, prefix))

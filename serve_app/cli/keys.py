@@ -11,7 +11,7 @@ import typer
 from serve_app.accounts.keys import ApiKey, KeyStore
 from serve_app.accounts.projects import DEFAULT_PROJECT, ProjectStore
 from serve_app.accounts.roles import Role
-from serve_app.cli.accounts import found_project
+from serve_app.cli.accounts import found_project, leaving
 from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected
 from serve_app.cli.table import at, show
@@ -83,7 +83,10 @@ def revoke(
             if key is None:
                 return False
             organization = (await ProjectStore(redis, prefix).get(key.project)).organization
-            return await keys.revoke(key_id, organization=organization, actor=ACTOR)
+            if not await keys.revoke(key_id, organization=organization, actor=ACTOR):
+                return False
+            await leaving(redis, prefix).key(key_id, organization)
+            return True
 
     if not asyncio.run(remove()):
         raise ValueError(f"there is no key {key_id}")

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
+from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
-from serve_app.cli.accounts import check_organization
+from serve_app.cli.accounts import check_organization, leaving
 from serve_app.cli.options import ACTOR, Config, Json
 from serve_app.cli.store import connected
 from serve_app.cli.table import show
@@ -33,6 +34,7 @@ def set_member(
         async with connected(config) as (redis, prefix):
             await check_organization(redis, prefix, organization)
             await OrganizationStore(redis, prefix).put_member(organization, person, role, ACTOR)
+            await InvitationStore(redis, prefix).withdraw(organization, person)  # which may give more than the new role
 
     asyncio.run(put())
     print(f"{organization}: {person} is {role}")
@@ -58,7 +60,10 @@ def remove(person: Person, organization: Organization = DEFAULT_ORGANIZATION, co
 
     async def take_out() -> bool:
         async with connected(config) as (redis, prefix):
-            return await OrganizationStore(redis, prefix).remove_member(organization, person, ACTOR)
+            if not await OrganizationStore(redis, prefix).remove_member(organization, person, ACTOR):
+                return False
+            await leaving(redis, prefix).member(person, organization, ACTOR)
+            return True
 
     if not asyncio.run(take_out()):
         raise ValueError(f"{organization} has no member {person}")

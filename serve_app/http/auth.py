@@ -31,6 +31,12 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 MCP = "/mcp"
 """Where models call tools."""
 
+_CHANGES_ACCOUNTS = frozenset(
+    {Permission.MANAGE_OWN_KEYS, Permission.MANAGE_PROJECTS, Permission.MANAGE_MEMBERS, Permission.OPERATE}
+)
+"""Whoever may change them is looked up anew: one who may not any more would let themselves in again, for as long as
+they are remembered."""
+
 # For the API's description; what they find is read from the headers below.
 _key_scheme = APIKeyHeader(
     name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` makes one."
@@ -51,7 +57,8 @@ class NotAuthenticated(HTTPException):
 
 async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
     """Who asks. Raises the HTTPException that others than those with the permission are to see."""
-    caller = await _caller(services, request)
+    reads = request.scope.get("method") in ("GET", "HEAD")
+    caller = await _caller(services, request, remembered=reads or permission not in _CHANGES_ACCOUNTS)
     if not caller.may(permission):
         role = caller.role.value.replace("_", " ")
         raise HTTPException(403, f"Not allowed: the role {role} has no permission to {permission.value}")
@@ -66,26 +73,26 @@ def has_key_or_token(headers: Headers) -> bool:
     return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
 
 
-async def _caller(services: Services, request: HTTPConnection) -> Caller:
+async def _caller(services: Services, request: HTTPConnection, *, remembered: bool = True) -> Caller:
     secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
     if not secret and authorization.lower().startswith(_BEARER):
         token = authorization[len(_BEARER) :].strip()
         if token.startswith(TOKEN_PREFIX):
-            return await _of_program(services, token, request)
+            return await _of_program(services, token, request, remembered)
         if not token.startswith(KEY_PREFIX):
             return await _bearer(services, token, request)
         secret = token
     if not secret:
-        return await _of_session(services, request)
-    caller = await services.callers.authenticate(secret)
+        return await _of_session(services, request, remembered)
+    caller = await services.callers.authenticate(secret, remembered=remembered)
     if caller is None:
         raise NotAuthenticated("Not authenticated - Invalid Authentication")
     return caller
 
 
-async def _of_session(services: Services, request: HTTPConnection) -> Caller:
+async def _of_session(services: Services, request: HTTPConnection, remembered: bool) -> Caller:
     secret = session_secret(request, services.settings.service)
-    caller = None if secret is None else await services.signed_in.caller(secret)
+    caller = None if secret is None else await services.signed_in.caller(secret, remembered=remembered)
     if caller is None:
         raise NotAuthenticated
     check_origin(request, services.settings.service)
@@ -100,8 +107,8 @@ async def optional_caller(services: Services, request: HTTPConnection) -> Caller
     return await _caller(services, request)
 
 
-async def _of_program(services: Services, token: str, request: HTTPConnection) -> Caller:
-    caller = await services.acting.caller(token, request.headers.get(_PROJECT))
+async def _of_program(services: Services, token: str, request: HTTPConnection, remembered: bool) -> Caller:
+    caller = await services.acting.caller(token, request.headers.get(_PROJECT), remembered=remembered)
     if caller is None:
         raise _token_refused("it is over, or not for this project", services, request)
     return caller

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from support.client import Client, problems, refusal
-from support.http_service import Service
+from support.http_service import Service, StartService
 from support.promises import promise
+
+from serve_app.accounts.roles import Role
+from serve_app.accounts.settings import AccountSettings
 
 PATH = "/v1/admin/members"
 ROLES = ["administrator", "developer", "billing_manager", "viewer"]
@@ -52,6 +55,39 @@ def test_what_no_member_can_be(administrator: Client, service: Service, body: di
     with service.unchanged():
         response = administrator.put(f"{PATH}/ann", json=body)
         assert [loc for loc, _ in problems(response)] == [["body", "role"]]
+
+
+def test_an_organization_has_so_many_members(start_service: StartService) -> None:
+    service = start_service(accounts=AccountSettings(max_members=2))
+    organization = service.worker.new_organization(credits=0)
+    with (
+        service.client(role=Role.ADMINISTRATOR, organization=organization) as administrator,
+        service.client(role=Role.OPERATOR) as operator,
+    ):
+        for person in ("ada", "bob"):
+            assert administrator.put(f"{PATH}/{person}", json={"role": "viewer"}).status_code == 200
+        with service.unchanged():
+            response = administrator.put(f"{PATH}/cleo", json={"role": "viewer"})
+            wanted = "Too many members: an organization may have 2; take one out first"
+            assert refusal(response, 429) == wanted
+        assert administrator.put(f"{PATH}/bob", json={"role": "developer"}).status_code == 200
+        by_operator = operator.put(f"{PATH}/cleo", json={"role": "viewer"}, params={"organization": organization})
+        assert by_operator.status_code == 200
+
+
+def test_who_is_removed_cannot_let_themselves_in_again(administrator: Client, service: Service) -> None:
+    """Though a service remembers for some seconds who may what."""
+    secret = service.worker.new_key(administrator.project, Role.ADMINISTRATOR, administrator.organization)
+    with Client(service.base_url, administrator.project, secret, {}, administrator.organization) as other:
+        assert other.put(f"{PATH}/eve", json={"role": "viewer"}).status_code == 200
+        (key,) = [
+            key
+            for key in administrator.get("/v1/admin/keys").json()["keys"]
+            if secret.startswith(key["hint"].rstrip("."))
+        ]
+        assert administrator.delete(f"/v1/admin/keys/{key['id']}").status_code == 204
+        assert other.put(f"{PATH}/eve", json={"role": "administrator"}).status_code == 403
+    assert members(administrator) == {"eve": "viewer"}
 
 
 def test_someone_who_is_no_member_cannot_be_removed(administrator: Client, service: Service) -> None:

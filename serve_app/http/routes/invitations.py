@@ -54,12 +54,15 @@ class Acceptance(BaseModel):
     password: Secret = Field(min_length=people.SHORTEST, max_length=people.LONGEST)
 
 
-@router.post("/invitations", responses=errors(403, 503))
+@router.post("/invitations", responses=errors(403, 429, 503))
 async def invite(request: Request, services: Deps, caller: MemberMaker, wanted: Wanted) -> Written:
     """A link that makes whoever opens it first a member of the caller's organization."""
     if not may_hand_out(caller.role, wanted.role):
         raise HTTPException(403, f"Not allowed: you can't make anybody a {wanted.role.value}")
-    secret = await services.invitations.write(caller.organization, wanted.role, caller.id)
+    try:
+        secret = await services.invitations.write(caller.organization, wanted.role, caller.id)
+    except TooOften as refusal:
+        raise HTTPException(429, "Too many invitations lately", {"Retry-After": str(refusal.retry_s)}) from None
     link = f"{public_base(request, services.settings.service)}/invitation#{secret}"
     return Written(link=link, expires_in=invitations.LIFE_S)
 
@@ -88,7 +91,8 @@ async def accept_invitation(
         await _check_password(services, request, name, password)
     found = await services.invitations.take(secret)
     if found is None:  # somebody else was faster
-        if is_new:
+        # Unless they became a member meanwhile, by another request of theirs.
+        if is_new and not await services.organizations.of_person(name):
             await services.people.forget(name)
         raise HTTPException(404, _GONE)
     has = await services.organizations.role_of(found.organization, name)

@@ -10,7 +10,7 @@ from serve_app.accounts.keys import KeyStore, digest_of
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import Role
-from serve_app.accounts.sessions import LIFE_S, Kind, SessionStore
+from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionStore
 from serve_app.accounts.signed_in import SignedIn
 
 
@@ -29,6 +29,21 @@ async def test_a_session_is_found_by_its_secret_until_it_ends(redis: Redis, pref
     assert secret not in repr(await values(redis, prefix))
     await sessions.end(secret)
     assert await sessions.find(secret) is None
+
+
+async def test_of_very_many_sessions_of_one_the_oldest_end(redis: Redis, prefix: str) -> None:
+    sessions = SessionStore(redis, prefix)
+    theirs = await sessions.begin(Kind.PERSON, "bob", "default", "default")
+    secrets = [await sessions.begin(Kind.PERSON, "ada", "default", "default") for _ in range(MOST + 5)]
+    alive = [secret for secret in secrets if await sessions.find(secret)]
+    assert alive == secrets[5:]
+    assert await sessions.find(theirs)
+    assert await redis.scard(f"{prefix}sessions:person:ada") == MOST
+    for secret in alive[:10]:  # over by themselves, of which their index knows nothing
+        await redis.delete(f"{prefix}session:{digest_of(secret)}")
+    last = await sessions.begin(Kind.PERSON, "ada", "default", "default")
+    assert await redis.scard(f"{prefix}sessions:person:ada") == MOST - 9
+    assert await sessions.find(last)
 
 
 async def test_a_session_that_is_used_lives_longer(redis: Redis, prefix: str) -> None:

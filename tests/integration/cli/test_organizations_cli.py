@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from support.command_line import A_MINUTE, GenServe
 
+from serve_app.accounts.invitations import Invitation, InvitationStore
+from serve_app.accounts.roles import Role
+from serve_app.accounts.sessions import Kind, Session, SessionStore
 from serve_app.cli.options import ACTOR
+from serve_app.redis_store import connection
 
 
 # Organizations.
@@ -91,6 +97,29 @@ def test_licences_are_added_listed_and_removed(gen_serve: GenServe, acme: str) -
     removed = gen_serve("licences", "remove", "flux-1-dev", "--organization", acme)
     assert (removed.code, removed.out) == (0, "acme: flux-1-dev is not licensed any more\n")
     assert [row[0] for row in gen_serve("licences", "list", "--organization", acme).table] == ["flux-tools"]
+
+
+def test_who_is_taken_out_comes_back_by_nothing_they_left(
+    gen_serve: GenServe, acme: str, redis_url: str, prefix: str
+) -> None:
+    async def left_by(word: str, *words: str, by: str) -> tuple[Invitation | None, Session | None]:
+        redis = connection.connect(redis_url)
+        try:
+            invitation = await InvitationStore(redis, prefix).write(acme, Role.ADMINISTRATOR, by)
+            session = await SessionStore(redis, prefix).begin(Kind.PERSON, "ada@acme.test", acme, "p")
+            ran = await asyncio.to_thread(gen_serve, word, *words)
+            assert ran.code == 0, ran.err
+            invited = await InvitationStore(redis, prefix).find(invitation)
+            return invited, await SessionStore(redis, prefix).find(session)
+        finally:
+            await redis.aclose()
+
+    member = ("ada@acme.test", "--organization", acme)
+    assert gen_serve("members", "set", *member[:1], "administrator", *member[1:]).code == 0
+    ada, program = "ada@acme.test", "ada@acme.test (https://id.test)"
+    invitation, session = asyncio.run(left_by("members", "set", ada, "viewer", *member[1:], by=program))
+    assert (invitation, session is None) == (None, False)
+    assert asyncio.run(left_by("members", "remove", *member, by=ada)) == (None, None)
 
 
 def test_members_come_change_and_go(gen_serve: GenServe, acme: str) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel
 
-from serve_app.accounts.roles import Role
+from serve_app.accounts.roles import Permission, Role
 from serve_app.http.auth import AccountReader, MemberMaker
 from serve_app.http.json_route import JsonRoute
-from serve_app.http.routes.admin.scope import OrganizationId, scoped
+from serve_app.http.routes.admin.scope import LATER, OrganizationId, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 
@@ -39,12 +39,15 @@ async def list_members(services: Deps, caller: AccountReader, organization: Orga
     return MemberList(members=[Member(person=person, role=role) for person, role in members.items()])
 
 
-@router.put("/{person:path}", responses=errors(403, 404, 503))
+@router.put("/{person:path}", responses=errors(403, 404, 429, 503))
 async def set_member(
     services: Deps, caller: MemberMaker, person: Person, change: MemberChange, organization: OrganizationId = None
 ) -> Member:
     """Makes someone a member, or gives a member another role."""
     chosen = await scoped(services, caller, organization)
+    most = services.settings.accounts.max_members
+    if not (caller.may(Permission.OPERATE) or await services.organizations.has_room(chosen, person, most)):
+        raise HTTPException(429, f"Too many members: an organization may have {most}; take one out first", LATER)
     await services.organizations.put_member(chosen, person, change.role, caller.id)
     await services.invitations.withdraw(chosen, person)  # which may give more than the new role may
     return Member(person=person, role=change.role)
