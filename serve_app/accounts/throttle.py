@@ -36,6 +36,14 @@ class Throttle:
         if count > most:
             raise TooOften(max(left, 1))
 
+    async def take_back(self, what: str) -> None:
+        """One that was counted, and need not have been."""
+        key = self._key(what)
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.set(key, 1, ex=WINDOW_S, nx=True)
+        transaction.decr(key)
+        await transaction.execute()
+
     async def forgive(self, *whats: str) -> None:
         await self._redis.delete(*(self._key(what) for what in whats))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from redis.exceptions import RedisError
 
-from deployments.contract.objects import ObjectStore
+from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.dispatch.generation import CHECKPOINTS, checkpoint_of
 from serve_app.tasks.store import TaskStore
 
@@ -21,6 +22,12 @@ _SLOW_S = 0.5
 _GAP_S = 2.0
 PLACES: Final = ("inputs", "results", "unjudged")
 """Where a task has objects, each below its id."""
+_TRIED: Final = 3
+"""Tasks whose objects can't be deleted one by one either, after which the object store is taken to be away."""
+
+
+def _places_of(*ids: str) -> list[str]:
+    return [f"{place}/{task_id}" for task_id in ids for place in PLACES]
 
 
 class Maintenance:
@@ -63,13 +70,39 @@ class Maintenance:
             for lane in self._lanes:
                 # In a rolling upgrade, again and again: what is old still writes.
                 await self._store.migrate(lane)
-            await self._drop_checkpoints()
             await self._watch_memory()
-            ids = await self._store.sweep()
-            while ids:
-                await self._objects.delete_prefixes([f"{place}/{task_id}" for task_id in ids for place in PLACES])
-                ids = await self._store.sweep(ids)
+            for drop in (self._drop_checkpoints, self._drop_tasks):
+                try:
+                    await drop()
+                except UNREACHABLE as problem:
+                    logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
             await asyncio.sleep(_SWEEP_EVERY_S)
+
+    async def _drop_tasks(self) -> None:
+        ids = await self._store.sweep()
+        while ids:
+            ids = await self._store.sweep(await self._without_objects(ids))
+
+    async def _without_objects(self, ids: Sequence[str]) -> Sequence[str]:
+        """Those whose objects are gone now: one that can't be deleted keeps none of the others. Raises what the object
+        store does where it deletes none."""
+        try:
+            await self._objects.delete_prefixes(_places_of(*ids))
+            return ids
+        except UNREACHABLE as problem:
+            refused = problem
+        gone: list[str] = []
+        for number, task_id in enumerate(ids, 1):
+            try:
+                await self._objects.delete_prefixes(_places_of(task_id))
+                gone.append(task_id)
+            except UNREACHABLE as problem:
+                refused = problem
+            if number == _TRIED and not gone:
+                break
+        if not gone:
+            raise refused
+        return gone
 
     async def _watch_memory(self) -> None:
         used, most = await self._store.memory()

@@ -69,6 +69,19 @@ async def test_guesses_at_once_are_no_more_than_guesses_in_turn(redis: Redis, pr
     assert 0 < refusal.value.retry_s <= WINDOW_S
 
 
+async def test_an_address_from_which_many_sign_in_is_not(redis: Redis, prefix: str) -> None:
+    people = of(redis, prefix)
+    await people.enrol("ada", "correct horse")
+    for _ in range(2):
+        assert not await people.verify("ada", "a slip", "192.0.2.1")
+    signed_in = [await people.verify("ada", "correct horse", "192.0.2.1") for _ in range(MOST_FROM_AN_ADDRESS + 1)]
+    assert all(signed_in)
+    guesses = (people.verify(f"name {n}", "a guess", "192.0.2.1") for n in range(MOST_FROM_AN_ADDRESS - 2))
+    assert not any(await asyncio.gather(*guesses))
+    with pytest.raises(TooOften):
+        await people.verify("one more", "a guess", "192.0.2.1")
+
+
 async def test_an_address_that_tries_many_names_is_shut_out(redis: Redis, prefix: str) -> None:
     people = of(redis, prefix)
     guesses = (people.verify(f"name {number}", "a guess", "192.0.2.1") for number in range(MOST_FROM_AN_ADDRESS))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,36 @@ async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix
     assert sorted(await objects.keys("")) == ["inputs/new/0.png", "results/new/1/picture.png"]
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["new"]
     assert await store.get("new") is not None
+
+
+class Locked(ObjectStore):
+    """Keeps what is called so, whoever deletes it."""
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if any("locked" in key for key in keys):
+            raise PermissionError("locked")
+        await super().delete(keys)
+
+    async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
+        if any("locked" in prefix for prefix in prefixes):
+            raise PermissionError("locked")
+        await super().delete_prefixes(prefixes)
+
+
+async def test_what_can_not_be_deleted_keeps_nothing_else(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store, objects = TaskStore(redis, prefix), Locked(tmp_path.as_uri())
+    for task_id in ("locked", "old", "older"):
+        await store.submit(new_task(id=task_id))
+        await store.lease(LANE, 1, 10)
+        await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
+        await store.complete(LANE, task_id, 1, Status.READY, result={})
+    await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
+    await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(20):
+        while await store.get("old") or await store.get("older"):
+            await asyncio.sleep(0.02)
+    assert await store.get("locked") is not None
+    assert await objects.keys("results") == ["results/locked/1/picture.png"]
 
 
 async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redis, prefix: str, tmp_path: Path) -> None:
