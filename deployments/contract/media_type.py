@@ -17,7 +17,6 @@ _BY_SUFFIX: Final = MappingProxyType(
         ".png": "image/png",
         ".webp": "image/webp",
         ".mp4": "video/mp4",
-        ".safetensors": UNKNOWN,
     }
 )
 
