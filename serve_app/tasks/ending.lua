@@ -35,8 +35,19 @@ end
 local function bounds(first)
   return {
     strikes = tonumber(ARGV[first]), losses = tonumber(ARGV[first + 1]), interruptions = tonumber(ARGV[first + 2]),
-    retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4],
+    retention_ms = tonumber(ARGV[first + 3]), details = ARGV[first + 4], queue_ms = tonumber(ARGV[first + 5]),
   }
+end
+
+-- Suspects wait for one another, each for a worker to itself: that is no time of theirs. What is left of the time that
+-- a task may run counts from its next lease on (lease.lua); until then it may wait as long as any task.
+local function stop_the_clock(id, queue_ms)
+  local key = task_key(id)
+  local h = redis.call('HMGET', key, 'started', 'created')
+  local deadline = h[1] and tonumber(redis.call('ZSCORE', DEADLINES, id))
+  if not deadline then return end
+  redis.call('HSET', key, 'left', math.max(0, deadline - now_ms()))
+  redis.call('ZADD', DEADLINES, math.max(deadline, tonumber(h[2]) + queue_ms), id)
 end
 
 -- Takes a task back from a worker. how.strike: the worker died with it. how.alone: it had a worker to itself.
@@ -71,6 +82,7 @@ local function put_back(id, how, max)
   -- It had its turn, so it is not behind the clock's.
   local vt = within(tonumber(h[4]), 0, tonumber(redis.call('GET', CLOCK) or 0))
   redis.call('ZADD', suspect and SUSPECTS or QUEUED, score(vt), id)
+  if suspect then stop_the_clock(id, max.queue_ms) end
   redis.call('HINCRBY', STATS, 'put_back', 1)
   redis.call('PUBLISH', WAKE, '1')
   return 1

@@ -11,8 +11,12 @@ local now, clock, out = now_ms(), virtual_now(), {}
 
 local function take(id, isolated)
   local key = task_key(id)
-  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started')
+  local h = redis.call('HMGET', key, 'status', 'created', 'job', 'project', 'traceparent', 'started', 'left')
   if h[1] ~= 'Pending' then return end
+  if h[7] then
+    redis.call('ZADD', DEADLINES, now + tonumber(h[7]), id)
+    redis.call('HDEL', key, 'left')
+  end
   local deadline = h[6] and redis.call('ZSCORE', DEADLINES, id)
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
   redis.call('ZADD', LEASED, now + lease_ms, id)

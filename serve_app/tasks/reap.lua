@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Takes back tasks whose lease ran out: their dispatcher is gone, and where work had begun, perhaps the worker with it.
--- limit, then the bounds: max_strikes max_losses max_interruptions retention_ms details, then lane ...
+-- limit, then the bounds: max_strikes max_losses max_interruptions retention_ms details queue_ms, then lane ...
 -- Returns how many.
 local now, max, taken_back = now_ms(), bounds(4), 0
-for i = 9, #ARGV do
+for i = 10, #ARGV do
   enter(ARGV[i])
   local ids = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'LIMIT', 0, tonumber(ARGV[3]))
   for _, id in ipairs(ids) do

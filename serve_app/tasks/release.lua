@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Gives a leased task back.
 -- id attempt strike (1 | 0) alone (1 | 0) interrupted (1 | 0), then the bounds:
--- max_strikes max_losses max_interruptions retention_ms details
+-- max_strikes max_losses max_interruptions retention_ms details queue_ms
 -- Returns 1 when it waits again, 2 when it ended, 0 for a stale attempt.
 local id = ARGV[3]
 if redis.call('HGET', task_key(id), 'attempt') ~= ARGV[4] or not redis.call('ZSCORE', LEASED, id) then return 0 end

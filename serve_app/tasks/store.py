@@ -37,9 +37,9 @@ What processes count in memory comes to `gen:tally:{name}`: `redis_store/tally.p
 
 A task's hash: who and what (`id lane organization project endpoint key_id user job traceparent`), where it stands
 (`status attempt begun strikes losses interruptions published_by`; `begun` is the last attempt that a worker began
-with), its turn (`vt share`, in virtual time), times in ms (`created started finished`), what came of it (`progress
-preview result details cancelled`), its price while it is `held` and its `cost` once it is ready, whom to tell
-(`webhook_url webhook_receiver webhook_base webhook_secret`).
+with), its turn (`vt share`, in virtual time), times in ms (`created started finished`, and `left` of its time to work,
+while it waits as a suspect), what came of it (`progress preview result details cancelled`), its price while it is
+`held` and its `cost` once it is ready, whom to tell (`webhook_url webhook_receiver webhook_base webhook_secret`).
 `job` is the record of `tasks/job.py`, `preview`, `result` and `details` are JSON; money is in milli-credits. What
 clients wrote is sealed where the settings say so: `job user webhook_url`, `result` and what an attempt says in
 `details`, and `reply` of an idempotency key; `webhook_receiver` is a keyed hash then. No script reads any of them.
@@ -276,7 +276,14 @@ class TaskStore(Admission):
         """How often a task may come back, and what its client reads when that was too often."""
         limits = self.limits
         details = json.dumps({"error": error})
-        return [limits.max_strikes, limits.max_losses, limits.max_interruptions, self._retention, details]
+        return [
+            limits.max_strikes,
+            limits.max_losses,
+            limits.max_interruptions,
+            self._retention,
+            details,
+            milliseconds(limits.queue_s),
+        ]
 
     async def _lane_of(self, task_id: str) -> str | None:
         return await cast(Awaitable[str | None], self.redis.hget(self._key(f"task:{task_id}"), "lane"))

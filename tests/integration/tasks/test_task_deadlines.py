@@ -59,6 +59,51 @@ async def test_a_lease_tells_how_long_work_that_began_may_still_take(store: Task
     assert 0 < left_s <= 30
 
 
+async def test_the_clock_of_a_suspect_stands_still_while_it_waits_for_its_turn(store: TaskStore) -> None:
+    """Each is alone with a worker, so the last of many waits long for what one of the others did."""
+    store = limited(store, queue_s=1000, run_s=50)
+    first, second = new_task(), new_task()
+    for task in (first, second):
+        await store.submit(task)
+    for attempt in (1, 2):
+        for lease in await store.lease(LANE, 2, 100):
+            await store.advance(LANE, lease.id, attempt, Status.GENERATING)
+            await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -10_000, lease.id)
+            assert await store.release(LANE, lease.id, attempt, strike=True) == 1
+
+    async def wait_in_vain() -> None:
+        """Longer than tasks may run, and less than they may wait."""
+        for task in (first, second):
+            await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -500_000, task.id)
+        assert await store.end_overdue(LANE) == 0
+
+    await wait_in_vain()
+    lease = await lease_one(store)
+    assert lease.isolated
+    assert lease.left_s is not None
+    assert 25 < lease.left_s <= 30, "of 50 s, 20 were spent at work"
+    assert await store.complete(LANE, lease.id, lease.attempt, Status.READY, result={})
+    lease = await lease_one(store)
+    assert lease.left_s is not None
+    assert 25 < lease.left_s <= 30
+    await store.redis.zincrby(f"{store.prefix}deadlines:{LANE}", -31_000, lease.id)
+    assert await store.end_overdue(LANE) == 1, "at work it goes on"
+
+
+async def test_a_suspect_waits_no_longer_than_any_task(store: TaskStore) -> None:
+    store = limited(store, queue_s=1000, run_s=50)
+    task = new_task()
+    await store.submit(task)
+    for attempt in (1, 2):
+        await lease_one(store)
+        await store.advance(LANE, task.id, attempt, Status.GENERATING)
+        await store.release(LANE, task.id, attempt, strike=True)
+    await make_due(store, f"deadlines:{LANE}")
+    assert await store.end_overdue(LANE) == 1
+    assert await status_of(store, task.id) is Status.ERROR
+    await assert_gone_from_indexes(store, task.id)
+
+
 async def test_work_may_be_given_longer_than_other_work(store: TaskStore) -> None:
     store = limited(store, run_s=50)
     deadlines = []
