@@ -5,7 +5,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -277,3 +277,17 @@ def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:
         assert torch.isfinite(stream.x).all()
     assert len(next(half.frames(state))) == 9
     assert half.heard(state).samples.dtype == np.float32
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_compiled_meets_two_numbers_of_tokens(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """One alone may be taken for a number of channels, and compiled as that."""
+    alone: set[int] = set()
+
+    def warmed(family: Family, side: int, count: int, *, height: int | None = None) -> None:
+        if count == 1:
+            alone.add(side * (height or side))
+
+    monkeypatch.setattr(checkpoints, "warm_up", warmed)
+    checkpoints._warm_up(cast(Family, object()), 1024, again=compiled)
+    assert len(alone) == (2 if compiled else 1)

@@ -69,3 +69,16 @@ def test_every_other_error_stays_what_it_is(error: Exception) -> None:
 def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
     with pytest.raises(OutOfMemory), translated_device_errors():
         torch.empty(2**52, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "error", [OutOfMemory(), torch.OutOfMemoryError("CUDA out of memory")], ids=["beside", "torch"]
+)
+def test_whoever_ran_out_of_memory_finds_more_the_next_time(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library beside torch can't have what torch keeps for later."""
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    with pytest.raises(OutOfMemory):
+        translated(error)
+    assert emptied == [True]
