@@ -15,7 +15,6 @@ from typing import Final, TypeAlias, cast
 from redis.asyncio import Redis
 
 from serve_app.accounts.throttle import Throttle
-from serve_app.sealing.sealer import Unreadable
 
 UNUSED_S: Final = 24 * 3600
 USED_S: Final = 90 * 24 * 3600
@@ -26,11 +25,12 @@ MOST_FROM_ANYWHERE: Final = 500
 LARGEST: Final = 8 * 1024
 """Characters of a registration."""
 
-Turn: TypeAlias = Callable[[str], str]
+Seal: TypeAlias = Callable[[str], str]
+Unseal: TypeAlias = Callable[[str], str | None]
 
 
 class Programs:
-    def __init__(self, redis: Redis, prefix: str, seal: Turn, unseal: Turn) -> None:
+    def __init__(self, redis: Redis, prefix: str, seal: Seal, unseal: Unseal) -> None:
         self._redis = redis
         self._prefix = prefix
         self._seal, self._unseal = seal, unseal
@@ -44,10 +44,7 @@ class Programs:
     async def find(self, program: str) -> str | None:
         """Its registration; None as well where the key that sealed it is gone, for then it registers anew."""
         sealed = await cast(Awaitable[str | None], self._redis.get(self._key(program)))
-        try:
-            return None if sealed is None else self._unseal(sealed)
-        except Unreadable:
-            return None
+        return None if sealed is None else self._unseal(sealed)
 
     async def used(self, program: str) -> None:
         await self._redis.expire(self._key(program), USED_S)

@@ -133,7 +133,7 @@ async def opened(
         signed_in=signed_in,
         openid=_openid(settings, redis),
         invitations=invitations,
-        programs=Programs(redis, prefix, sealer.seal, sealer.open),
+        programs=Programs(redis, prefix, sealer.seal, sealer.opened),
         authorizations=authorizations,
         acting=Acting(authorizations, signed_in),
         leaving=Leaving(sessions, authorizations, invitations),

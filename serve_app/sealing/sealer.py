@@ -29,6 +29,13 @@ class Sealer:
         except InvalidToken:
             raise Unreadable from None
 
+    def opened(self, sealed: str) -> str | None:
+        """None where `open` raises: for what can be made anew."""
+        try:
+            return self.open(sealed)
+        except Unreadable:
+            return None
+
 
 def new_key() -> str:
     return Fernet.generate_key().decode()

@@ -42,6 +42,7 @@ def test_a_secret_of_a_key_that_is_gone_is_unreadable() -> None:
     sealed = Sealer([new_key()]).seal(SECRET)
     with pytest.raises(Unreadable):
         Sealer([new_key(), new_key()]).open(sealed)
+    assert Sealer([new_key()]).opened(sealed) is None
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:-4], lambda s: "", lambda s: s[:40] + s[41:], lambda s: SECRET])
