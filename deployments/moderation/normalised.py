@@ -63,7 +63,7 @@ _FIRST_WITHOUT_SPACES: Final = chr(_NO_SPACES[0][0])
 _SYLLABLES: Final = ((0x3041, 0x30FF), (0xAC00, 0xD7A3))
 """Characters that are whole as they are: without the marks of kana (`ヌード`, `ヌート`), or by the letters of a Hangul
 syllable (`나치`, then the beginning of `나침반`), a word would be another."""
-_PARTS: Final = re.compile("[\u1100-\u11ff\u3041-\u30ff\u3131-\u318e\uff66-\uffdc]+")
+_PARTS: Final = re.compile("[\u1100-\u11ff\u3041-\u30ff\uff66-\uffdc]+")
 """What such a character may be written by instead, as half a width or letter by letter."""
 
 _PICTURES: Final = frozenset("🍆🍑💦👅👉👌🔞🌽🔪🔫🩸💣💊💉🔌🍃💀👃")
