@@ -184,7 +184,7 @@ def test_the_example_of_the_document_makes_a_picture(
 
 def test_whoever_shows_nothing_learns_where_to_sign_in(service: Service) -> None:
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    with httpx2.Client(base_url=service.base_url, trust_env=False) as http:
+    with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for headers in ({}, {"x-key": "gen_wrong"}, {"authorization": "Bearer gent_wrong"}):
             answer = http.post("/mcp", json=asked, headers=headers)
             assert answer.status_code == 401
@@ -216,7 +216,9 @@ def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, clie
 
     async def person(url: str) -> None:
         """Follows the link in a browser where they are signed in, and says yes."""
-        async with httpx2.AsyncClient(base_url=service.base_url, headers=headers, trust_env=False) as browser:
+        async with httpx2.AsyncClient(
+            base_url=service.base_url, headers=headers, trust_env=False, timeout=60
+        ) as browser:
             (await browser.post("/v1/session", json={"key": client.secret})).raise_for_status()
             secret = (await browser.get(url)).headers["location"].partition("#")[2]
             said = {"allow": True, "project": client.project}

@@ -29,7 +29,7 @@ class Program:
     """One that signs in as its users expect; `browser` is where they are signed in."""
 
     def __init__(self, service: Service, browser: httpx2.Client, redirect_uri: str = BACK) -> None:
-        self.http = httpx2.Client(base_url=service.base_url, trust_env=False, follow_redirects=False)
+        self.http = httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60, follow_redirects=False)
         self.browser = browser
         told = {
             "redirect_uris": [redirect_uri],
@@ -90,7 +90,7 @@ class Program:
 def browser(service: Service, client: Client) -> Iterator[httpx2.Client]:
     """Signed in as a developer."""
     headers = {"sec-fetch-site": "same-origin"}
-    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser:
+    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser:
         browser.post("/v1/session", json={"key": client.secret}).raise_for_status()
         yield browser
 
@@ -185,7 +185,7 @@ def test_a_program_goes_to_other_projects_only_where_it_was_said(service: Servic
     headers = {"sec-fetch-site": "same-origin"}
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser,
+        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
         Program(service, browser) as program,
     ):
         browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
@@ -240,7 +240,7 @@ def test_tokens_for_another_service_are_not_given(program: Program) -> None:
 def test_registrations_are_bounded(start_service: StartService) -> None:
     service = start_service()
     headers = {"x-forwarded-for": "192.0.2.9"}
-    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as http:
+    with httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as http:
         told = {"redirect_uris": [BACK]}
         answers = [http.post("/oauth/register", json=told) for _ in range(MOST_FROM_AN_ADDRESS + 1)]
     assert [answer.status_code for answer in answers] == [201] * MOST_FROM_AN_ADDRESS + [429]
@@ -249,7 +249,7 @@ def test_registrations_are_bounded(start_service: StartService) -> None:
 
 def test_where_programs_are_not_wanted_nobody_asks(start_service: StartService) -> None:
     service = start_service(accounts=AccountSettings(programs=False))
-    with httpx2.Client(base_url=service.base_url, trust_env=False) as http:
+    with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
         for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource"):
             assert http.get(path).status_code == 404
         assert http.post("/oauth/register", json={"redirect_uris": [BACK]}).status_code in (404, 405)
@@ -284,7 +284,7 @@ def test_the_answer_is_for_the_project_that_was_shown(service: Service) -> None:
     headers = {"sec-fetch-site": "same-origin"}
     with (
         service.client(here, role=Role.ADMINISTRATOR, organization=organization) as administrator,
-        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser,
+        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
         Program(service, browser) as program,
     ):
         browser.post("/v1/session", json={"key": administrator.secret}).raise_for_status()
@@ -304,7 +304,7 @@ def test_questions_are_bounded(start_service: StartService) -> None:
     service = start_service()
     headers = {"x-forwarded-for": "192.0.2.7"}
     with (
-        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False) as browser,
+        httpx2.Client(base_url=service.base_url, headers=headers, trust_env=False, timeout=60) as browser,
         Program(service, browser) as program,
     ):
         program.http.headers.update(headers)
