@@ -103,6 +103,8 @@ def parse_url(url: str) -> httpx2.URL:
     """The parts of `url`. Raises UrlRefused unless it is an http(s) URL with a host and without credentials."""
     try:
         parsed = httpx2.URL(url)
+        # Undoes what a name outside ASCII is written by, as the client will: a ValueError where it is no such name.
+        _ = parsed.host
     except (httpx2.InvalidURL, ValueError):
         raise UrlRefused("not a valid URL") from None
     _check_parts(parsed)
@@ -195,7 +197,6 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 def _check_parts(url: httpx2.URL) -> None:
     if url.scheme not in ("http", "https"):
         raise UrlRefused("the URL must start with http:// or https://")
-    # Not `host`, which undoes what a name outside ASCII is written by, and raises where that can't be undone.
     if not url.raw_host:
         raise UrlRefused("the URL must name a host")
     if url.port is not None and not 0 < url.port < 2**16:

@@ -8,6 +8,8 @@ import httpx2
 import pytest
 from support.website import Website
 
+from serve_app.media.fetching import Fetcher, FetchTurns
+from serve_app.media.limits import PICTURES, BadPicture
 from serve_app.media.url_guard import Resolver, UrlGuard, UrlRefused, is_public, parse_url
 
 LOOPBACK = "127.0.0.0/8"
@@ -124,8 +126,11 @@ async def test_the_client_refuses_bad_urls_too(url: str) -> None:
 
 @pytest.mark.parametrize("host", ["my_files.xn--p1ai", "a..xn--p1ai", "-a.xn--p1ai", "r3---sn-xn--x.example"])
 async def test_names_that_are_written_like_others_than_ascii_and_are_none(host: str) -> None:
-    with pytest.raises(UrlRefused, match="resolved"):
-        await UrlGuard(resolve=_resolver([])).check(f"http://{host}/a.png")
+    url = f"http://{host}/a.png"
+    with pytest.raises(UrlRefused, match="not a valid URL"):
+        await UrlGuard(resolve=_resolver([])).check(url)
+    with pytest.raises(BadPicture, match="not a valid URL"):
+        await Fetcher(UrlGuard(resolve=_resolver([])), FetchTurns()).fetch(url, "us", PICTURES)
 
 
 async def test_unknown_hosts() -> None:
