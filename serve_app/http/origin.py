@@ -49,12 +49,10 @@ def client_address(request: HTTPConnection, settings: ServiceSettings) -> str:
 
 def _customer(hop: str) -> str:
     try:
-        address = ip_address(hop)
+        address = _unmapped(ip_address(hop))
     except ValueError:
         return ""
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return str(ip_network((address, 64), strict=False))
-    return str(_unmapped(address))
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 
 def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

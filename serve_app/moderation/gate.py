@@ -53,18 +53,17 @@ class Calls:
     @asynccontextmanager
     async def place(self, leaving: Callable[[], bool]) -> AsyncIterator[None]:
         """Raises Leaving."""
-        while True:
-            try:
-                async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._places.acquire()
-                    break
-            except TimeoutError:
-                if leaving():
-                    raise Leaving from None
+        # One place in the row for all of the wait: asked for anew at each look, it would be the last each time.
+        turn = asyncio.create_task(self._places.acquire())
         try:
+            while not turn.done():
+                await asyncio.wait([turn], timeout=_LOOK_EVERY_S)
+                if not turn.done() and leaving():
+                    raise Leaving
             yield
         finally:
-            self._places.release()
+            if not turn.cancel():  # it was done
+                self._places.release()
 
 
 class _Call(NamedTuple):

@@ -161,6 +161,25 @@ async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_do
     first.cancel()
 
 
+async def test_who_came_first_is_first_however_long_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.moderation.gate._LOOK_EVERY_S", 0.005)
+    order: list[str] = []
+
+    async def slow(what: str) -> Scores:
+        order.append(what)
+        await asyncio.sleep(0.012)
+        return {}
+
+    gate = gate_of(Moderator(), slow, calls=Calls(1))
+    names = [str(n) for n in range(20)]
+    waiting = [asyncio.create_task(gate.request(name, [], MEDIUM, stay)) for name in names]
+    for left in waiting[5:15]:
+        left.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == names[:5] + names[15:]
+    assert not gate.calls.is_full
+
+
 async def test_a_preview_does_not_wait_for_a_place() -> None:
     moderator = Moderator()
     gate = gate_of(moderator, moderator.hang, call_s=3600, calls=Calls(1))
