@@ -162,21 +162,24 @@ async def test_a_call_that_waits_for_its_turn_is_left_by_a_process_that_shuts_do
 
 
 async def test_who_came_first_is_first_however_long_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.moderation.gate._LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr("serve_app.moderation.gate._LOOK_EVERY_S", 0.05)
     order: list[str] = []
+    free = asyncio.Event()
 
-    async def slow(what: str) -> Scores:
+    async def held(what: str) -> Scores:
         order.append(what)
-        await asyncio.sleep(0.012)
+        await free.wait()
         return {}
 
-    gate = gate_of(Moderator(), slow, calls=Calls(1))
-    names = [str(n) for n in range(20)]
-    waiting = [asyncio.create_task(gate.request(name, [], MEDIUM, stay)) for name in names]
-    for left in waiting[5:15]:
-        left.cancel()
+    gate = gate_of(Moderator(), held, calls=Calls(1))
+    waiting = []
+    for name in ("holds", "early", "gives up", "late"):
+        waiting.append(asyncio.create_task(gate.request(name, [], MEDIUM, stay)))
+        await asyncio.sleep(0.02)  # looks of theirs fall between each other
+    waiting[2].cancel()
+    free.set()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert order == names[:5] + names[15:]
+    assert order == ["holds", "early", "late"]
     assert not gate.calls.is_full
 
 
