@@ -1,77 +1,82 @@
-"""The command line: `gen-serve`."""
+"""The command line: `gen-serve`.
+
+A command's module is imported when the command is used: most need Ray, Redis or the models' contract, and
+`gen-serve --version` should not wait for them.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections import UserDict
+from importlib import import_module
+from typing import Any, Final
 
 import typer
-from gen_serve_client import GenServeError
-from obstore.exceptions import BaseError
-from pydantic import ValidationError
-from redis.exceptions import RedisError
+from typer.core import TyperGroup
 
-from serve_app.accounts.segments import ArchiveOutOfReach
-from serve_app.cli import (
-    backup,
-    bench,
-    check,
-    conformance,
-    credits,
-    deploy,
-    finetunes,
-    generate,
-    init,
-    keys,
-    licences,
-    logs,
-    members,
-    metrics,
-    models,
-    openapi,
-    organizations,
-    projects,
-    status,
-    tasks,
-    up,
-    watch,
-    webhooks,
-    weights,
-)
-from serve_app.cli.client import ServiceError, told
 from serve_app.cli.version import Version
 
+_MODULES: Final = {
+    "up": "up",
+    "init": "init",
+    "deploy": "deploy",
+    "down": "deploy",
+    "check": "check",
+    "generate": "generate",
+    "models": "models",
+    "status": "status",
+    "watch": "watch",
+    "metrics": "metrics",
+    "backup": "backup",
+    "restore": "backup",
+    "conformance": "conformance",
+    "openapi": "openapi",
+    "bench": "bench",
+    "credits": "credits",
+    "finetunes": "finetunes",
+    "keys": "keys",
+    "licences": "licences",
+    "logs": "logs",
+    "members": "members",
+    "organizations": "organizations",
+    "projects": "projects",
+    "tasks": "tasks",
+    "webhooks": "webhooks",
+    "weights": "weights",
+}
+"""The module of each command: a function of the command's name, or a group of further commands called `app`."""
+
+
+class _Commands(UserDict[str, Any]):
+    """Click commands by name, each imported when it is first looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            module = import_module(f"serve_app.cli.{_MODULES[name]}")
+            parent = typer.Typer(rich_markup_mode=None)
+            if hasattr(module, "app"):
+                parent.add_typer(module.app, name=name)
+            else:
+                parent.command(name)(getattr(module, name))
+            self.data[name] = typer.main.get_group(parent).commands[name]
+        return self.data[name]
+
+
+class _Group(TyperGroup):
+    """The top-level commands. `--help` imports them all."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(dict.fromkeys(_MODULES))
+
+
 app = typer.Typer(
+    cls=_Group,
     help="Durable, self-hosted asynchronous media generation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("up")(up.up)
-app.command("init")(init.init)
-app.command("deploy")(deploy.deploy)
-app.command("down")(deploy.down)
-app.command("check")(check.check)
-app.command("generate")(generate.generate)
-app.command("models")(models.models)
-app.command("status")(status.status)
-app.command("watch")(watch.watch)
-app.command("metrics")(metrics.metrics)
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
-app.command("conformance")(conformance.conformance)
-app.command("openapi")(openapi.openapi)
-app.add_typer(bench.app, name="bench")
-app.add_typer(credits.app, name="credits")
-app.add_typer(finetunes.app, name="finetunes")
-app.add_typer(keys.app, name="keys")
-app.add_typer(licences.app, name="licences")
-app.add_typer(logs.app, name="logs")
-app.add_typer(members.app, name="members")
-app.add_typer(organizations.app, name="organizations")
-app.add_typer(projects.app, name="projects")
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(weights.app, name="weights")
 
 
 @app.callback()
@@ -83,26 +88,39 @@ def main() -> None:
     """Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration, 130 interrupted by Ctrl-C."""
     try:
         app(prog_name="gen-serve")
-    except ServiceError as problem:
-        _end(1, str(problem))
-    except GenServeError as problem:
-        _end(1, told(problem))
-    except RedisError as problem:
-        _end(1, f"the task store: {problem}")
-    except BaseError as problem:
-        # Of many lines, those after the first about the library's insides.
-        _end(1, f"the object store: {str(problem).partition(chr(10))[0]}")
-    except ArchiveOutOfReach as problem:
-        _end(1, f"older entries are out of reach in the object store: {problem}")
-    except ValidationError as problem:
-        _end(2, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
-    except (FileNotFoundError, OverflowError, ValueError) as problem:
-        _end(2, str(problem))
-    except OSError as problem:
-        _end(1, f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem))
+    except Exception as problem:
+        code, message = _explain(problem)
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # in one line, so that it can be read in a log
+        sys.exit(code)
 
 
-def _end(code: int, problem: str) -> None:
-    """In one line, so that it can be read in a log."""
-    print(f"error: {' '.join(problem.split())}", file=sys.stderr)
-    sys.exit(code)
+def _explain(problem: Exception) -> tuple[int, str]:
+    """The exit code and the message of an expected error. Raises any other again."""
+    from gen_serve_client import GenServeError
+    from obstore.exceptions import BaseError
+    from pydantic import ValidationError
+    from redis.exceptions import RedisError
+
+    from serve_app.accounts.segments import ArchiveOutOfReach
+    from serve_app.cli.client import ServiceError, told
+
+    match problem:
+        case ServiceError():
+            return 1, str(problem)
+        case GenServeError():
+            return 1, told(problem)
+        case RedisError():
+            return 1, f"the task store: {problem}"
+        case BaseError():
+            # Of many lines, those after the first about the library's insides.
+            return 1, f"the object store: {str(problem).partition(chr(10))[0]}"
+        case ArchiveOutOfReach():
+            return 1, f"older entries are out of reach in the object store: {problem}"
+        case ValidationError():
+            return 2, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors())
+        case FileNotFoundError() | OverflowError() | ValueError():
+            return 2, str(problem)
+        case OSError():
+            return 1, f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem)
+        case _:
+            raise problem
