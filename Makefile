@@ -5,9 +5,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Once, instead of in each process where the environment has Python keep nothing.
 COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client
+# pytest keeps the tests as it has compiled them, also where the environment has Python keep nothing.
+test test-slow: export PYTHONDONTWRITEBYTECODE =
+# Tests in one process wait for half of their time.
+WORKERS ?= 3
+TIMES  := .pytest_cache/times.jsonl
+PYTEST := $(BIN)/python -m pytest --times $(TIMES)
+PAGES  := tests/e2e/pages
+# Pages apart: a browser keeps the event loop of its process. Whole services one after the other.
+define RUN
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "$(1) and not whole_service" --ignore $(PAGES) tests
+	$(PYTEST) -n 2 --dist worksteal -m "$(1)" $(PAGES)
+	$(PYTEST) -m "$(1) and whole_service" --ignore $(PAGES) tests/e2e tests/chaos
+endef
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-fast promises conformance check proof chaos chaos-cluster attack bench bench-smoke lock audit openapi figures clean
+.PHONY: help run test test-slow test-all promises conformance check proof chaos chaos-cluster attack bench bench-smoke lock audit openapi figures clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -27,16 +40,18 @@ $(VENV)/.dev: pyproject.toml clients/python/pyproject.toml constraints.txt
 run: $(VENV)/.run  ## Install, serve on 127.0.0.1:8000, make a first picture, serve on until Ctrl-C
 	@exec $(BIN)/gen-serve up --config configs/local.yaml --first-picture "$(PROMPT)"
 
-test: test-fast  ## Install and run all tests
-	$(BIN)/python -m pytest -n 2 -m "not whole_service" tests/integration tests/chaos tests/attack
-	$(BIN)/python -m pytest tests/pages
-	$(BIN)/python -m pytest -m whole_service tests/integration tests/chaos
+test: $(VENV)/.dev  ## Install and run the tests: rules, the API, pages, one whole service and kills of its processes
+	@rm -f $(TIMES)
+	$(call RUN,not slow)
 
-test-fast: $(VENV)/.dev  ## Install and run the tests that start no whole service
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/contract
+test-slow: $(VENV)/.dev  ## The other tests: many examples, every document, benchmarks, several nodes
+	$(call RUN,slow)
+
+test-all: test test-slow  ## All tests, and a table of the time that they take
+	@PYTHONPATH=tests $(BIN)/python -m support.times $(TIMES)
 
 promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
-	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/contract
+	@$(BIN)/python -m pytest -p no:terminal -o addopts= --promises tests/api
 
 conformance: $(VENV)/.dev  ## Start a service as `make run` does, and judge it by every sentence of the interface
 	PYTHONPATH=tests $(BIN)/python -m support.conformance $(CONFORMANCE)
@@ -62,8 +77,8 @@ attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and s
 bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
 	$(BIN)/python -m benchmarks run
 
-bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; but for peers part of make test
-	$(BIN)/python -m pytest tests/integration/benchmarks
+bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; but for peers part of make test-all
+	$(BIN)/python -m pytest tests/e2e/benchmarks
 	$(BIN)/python -m benchmarks smoke peers
 
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from redis.asyncio import Redis
 
@@ -25,6 +26,14 @@ os.environ["XDG_STATE_HOME"] = os.devnull
 # Shells have what they start in the background ignore Ctrl-C, as would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+pytest_plugins = ["support.times"]
+
+# A machine that does something else is no fault of the code.
+hypothesis.settings.register_profile(
+    "any-machine", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any-machine")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
 COUNTS = {"permissions": 100, "urls": 200, "json": 120, "pictures": 18, "videos": 13, "slow": 50, "tenants": 130}
-"""By family; what is made of the description is tried by tests/contract/test_schemathesis.py."""
+"""By family; what is made of the description is tried by tests/api/test_schemathesis.py."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """`python -m chaos`: its runs, their table, and the same as JSON. Exit code 1 when a promise was broken.
 
-The second run is short, on a replicated Redis and an object server. On nodes it is an upgrade, and a backlog follows.
+The second run is short, on a replicated Redis and an object server. On nodes a backlog follows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Final, TypeVar
 from rich.console import Console
 
 from chaos import backlog, report
-from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
+from chaos.cluster_faults import NODE_FAULTS
 from chaos.faults import FAULTS, REPLICATED_FAULTS
-from chaos.journal import UPGRADED
 from chaos.run import Plan, run
 
 T = TypeVar("T")
@@ -55,7 +54,7 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
         for known in (FAULTS, REPLICATED_FAULTS, NODE_FAULTS)
     )
     if arguments.cluster:
-        return _cluster_plans(arguments, nodes)
+        return [Plan(arguments.seed, arguments.seconds, arguments.tasks, nodes, on="nodes")] if nodes else []
     if arguments.replicated:
         usual = ()
     share = _REPLICATED_SHARE if usual else 1.0
@@ -64,18 +63,6 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
         Plan(
             arguments.seed, share * arguments.seconds, int(share * arguments.tasks), replicated, on="a replicated Redis"
         ),
-    ]
-    return [plan for plan in plans if plan.faults]
-
-
-def _cluster_plans(arguments: argparse.Namespace, faults: tuple[str, ...]) -> list[Plan]:
-    """The second one is an upgrade, and short."""
-    share = _REPLICATED_SHARE if faults else 1.0
-    upgrade = not arguments.fault or UPGRADED in arguments.fault
-    seconds, tasks = share * arguments.seconds, int(share * arguments.tasks)
-    plans = [
-        Plan(arguments.seed, arguments.seconds, arguments.tasks, faults, on="nodes"),
-        Plan(arguments.seed, seconds, tasks, (UPGRADED,) if upgrade else (), on="nodes", upgraded=True),
     ]
     return [plan for plan in plans if plan.faults]
 
@@ -100,7 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=_USUAL.seconds, help="of load")
     parser.add_argument("--tasks", type=int, default=_USUAL.tasks, help="offered in that time")
     parser.add_argument("--seed", type=int, default=_USUAL.seed)
-    known = sorted([*FAULTS, *REPLICATED_FAULTS, *NODE_FAULTS, *UPGRADE_FAULTS])
+    known = sorted([*FAULTS, *REPLICATED_FAULTS, *NODE_FAULTS])
     parser.add_argument("--fault", action="append", choices=known, help="only this one; may be repeated")
     parser.add_argument("--replicated", action="store_true", help="only the second run, at the length of the first")
     parser.add_argument("--cluster", action="store_true", help="in place of both: on three nodes")

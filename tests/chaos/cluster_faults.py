@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 import psutil
@@ -14,7 +13,7 @@ from support.ray_nodes import Node, command_of
 
 from chaos.cluster_service import WORKER, ClusterService
 from chaos.faults import connected_to_store
-from chaos.journal import DEPLOYED, UPGRADED
+from chaos.journal import DEPLOYED
 from chaos.stage import MODEL_NAME, NodesStage
 
 NodeFault: TypeAlias = Callable[[NodesStage], Awaitable[None]]
@@ -30,7 +29,6 @@ _CHANGES: Final[tuple[dict[str, Any], ...]] = (
     {"service": {"max_body_mb": 288}, "dispatcher": {"headroom": 4}, "models": {MODEL_NAME: {"step_limit_s": 120}}},
 )
 """All of them restart replicas."""
-_THIS_RELEASE: Final = Path(__file__).parents[2]
 
 
 async def killed_worker(stage: NodesStage) -> None:
@@ -92,12 +90,6 @@ async def deployed_twice(stage: NodesStage) -> None:
         await asyncio.to_thread(_deploy, stage.service)
 
 
-async def upgraded(stage: NodesStage) -> None:
-    """All nodes get this release, which is deployed over the one before."""
-    stage.service.install(_THIS_RELEASE)
-    await asyncio.to_thread(_deploy, stage.service)
-
-
 NODE_FAULTS: Final[dict[str, NodeFault]] = {
     "kill a worker node": killed_worker,
     "kill a worker node every 30 s": killed_workers,
@@ -107,8 +99,6 @@ NODE_FAULTS: Final[dict[str, NodeFault]] = {
     "kill Ray's GCS": killed_gcs,
     DEPLOYED: deployed_twice,
 }
-UPGRADE_FAULTS: Final[dict[str, NodeFault]] = {UPGRADED: upgraded}
-"""For a stage on which the release before runs. Once."""
 
 
 def _deploy(service: ClusterService) -> None:
@@ -127,7 +117,7 @@ async def _settled_strikes(stage: NodesStage) -> int:
         await _renewed(store)
         counts = [
             await cast(Awaitable[str | None], store.hget(key, "strikes"))
-            async for key in store.scan_iter("gen:stats:*")
+            async for key in store.scan_iter("gen:stats:*", count=10_000)
         ]
     return sum(int(count or 0) for count in counts)
 
@@ -136,7 +126,7 @@ async def _renewed(store: Redis) -> None:
     """Until each lease that is held now has ended, or been prolonged."""
     held = {
         key: cast(list[tuple[str, float]], await store.zrange(key, 0, -1, withscores=True))
-        async for key in store.scan_iter("gen:leased:*")
+        async for key in store.scan_iter("gen:leased:*", count=10_000)
     }
     for key, leases in held.items():
         for task, until in leases:

@@ -74,18 +74,12 @@ class ClusterService(LocalService):
         self.nodes.stop()
         self.balancer.stop()
 
-    def install(self, repository: Path) -> None:
-        """That release, on every node: what starts from now on is of it."""
-        new = self._installed.with_name("new-release")
-        new.symlink_to(repository)
-        new.rename(self._installed)
-
     def change(self, settings: Mapping[str, Any]) -> None:
         """In the settings file, for the next `deploy`."""
         self.config.write_text(yaml.safe_dump(merged(yaml.safe_load(self.config.read_text()), settings)))
 
     def deploy(self) -> None:
-        """What is in the settings file now, and the release that is installed."""
+        """What is in the settings file now."""
         for look in range(1, _LOOKS + 1):
             try:
                 self.command("deploy")

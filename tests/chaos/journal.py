@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 DEPLOYED: Final = "deploy changed settings, twice"
-UPGRADED: Final = "upgrade from the release before"
 """Faults that clients may only notice as reasons to come again."""
 
 

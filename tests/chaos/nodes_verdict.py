@@ -10,7 +10,7 @@ from typing import Final
 from support.neighbour import Neighbour
 
 from chaos.evidence import Evidence
-from chaos.journal import DEPLOYED, UPGRADED, Journal
+from chaos.journal import DEPLOYED, Journal
 from chaos.stage import ON_DEMAND, NodesStage
 from chaos.verdict import Finding
 
@@ -37,7 +37,7 @@ def _drains_cost_nothing(strikes: Sequence[int]) -> Finding:
 
 
 def _deployments_refuse_clearly(journal: Journal) -> Finding:
-    unclear = [trouble.what for trouble in journal.unclear if trouble.during in (DEPLOYED, UPGRADED)]
+    unclear = [trouble.what for trouble in journal.unclear if trouble.during == DEPLOYED]
     told = f"{len(unclear)} answers of 5xx that did not say"
     return Finding("what a deployment refuses is told when to come again", told, tuple(unclear[:_SHOWN]))
 

@@ -11,11 +11,10 @@ from typing import Final, Literal, TypeAlias
 
 import redis
 from redis.asyncio import Redis
-from support import earlier_release
 
 from chaos import harm, nodes_verdict, schedule, verdict
 from chaos.clients import Clients, connected
-from chaos.cluster_faults import NODE_FAULTS, UPGRADE_FAULTS
+from chaos.cluster_faults import NODE_FAULTS
 from chaos.evidence import gathered
 from chaos.faults import FAULTS, REPLICATED_FAULTS
 from chaos.harm import Harm
@@ -24,7 +23,6 @@ from chaos.receivers import DEAD, Receiver, receiving
 from chaos.stage import NodesStage, ReplicatedStage, Stage, on_nodes, replicated, standalone
 from chaos.verdict import Finding
 from serve_app.redis_store import connection
-from serve_app.webhooks.outbox import Outbox
 
 On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
 
@@ -49,8 +47,6 @@ class Plan:
     faults: tuple[str, ...] = tuple(FAULTS)
     """Each happens once, in a random order, whatever time that takes; then again, as long as there is time."""
     on: On = "one machine"
-    upgraded: bool = False
-    """Whether the release before is there first: for UPGRADED, on nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +64,10 @@ class Outcome:
 
 
 def run(plan: Plan, folder: Path, repository: Path, say: Callable[[str], None]) -> Outcome:
-    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening.
-
-    Among it is NotInHistory, where the release before is asked for.
-    """
+    """`folder` is empty. `say` hears how it goes. Raises only for what keeps the run itself from happening."""
     began = time.monotonic()
     journal = Journal()
-    release = earlier_release.unpack(repository, folder / "earlier") if plan.upgraded else repository
-    with _STAGES[plan.on](folder, release, plan.seconds) as stage:
+    with _STAGES[plan.on](folder, repository, plan.seconds) as stage:
         say("starting the service")
         stage.service.start()
         journal.began = time.monotonic()
@@ -105,8 +97,6 @@ async def _during(
         store = connection.connect(stage.redis_url)
         try:
             await _quiet(store)
-            if plan.upgraded:  # its sender knew no index of what is pending: whoever reads figures clears that
-                await Outbox(store, "gen:").backlog()
             evidence = await gathered(store, stage.at_rest)
             findings = await verdict.judge(journal, evidence, store, http, stage.objects)
             if isinstance(stage, NodesStage):
@@ -156,7 +146,7 @@ async def _fault(name: str, stage: Stage) -> None:
     if isinstance(stage, ReplicatedStage):
         await REPLICATED_FAULTS[name](stage)
     elif isinstance(stage, NodesStage):
-        await (NODE_FAULTS | UPGRADE_FAULTS)[name](stage)
+        await NODE_FAULTS[name](stage)
     else:
         await FAULTS[name](stage)
 
@@ -181,7 +171,8 @@ async def _quiet(store: Redis) -> None:
     give_up = time.monotonic() + _QUIET_LIMIT_S
     while time.monotonic() < give_up:
         try:
-            busy = [key async for key in store.scan_iter("gen:*") if key.startswith(("gen:deadlines:", "gen:outbox"))]
+            keys = [key async for key in store.scan_iter("gen:*", count=10_000)]
+            busy = [key for key in keys if key.startswith(("gen:deadlines:", "gen:outbox"))]
         except redis.RedisError:
             busy = ["?"]
         if not busy:

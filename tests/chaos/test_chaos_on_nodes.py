@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from chaos.harm import Harm
+from chaos.journal import DEPLOYED
 from chaos.run import Plan, run
 
-FAULTS = ("kill a worker node", "drain a worker node", "kill the head node")
+FAULTS = ("kill a worker node", "drain a worker node", "kill the head node", DEPLOYED)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ async def test_objects_are_kept_found_moved_and_deleted(server: ObjectServer, st
 async def test_its_links_open_without_credentials(store: ObjectStore) -> None:
     await store.put(KEY, b"a picture", "image/jpeg")
     link = await store.sign(KEY, timedelta(minutes=1))
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         assert (await http.get(link)).content == b"a picture"
 
 

@@ -76,7 +76,7 @@ async def _accepted_is_kept(journal: Journal, store: Redis, tasks: Mapping[str, 
     lost = [f"{i}: lost" for i in journal.accepted if i not in tasks]
     open_ = [f"{i}: {row['status']}" for i, row in tasks.items() if row["status"] not in TERMINAL]
     counted: Counter[str] = Counter()
-    async for key in store.scan_iter("gen:stats:*"):
+    async for key in store.scan_iter("gen:stats:*", count=10_000):
         counted.update({k: int(v) for k, v in (await _hash(store, key)).items()})
     ended = sum(counted[name] for name in TERMINAL)
     doubled = [] if counted["accepted"] == ended == len(tasks) else [f"accepted {counted['accepted']}, ended {ended}"]

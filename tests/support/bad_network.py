@@ -45,10 +45,10 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._async = httpx2.AsyncHTTPTransport(verify=_TLS)
 
     def client(self) -> httpx2.Client:
-        return httpx2.Client(transport=self, trust_env=False)
+        return httpx2.Client(transport=self, trust_env=False, timeout=60)
 
     def async_client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=self, trust_env=False)
+        return httpx2.AsyncClient(transport=self, trust_env=False, timeout=60)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         fate = self._begin(request)

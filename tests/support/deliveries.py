@@ -117,6 +117,6 @@ async def _make_due(redis: Redis, keys: str) -> None:
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> None:
     """Returns once it holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.01)

@@ -35,7 +35,7 @@ def send(service: Service) -> None:
         sender = Sender(outbox, tasks, presenter, Sealer(settings.sealing_keys), guard, headers)
         loops = Loops({"send": sender.send})
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(60):
                 while await _due(outbox):
                     await asyncio.sleep(0.01)
         finally:

@@ -23,7 +23,7 @@ from support.simulated_model import SimulatedModel
 from support.tasks import LANE, new_task, stored
 
 PRICE = 900
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Scene:

@@ -73,7 +73,7 @@ class LoadBalancer:
         give_up = time.monotonic() + within_s
         while time.monotonic() < give_up:
             try:
-                if httpx2.get(f"{self.base_url}{path}", trust_env=False).status_code == 200:
+                if httpx2.get(f"{self.base_url}{path}", trust_env=False, timeout=60).status_code == 200:
                     return
             except httpx2.HTTPError:
                 pass
@@ -82,4 +82,4 @@ class LoadBalancer:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)

@@ -16,6 +16,7 @@ import yaml
 
 from serve_app.cli.client import Client
 from serve_app.local.free_ports import free_port
+from support import times
 
 START_S = 120
 STOP_S = 60
@@ -65,6 +66,7 @@ class LocalService:
     def stop(self) -> None:
         """Ctrl-C, and waits for the end."""
         assert self._process is not None
+        times.service_cpu_s.extend(cpu_s_of(process) for process in self.processes())
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(STOP_S) == 0
         self._process = None
@@ -117,6 +119,15 @@ class LocalService:
         settings["service"]["port"] = self.port
         settings["metrics"]["port"] = self.metrics_port
         return merged(settings, overrides)
+
+
+def cpu_s_of(process: psutil.Process) -> float:
+    """0 for one that has ended."""
+    try:
+        spent = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return spent.user + spent.system
 
 
 def environment_of(process: psutil.Process) -> list[str]:

@@ -71,7 +71,7 @@ class Neighbour:
 
     def _ask(self, during: str, over: threading.Event) -> None:
         began = time.monotonic()
-        with httpx2.Client(trust_env=False, timeout=30) as http:
+        with httpx2.Client(trust_env=False, timeout=60) as http:
             while not over.wait(_EVERY_S):
                 self.asked += 1
                 try:

@@ -16,7 +16,7 @@ OPENAI = ("/v1/images/", "/v1/videos", "/v1/models")
 """What paths of this form begin with."""
 GENERATIONS = "/v1/images/generations"
 EDITS = "/v1/images/edits"
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class Receiver:
 
     async def has(self, n: int) -> None:
         """Returns once so many calls came."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.received) < n:
                 await asyncio.sleep(0.01)
 

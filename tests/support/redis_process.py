@@ -47,7 +47,7 @@ class RedisProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -59,7 +59,7 @@ async def running(sender: Sender) -> AsyncIterator[Sender]:
 async def outcome_of(outbox: Outbox, ids: Sequence[str], *states: State) -> list[Delivery]:
     """The deliveries, once all of them are in one of the states; unless told otherwise, have ended."""
     wanted = states or (State.DELIVERED, State.FAILED)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while True:
             found = await outbox._get_many(ids)
             deliveries = [delivery for delivery in found if delivery is not None]
@@ -71,7 +71,7 @@ async def outcome_of(outbox: Outbox, ids: Sequence[str], *states: State) -> list
 
 async def attempted(outbox: Outbox, task_id: str, n: int = 1) -> Delivery:
     """The delivery, once so many attempts were recorded."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while True:
             delivery = await outbox.get(task_id)
             assert delivery is not None

@@ -208,7 +208,7 @@ class ToyDialect:
     async def _tell(self, task: _Task, shown: dict[str, Any]) -> None:
         data = JSONResponse(shown).body
         secret = task.body.get("webhook_secret") or ""
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
             for _ in range(3):
                 headers = self._signatures(task.id, bytes(data), secret) if secret else {}
                 response = await client.post(

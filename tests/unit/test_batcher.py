@@ -18,7 +18,7 @@ class Work:
         self.gate = threading.Event()
 
     def __call__(self, items: Sequence[int]) -> list[int]:
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         self.batches.append(list(items))
         if min(items) < 0:
             raise ValueError("negative")

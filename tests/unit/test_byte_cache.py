@@ -75,7 +75,7 @@ def test_threads_that_make_the_same_get_the_same() -> None:
     cache, together, found = a_cache(10), Barrier(4), list[bytes]()
 
     def make() -> bytes:
-        together.wait(10)
+        together.wait(60)
         return bytes(bytearray(3))
 
     threads = [Thread(target=lambda: found.append(cache.made("a", make))) for _ in range(4)]

@@ -55,7 +55,6 @@ def _requests(operation: Any, mode: GenerationMode, number: int, count: int) -> 
     @seed(number)
     @settings(
         max_examples=count,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=_WHATEVER_IT_TAKES,

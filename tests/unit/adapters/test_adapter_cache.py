@@ -43,7 +43,7 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
     class Slow(ObjectStore):
         def get_blocking(self, key: str) -> bytes:
             asked.append(key)
-            assert others_wait.wait(10)
+            assert others_wait.wait(60)
             return super().get_blocking(key)
 
     store = Slow("memory:///")

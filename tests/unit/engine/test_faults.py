@@ -15,7 +15,7 @@ from deployments.engine.backend import DeviceBroken, NotFinite
 from deployments.engine.failures import BROKEN, DEVICE_BROKEN, NOTHING_USABLE
 from deployments.engine.loop import Engine
 
-WAIT = 10.0
+WAIT = 60.0
 """Seconds after which a threaded test gives up; none waits that long."""
 
 

@@ -13,7 +13,7 @@ from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
 
-WAIT = 10.0
+WAIT = 60.0
 """Seconds after which a threaded test gives up; none waits that long."""
 
 

@@ -18,7 +18,7 @@ from deployments.engine.exclusive import Exclusive
 from deployments.engine.failures import STORAGE_UNREACHABLE
 from deployments.engine.loop import Engine
 
-WAIT = 10.0
+WAIT = 60.0
 """Seconds after which a test gives up; none waits that long."""
 
 

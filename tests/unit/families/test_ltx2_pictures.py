@@ -93,7 +93,7 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
     assert np.array_equal(np.concatenate(parts), whole[lead : lead + frames])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     lead=st.integers(-1, 3),
     frames=st.integers(1, 500),

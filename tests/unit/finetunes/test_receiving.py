@@ -11,7 +11,7 @@ from serve_app.finetunes.receiving import GRACE_S, Bounds, save
 from serve_app.finetunes.refusals import Refused, TooSlow
 
 BOUNDS = Bounds(max_mb=1, receive_s=100, min_kb_per_s=64)
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 async def pieces(*sent: bytes) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ from serve_app.http.body_limit import KEYLESS_BYTES, BodyLimit
 
 MB = 2**20
 ROOM = 4 * MB
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 async def happened(event: asyncio.Event) -> None:

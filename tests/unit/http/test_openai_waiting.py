@@ -22,7 +22,7 @@ from serve_app.tasks.task import Accepted
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))
 OFFER = cast(Offer, SimpleNamespace(name="gen-x"))
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Tasks:

@@ -53,6 +53,7 @@ def test_a_subject_may_lie_in_a_corner() -> None:
     assert overlap(GRABCUT.alpha(picture) > 127, truth) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "vertical", "horizontal", "striped", "checkered", "dotted"])
 def test_patterns_are_ground(kind: str) -> None:
     """Scenes of the little world at 1024 x 1024, one to three things on each kind of ground."""

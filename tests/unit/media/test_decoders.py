@@ -20,7 +20,7 @@ from serve_app.media.decoders import Decoders
 from serve_app.media.decoding import read_image
 from serve_app.media.limits import PICTURES
 
-LARGE = file_of(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", lossless=True, method=0)
+LARGE = file_of(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", quality=80, method=0)
 """A good picture that takes a while."""
 
 

@@ -27,7 +27,7 @@ class Work:
         return name
 
     async def begins(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.begun) < count:
                 self._news.clear()
                 await self._news.wait()

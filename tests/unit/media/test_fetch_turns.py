@@ -16,7 +16,7 @@ from serve_app.media.fetching import FetchTurns, TooManyFetches
 from serve_app.media.limits import BadPicture, PictureLimits
 from serve_app.media.url_guard import UrlGuard
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 T = TypeVar("T")
 
 

@@ -25,7 +25,7 @@ from serve_app.media.bounded_answers import (
 from serve_app.media.limits import BadPicture, PictureLimits
 
 FETCHER = fetcher("127.0.0.0/8")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 LONG = PictureLimits(timeout_s=PATIENCE_S)
 TOO_LARGE_A_HEAD = "more than 16 KiB of headers"
 TOO_MANY_PIECES = "too many tiny pieces"

@@ -100,7 +100,7 @@ def test_the_border_stops_growth_and_adds_nothing() -> None:
     assert not corner[:, 4:].any()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.integers(0, 6))
 def test_growth_only_adds(width: int, height: int, seed: int, pixels: int) -> None:
     area = np.random.default_rng(seed).random((height, width)) < 0.1

@@ -32,7 +32,7 @@ def _pixels(image: InputPicture) -> np.ndarray:
         return np.asarray(opened)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SIDES, SIDES, SIDES, SIDES, OFFSETS, OFFSETS)
 def test_the_picture_lies_where_it_should(
     width: int, height: int, canvas_width: int, canvas_height: int, left: int, top: int

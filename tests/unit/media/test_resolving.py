@@ -14,7 +14,7 @@ from serve_app.media.limits import BadPicture
 from serve_app.media.resolving import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class DeadNameServer:

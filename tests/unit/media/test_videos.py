@@ -160,7 +160,7 @@ async def test_urls_pass_the_guard(web: Website) -> None:
     assert not web.asked
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.binary(min_size=1, max_size=300), st.integers(0, len(VIDEO)))
 def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None:
     try:

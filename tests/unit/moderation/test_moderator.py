@@ -132,7 +132,7 @@ async def test_videos_that_take_their_time_hold_up_no_pictures(
 
     def slow(data: bytes, key: str) -> list[Pixels]:
         if key.endswith(".mp4"):
-            assert reading.wait(10)
+            assert reading.wait(60)
             raise UnreadableError
         return read(data, key)
 

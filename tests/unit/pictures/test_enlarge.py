@@ -106,6 +106,7 @@ def test_thin_lines_between_two_other_colours_keep_their_own() -> None:
         assert np.abs(across[x].astype(int) - colour).max() <= 30
 
 
+@pytest.mark.slow
 def test_a_picture_of_2048_pixels_is_better_than_an_enlarged_one_of_1024() -> None:
     truth, small = disc(2048, 2048).astype(int), decoded(disc(128, 128))
     once, twice = sharp(small, 2048, 2048), fitted(sharp(small, 1024, 1024), 2048, 2048, "smooth")

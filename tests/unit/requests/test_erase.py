@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -122,12 +121,3 @@ def test_the_result_has_the_size_of_the_picture(size: tuple[int, int], expected:
     made = _prepared(_marked((0, 0, 2, 2), size), picture(size), dilate_pixels=0)
     plan = EraseRequest(image="a", mask="b").plan(sizes(made))
     assert (plan.width, plan.height, plan.area) == (*expected, expected[0] * expected[1])
-
-
-@pytest.mark.slow
-def test_the_largest_pictures_take_seconds_at_most() -> None:
-    size = (5120, 4096)
-    image, mask = picture(size), _marked((100, 100, 2000, 3000), size)
-    start = time.perf_counter()
-    _prepared(mask, image, dilate_pixels=25)
-    assert time.perf_counter() - start < 10

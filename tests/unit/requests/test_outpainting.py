@@ -211,7 +211,7 @@ def test_a_reference_of_exactly_the_canvas_needs_no_auto_crop_to_be_refused() ->
     assert "offset" not in message, "moved, it would stick out"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(64, 140), st.integers(64, 140)),
     st.tuples(st.integers(3, 160), st.integers(3, 160)),

@@ -1,0 +1,127 @@
+"""Keys are fetched within a time and a size, whatever answers at the issuer's address."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias
+
+import pytest
+from support.issuer import KEY
+
+from serve_app.accounts import jwks
+from serve_app.accounts.bearer import IssuerOutOfReach
+
+Answer: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+DOCUMENT = json.dumps({"keys": [KEY.published()]}).encode()
+PATIENCE_S = 60
+
+
+@asynccontextmanager
+async def answering(answer: Answer) -> AsyncIterator[str]:
+    """The address of a server that answers so to any request."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.CancelledError):
+            await reader.readuntil(b"\r\n\r\n")
+            await answer(writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/jwks"
+    finally:
+        server.close()
+
+
+def whole(head: bytes, body: bytes) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    return answer
+
+
+def trickling(head: bytes, piece: bytes) -> Answer:
+    """Never ends, and is never silent for long."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    return answer
+
+
+async def test_a_key_set_is_fetched() -> None:
+    async with answering(whole(HEAD, DOCUMENT)) as url:
+        assert await jwks.fetch(url) == json.loads(DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [trickling(b"", b""), trickling(CHUNKED, b"1\r\n \r\n"), trickling(HEAD, b"x-more: 1\r\n")],
+    ids=["silent", "body", "head"],
+)
+async def test_a_slow_answer_has_a_time_in_all(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "_TIMEOUT_S", 0.3)
+    async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
+        with pytest.raises(IssuerOutOfReach):
+            await jwks.fetch(url)
+
+
+@pytest.mark.parametrize("head", [CHUNKED, HEAD + b"Content-Length: 1000000000\r\n\r\n"], ids=["chunked", "declared"])
+async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(head: bytes) -> None:
+    sent = 0
+    piece = b" " * 65_536
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(head)
+        while sent < 100 * 2**20:
+            writer.write(b"10000\r\n" + piece + b"\r\n" if head is CHUNKED else piece)
+            await writer.drain()
+            sent += len(piece)
+
+    async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
+        with pytest.raises(IssuerOutOfReach):
+            await jwks.fetch(url)
+    assert sent < 32 * 2**20, "what the sockets hold is lost anyhow"
+
+
+async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
+    packed = gzip.compress(DOCUMENT[:-1] + b" " * 100_000_000 + b"}")
+    assert len(packed) < 200_000
+    async with asyncio.timeout(PATIENCE_S), answering(whole(HEAD + b"Content-Encoding: gzip\r\n", packed)) as url:
+        with pytest.raises(IssuerOutOfReach):
+            await jwks.fetch(url)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"null", b"[]", b'"keys"', b"\xff\xfe", b"\x00" * 100, b"[" * 100_000, b'{"keys": ', b"1" * 10_000],
+    ids=lambda body: str(body[:12]),
+)
+async def test_an_answer_that_is_no_object_counts_as_none(body: bytes) -> None:
+    async with answering(whole(HEAD, body)) as url:
+        with pytest.raises(IssuerOutOfReach):
+            await jwks.fetch(url)
+
+
+@pytest.mark.parametrize("line", [b"", b"\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/9.9 999\r\n\r\n", b"\x00\xff" * 100])
+async def test_an_answer_that_is_no_http_counts_as_none(line: bytes) -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(line)
+        await writer.drain()
+
+    async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
+        with pytest.raises(IssuerOutOfReach):
+            await jwks.fetch(url)

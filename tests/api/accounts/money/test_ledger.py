@@ -1,0 +1,138 @@
+"""Grants are made once; the ledger and the report of usage tell where credits went."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date, timedelta
+
+import pytest
+from redis.asyncio import Redis
+from support.books import FUNDS, assert_books_balance, completed, submitted
+from support.redis_contents import contents
+
+from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
+from serve_app.accounts.windows import day_number
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+
+async def test_a_grant_is_made_once(redis: Redis, prefix: str) -> None:
+    credits = Credits(redis, prefix)
+    assert await credits.grant("acme", "order-1", 500, by="someone", note="welcome") == (500, True)
+    assert await credits.grant("acme", "order-1", 500, by="someone") == (500, False)
+    assert await credits.grant("acme", "order-1", 9999, by="someone") == (500, False)
+    assert await credits.grant("acme", "order-2", 70, by="someone") == (570, True)
+    assert await credits.grant("other", "order-1", 1, by="someone") == (1, True)
+    assert await assert_books_balance(credits) == Balance(570, 0, 0, 570)
+    entries, _ = await credits.ledger("acme", 10)
+    assert [(entry.kind, entry.amount) for entry in entries] == [("grant", 70), ("grant", 500)]
+    assert entries[-1].about == {"grant": "order-1", "by": "someone", "note": "welcome"}
+
+
+async def test_parallel_repeats_of_a_grant_are_made_once(redis: Redis, prefix: str) -> None:
+    credits = Credits(redis, prefix)
+    made = await asyncio.gather(*(credits.grant("acme", "order-1", 500, by="someone") for _ in range(20)))
+    assert sum(new for _, new in made) == 1
+    assert {balance for balance, _ in made} == {500}
+
+
+async def test_a_grant_can_be_taken_back_as_far_as_it_is_unspent(store: TaskStore, credits: Credits) -> None:
+    await submitted(store, 900)
+    with pytest.raises(TooLittle) as refused:
+        await credits.grant("acme", "back", -(FUNDS - 899), by="test")
+    assert refused.value.balance == FUNDS - 900
+    # Refused, so not made: the same id may ask for less.
+    assert await credits.grant("acme", "back", -(FUNDS - 900), by="test") == (0, True)
+    assert await credits.grant("acme", "back", -(FUNDS - 900), by="test") == (0, False)
+    assert await assert_books_balance(credits) == Balance(0, 900, 0, 900)
+    await completed(store, cost=0)
+    assert await assert_books_balance(credits) == Balance(900, 0, 0, 900)
+
+
+async def test_a_refused_grant_writes_nothing(credits: Credits, redis: Redis, prefix: str) -> None:
+    before = await contents(redis, prefix)
+    with pytest.raises(TooLittle):
+        await credits.grant("acme", "back", -FUNDS - 1, by="test")
+    await credits.grant("acme", "first", 77, by="test")
+    assert await contents(redis, prefix) == before
+
+
+async def test_the_ledger_is_read_in_pages_newest_first(redis: Redis, prefix: str) -> None:
+    credits = Credits(redis, prefix)
+    for n in range(1, 6):
+        await credits.grant("acme", f"order-{n}", n, by="test")
+    pages: list[list[int]] = []
+    before: str | None = None
+    while True:
+        entries, before = await credits.ledger("acme", 2, before)
+        pages.append([entry.amount for entry in entries])
+        if before is None:
+            break
+        # What comes in meanwhile is on no later page.
+        await credits.grant("acme", f"later-{len(pages)}", 100, by="test")
+    assert pages == [[5, 4], [3, 2], [1]]
+    assert await credits.ledger("nobody", 2) == ([], None)
+
+
+async def test_a_page_that_holds_the_rest_has_no_next(redis: Redis, prefix: str) -> None:
+    credits = Credits(redis, prefix)
+    for n in range(4):
+        await credits.grant("acme", f"order-{n}", 1, by="test")
+    first, before = await credits.ledger("acme", 2)
+    assert before == first[-1].id
+    second, end = await credits.ledger("acme", 2, before)
+    assert (len(second), end) == (2, None)
+    assert first[-1].at >= second[0].at
+    assert len({entry.id for entry in first + second}) == 4
+
+
+async def usage_day(store: TaskStore) -> date:
+    """The latest day that has usage."""
+    start = f"{store.prefix}usage:acme:"
+    days = [int(name.removeprefix(start)) async for name in store.redis.scan_iter(f"{start}*", count=10_000)]
+    return date(1970, 1, 1) + timedelta(days=max(days))
+
+
+async def test_usage_is_told_by_day_project_and_endpoint(store: TaskStore, credits: Credits) -> None:
+    for project, endpoint, price, cost in (
+        ("p", "gen-a", 500, 400),
+        ("p", "gen-a", 300, None),
+        ("p", "gen-b", 50, 50),
+        ("q", "gen-a", 7, 7),
+        ("q", "gen-free", 0, None),
+    ):
+        await submitted(store, price, project=project, endpoint=endpoint)
+        await completed(store, cost=cost)
+    await submitted(store, 900, project="q", endpoint="gen-b")
+    await completed(store, Status.ERROR)
+    await submitted(store, 1, project="q", endpoint="gen-b")
+
+    # As if all that had been the day before.
+    day = await usage_day(store)
+    yesterday = day - timedelta(days=1)
+    base = f"{store.prefix}usage:acme:"
+    await store.redis.rename(f"{base}{day_number(day)}", f"{base}{day_number(yesterday)}")
+    await completed(store, cost=1)
+    day = await usage_day(store)
+
+    before = [
+        Usage(yesterday, "p", "gen-a", tasks=2, cost=700),
+        Usage(yesterday, "p", "gen-b", tasks=1, cost=50),
+        Usage(yesterday, "q", "gen-a", tasks=1, cost=7),
+        Usage(yesterday, "q", "gen-free", tasks=1, cost=0),
+    ]
+    today = [Usage(day, "q", "gen-b", tasks=1, cost=1)]
+    assert await credits.usage("acme", yesterday, day) == before + today
+    assert await credits.usage("acme", yesterday, yesterday) == before
+    assert await credits.usage("acme", day, day) == today
+    assert await credits.usage("acme", day, yesterday) == []
+    assert await credits.usage("other", yesterday, day) == []
+    assert (await assert_books_balance(credits)).spent == sum(row.cost for row in before + today)
+
+
+async def test_usage_covers_a_year_at_most(store: TaskStore, credits: Credits) -> None:
+    await submitted(store, 5)
+    await completed(store)
+    day = await usage_day(store)
+    assert len(await credits.usage("acme", day - timedelta(days=MAX_DAYS - 1), day)) == 1
+    assert await credits.usage("acme", day - timedelta(days=MAX_DAYS), day) == []

@@ -1,0 +1,397 @@
+"""Any sequence of steps, repeated or not, keeps the books: a model in Python keeps them, too."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.books import assert_books_balance, priced_task
+from support.tasks import LANE
+
+from serve_app.accounts.credits import Balance, Credits, TooLittle
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.accounts.windows import WINDOWS, Window, windows_of
+from serve_app.redis_store import connection
+from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, NewTask, Status
+
+LIMITS = Limits(max_active=1000, max_strikes=2, max_losses=3, max_isolated=100)
+PROJECTS = {project.id: project for project in (Project("a1", "a"), Project("a2", "a"), Project("b1", "b"))}
+ORGANIZATIONS = ("a", "b")
+PRICES = st.sampled_from((150, 400, 0, 1, 1000))
+COSTS = st.sampled_from((None, 0, 100, 5000))
+"""Also more than anything's price."""
+OUTCOMES = st.sampled_from(
+    (Status.READY, Status.READY, Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED)
+)
+PICK = st.integers(0, 60)
+TIMES = st.integers(1, 2)
+
+
+@dataclass
+class Job:
+    """What the model knows of a task."""
+
+    new: NewTask
+    day: date
+    attempt: int = 0
+    leased: bool = False
+    begun: bool = False
+    """A worker has, with the present attempt."""
+    cancelled: bool = False
+    strikes: int = 0
+    losses: int = 0
+    status: Status | None = None
+    """Once it ended."""
+    cost: int = 0
+    published_by: int | None = None
+
+    @property
+    def held(self) -> int:
+        return self.new.price if self.status is None else 0
+
+    def holds(self, lease: Lease) -> bool:
+        return self.leased and self.attempt == lease.attempt
+
+    def end(self, status: Status, cost: int | None = None) -> None:
+        self.status, self.leased = status, False
+        if status is Status.READY:
+            self.cost = self.new.price if cost is None else min(cost, self.new.price)
+
+    def put_back(self, *, strike: bool, alone: bool) -> int:
+        self.leased = False
+        if strike:
+            self.losses += 1
+            self.strikes += 1
+            if not alone:
+                self.strikes = min(self.strikes, LIMITS.max_strikes - 1)
+        if self.strikes >= LIMITS.max_strikes or self.losses >= LIMITS.max_losses:
+            self.end(Status.ERROR)
+            return 2
+        return 1
+
+
+@dataclass
+class Books:
+    """The model: everything follows from the grants and from what became of each task."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    grants: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in ORGANIZATIONS})
+    limits: dict[tuple[str, Window], int] = field(default_factory=dict)
+
+    def of(self, organization: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.new.organization == organization]
+
+    def waiting(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.status is None and not job.leased]
+
+    def leased(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.leased]
+
+    def balance(self, organization: str) -> Balance:
+        granted = sum(self.grants[organization].values())
+        held = sum(job.held for job in self.of(organization))
+        spent = sum(job.cost for job in self.of(organization))
+        return Balance(granted - held - spent, held, spent, granted)
+
+    def spent(self, project: str, since: date, until: date) -> int:
+        mine = (job for job in self.jobs.values() if job.new.project == project)
+        return sum(job.held + job.cost for job in mine if since <= job.day < until)
+
+
+def machine(redis_url: str) -> type[RuleBasedStateMachine]:
+    class MoneyMachine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.new_event_loop()
+            self.redis = connection.connect(redis_url)
+            prefix = f"machine-{uuid.uuid4().hex}:"
+            self.store = TaskStore(self.redis, prefix, LIMITS)
+            self.credits = Credits(self.redis, prefix)
+            self.projects = ProjectStore(self.redis, prefix)
+            self.books = Books()
+            self.leases: list[Lease] = []
+            # Not random: the order of leases must be the same when Hypothesis repeats a run.
+            self.new_ids = (f"task-{n:04}" for n in itertools.count())
+            for organization in ORGANIZATIONS:
+                self.do(self.credits.grant(organization, "first", 2000, by="test"))
+                self.books.grants[organization]["first"] = 2000
+
+        def do(self, step: Awaitable[Any]) -> Any:
+            async def awaited() -> Any:
+                return await step
+
+            return self.loop.run_until_complete(awaited())
+
+        def teardown(self) -> None:
+            self.do(self.redis.aclose())
+            self.loop.close()
+
+        def picked(self, pick: int) -> Job:
+            jobs = list(self.books.jobs.values())
+            return jobs[pick % len(jobs)]
+
+        def any_lease(self, pick: int) -> Lease:
+            """Half of the time one that is held still; of all there ever were, most are stale."""
+            held = [lease for lease in self.leases if self.books.jobs[lease.id].holds(lease)]
+            leases = held if held and pick % 2 == 0 else self.leases
+            return leases[pick // 2 % len(leases)]
+
+        def make_due(self, index: str, members: Iterable[str]) -> None:
+            for member in members:
+                self.do(self.redis.zadd(f"{self.store.prefix}{index}:{LANE}", {member: 1}, xx=True))
+
+        # Submission
+
+        @initialize(prices=st.lists(PRICES, min_size=2, max_size=4))
+        def start(self, prices: list[int]) -> None:
+            for project, price in zip(itertools.cycle(PROJECTS), prices, strict=False):
+                self.submit_one(project, price)
+
+        @rule(project=st.sampled_from(sorted(PROJECTS)), prices=st.lists(PRICES, min_size=1, max_size=3))
+        def submit(self, project: str, prices: list[int]) -> None:
+            for price in prices:
+                self.submit_one(project, price)
+
+        def submit_one(self, project: str, price: int) -> None:
+            organization = PROJECTS[project].organization
+            task_id = next(self.new_ids)
+            task = priced_task(
+                price,
+                id=task_id,
+                project=project,
+                organization=organization,
+                idempotency_key=task_id,
+                body_hash="b",
+            )
+            try:
+                accepted = self.do(self.store.submit(task))
+            except Refused as refused:
+                self.check_refusal(project, price, refused)
+                return
+            assert accepted.created
+            assert price == 0 or self.books.balance(organization).balance >= price
+            stored = self.do(self.store.get(task.id))
+            self.books.jobs[task.id] = Job(task, day_of(stored.created))
+            if price:
+                for window, (since, until) in windows_of(day_of(stored.created)).items():
+                    limit = self.books.limits.get((project, window))
+                    assert limit is None or self.books.spent(project, since, until) <= limit
+
+        def check_refusal(self, project: str, price: int, refused: Refused) -> None:
+            if isinstance(refused, InsufficientCredits):
+                assert refused.balance == self.books.balance(PROJECTS[project].organization).balance < price
+                return
+            assert isinstance(refused, SpendingLimitReached)
+            assert refused.window in WINDOWS
+            last = day_of(refused.resets) - timedelta(days=1)
+            since, until = windows_of(last)[refused.window]
+            assert day_of(refused.resets) == until
+            assert refused.limit == self.books.limits[project, refused.window]
+            assert refused.spent == self.books.spent(project, since, until)
+            assert refused.spent + price > refused.limit
+
+        @precondition(lambda self: self.books.jobs)
+        @rule(pick=PICK, new_id=st.booleans())
+        def submit_again(self, pick: int, new_id: bool) -> None:
+            """The client's library repeats the call, or the client its request."""
+            job = self.picked(pick)
+            task = replace(job.new, id=next(self.new_ids)) if new_id else job.new
+            accepted = self.do(self.store.submit(task))
+            assert (accepted.reply, accepted.created) == (job.new.reply, not new_id)
+
+        # Work
+
+        @precondition(lambda self: self.books.waiting())
+        @rule(n=st.integers(1, 3))
+        def lease(self, n: int) -> None:
+            self.lease_some(n)
+
+        def lease_some(self, n: int) -> list[Lease]:
+            taken: list[Lease] = self.do(self.store.lease(LANE, n, 1000))
+            for lease in taken:
+                job = self.books.jobs[lease.id]
+                assert (job.status, job.leased) == (None, False)
+                job.attempt, job.leased, job.begun = lease.attempt, True, False
+            self.leases += taken
+            return taken
+
+        @precondition(lambda self: self.books.waiting())
+        @rule(outcomes=st.lists(st.tuples(OUTCOMES, COSTS), min_size=1, max_size=3))
+        def work(self, outcomes: list[tuple[Status, int | None]]) -> None:
+            for lease, (outcome, cost) in zip(self.lease_some(len(outcomes)), outcomes, strict=False):
+                self.complete_one(lease, outcome, cost)
+
+        @precondition(lambda self: self.leases)
+        @rule(pick=PICK, times=TIMES)
+        def begin(self, pick: int, times: int) -> None:
+            lease = self.any_lease(pick)
+            job = self.books.jobs[lease.id]
+            for _ in range(times):
+                current = self.do(self.store.advance(LANE, lease.id, lease.attempt, Status.GENERATING))
+                assert current == job.holds(lease)
+                job.begun = job.begun or current
+
+        @precondition(lambda self: self.leases)
+        @rule(pick=PICK, outcome=OUTCOMES, cost=COSTS, times=TIMES)
+        def complete(self, pick: int, outcome: Status, cost: int | None, times: int) -> None:
+            lease = self.any_lease(pick)
+            for _ in range(times):
+                self.complete_one(lease, outcome, cost)
+
+        def complete_one(self, lease: Lease, outcome: Status, cost: int | None) -> None:
+            job = self.books.jobs[lease.id]
+            published = self.do(self.store.complete(LANE, lease.id, lease.attempt, outcome, cost=cost))
+            if job.status is None and job.attempt == lease.attempt:
+                job.end(outcome, cost)
+                job.published_by = lease.attempt
+            assert published == (job.published_by == lease.attempt)
+
+        @precondition(lambda self: self.leases)
+        @rule(pick=PICK, strike=st.booleans(), alone=st.booleans(), times=TIMES)
+        def release(self, pick: int, strike: bool, alone: bool, times: int) -> None:
+            lease = self.any_lease(pick)
+            job = self.books.jobs[lease.id]
+            for _ in range(times):
+                expected = 0
+                if job.holds(lease):
+                    expected = job.put_back(strike=strike, alone=alone)
+                code = self.do(self.store.release(LANE, lease.id, lease.attempt, strike=strike, alone=alone))
+                assert code == expected
+
+        # Other ends
+
+        @precondition(lambda self: self.books.jobs)
+        @rule(pick=PICK, project=st.sampled_from((None, *PROJECTS)), times=TIMES)
+        def cancel(self, pick: int, project: str | None, times: int) -> None:
+            job = self.picked(pick)
+            by = project or job.new.project
+            for _ in range(times):
+                if by == job.new.project and job.status is None:
+                    job.end(Status.ERROR)
+                    job.cancelled = True
+                expected = 0 if by != job.new.project else 1 if job.cancelled else 2
+                assert self.do(self.store.cancel(job.new.id, by)) == expected
+
+        @precondition(lambda self: self.books.jobs)
+        @rule(pick=PICK, times=TIMES)
+        def expire(self, pick: int, times: int) -> None:
+            job = self.picked(pick)
+            self.make_due("deadlines", [job.new.id])
+            for _ in range(times):
+                assert self.do(self.store.end_overdue(LANE)) == (job.status is None)
+                if job.status is None:
+                    job.end(Status.ERROR)
+
+        @precondition(lambda self: self.books.leased())
+        @rule(times=TIMES)
+        def reap(self, times: int) -> None:
+            leased = self.books.leased()
+            self.make_due("leased", [job.new.id for job in leased])
+            assert self.do(self.store.reap(LANE)) == len(leased)
+            for job in leased:
+                job.put_back(strike=job.begun, alone=False)
+            for _ in range(times - 1):
+                assert self.do(self.store.reap(LANE)) == 0
+
+        # Accounts
+
+        @rule(
+            organization=st.sampled_from(ORGANIZATIONS),
+            grant_id=st.sampled_from(("first", "second", "third", "fourth")),
+            amount=st.sampled_from((-3000, -700, -1, 1, 500, 2500)),
+            times=TIMES,
+        )
+        def grant(self, organization: str, grant_id: str, amount: int, times: int) -> None:
+            made = self.books.grants[organization]
+            for _ in range(times):
+                before = self.books.balance(organization).balance
+                if grant_id in made:
+                    expected = (before, False)
+                elif before + amount < 0:
+                    with pytest.raises(TooLittle) as refused:
+                        self.do(self.credits.grant(organization, grant_id, amount, by="test"))
+                    assert refused.value.balance == before
+                    continue
+                else:
+                    made[grant_id] = amount
+                    expected = (before + amount, True)
+                assert self.do(self.credits.grant(organization, grant_id, amount, by="test")) == expected
+
+        @rule(
+            project=st.sampled_from(sorted(PROJECTS)),
+            window=st.sampled_from(WINDOWS),
+            limit=st.sampled_from((None, None, 0, 400, 600, 1500)),
+            times=TIMES,
+        )
+        def change_limit(self, project: str, window: Window, limit: int | None, times: int) -> None:
+            for _ in range(times):
+                self.do(self.projects.change(PROJECTS[project], {f"limit_{window}": limit}, "test"))
+            if limit is None:
+                self.books.limits.pop((project, window), None)
+            else:
+                self.books.limits[project, window] = limit
+
+        # What always holds
+
+        @invariant()
+        def balances_are_those_of_the_model(self) -> None:
+            for organization in ORGANIZATIONS:
+                found = self.do(assert_books_balance(self.credits, organization))
+                assert found == self.books.balance(organization)
+
+        @invariant()
+        def held_until_ended(self) -> None:
+            for task_id, job in self.books.jobs.items():
+                task = self.do(self.store.get(task_id))
+                assert task.status.terminal == (job.status is not None)
+                assert job.status in (None, task.status)
+                assert task.cost == (job.cost if job.status is Status.READY else None)
+                held = self.do(self.redis.hget(f"{self.store.prefix}task:{task_id}", "held"))
+                assert held == (str(job.new.price) if job.status is None else None)
+
+        @invariant()
+        def spending_is_that_of_the_model(self) -> None:
+            for project in PROJECTS:
+                for window in self.do(self.credits.spending(project)):
+                    assert window.spent == self.books.spent(project, window.since, window.until)
+
+        @invariant()
+        def usage_is_that_of_finished_tasks(self) -> None:
+            now = datetime.now(UTC).date()
+            for organization in ORGANIZATIONS:
+                rows = self.do(
+                    self.credits.usage(organization, now - timedelta(days=1), now + timedelta(days=1)),
+                )
+                ready = [job for job in self.books.of(organization) if job.status is Status.READY]
+                for project in PROJECTS:
+                    mine = [row for row in rows if row.project == project]
+                    costs = [job.cost for job in ready if job.new.project == project]
+                    assert (sum(row.tasks for row in mine), sum(row.cost for row in mine)) == (len(costs), sum(costs))
+
+    return MoneyMachine
+
+
+def day_of(seconds: float) -> date:
+    return datetime.fromtimestamp(seconds, UTC).date()
+
+
+@pytest.mark.parametrize("examples", [15, pytest.param(40, marks=pytest.mark.slow)])
+def test_money_machine(redis_url: str, examples: int) -> None:
+    case = machine(redis_url).TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        suppress_health_check=list(HealthCheck),
+    )
+    case("runTest").runTest()

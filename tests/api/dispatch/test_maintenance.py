@@ -1,0 +1,162 @@
+"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from support.tasks import LANE, new_task
+
+from deployments.contract.objects import ObjectStore
+from serve_app.dispatch.maintenance import Maintenance
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store import connection
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+
+
+@contextlib.asynccontextmanager
+async def running(*loops: asyncio.Task[None]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        left = set(loops)
+        while left:
+            # Again and again: before Python 3.12 asyncio.wait_for, which the Redis client uses, may swallow one.
+            for loop in left:
+                loop.cancel()
+            _, left = await asyncio.wait(left, timeout=0.5)
+
+
+async def until_event(store: TaskStore, event: str) -> None:
+    async with asyncio.timeout(60):
+        while not (await store.counts(LANE)).get(event):
+            await asyncio.sleep(0.02)
+
+
+async def test_leases_that_ran_out_are_reaped_and_deadlines_enforced(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store = TaskStore(redis, prefix, Limits(lease_s=1, run_s=0.5))
+    for task_id in ("abandoned", "slow"):
+        await store.submit(new_task(id=task_id))
+        await store.lease(LANE, 1, 10)
+    await store.advance(LANE, "slow", 1, Status.GENERATING)
+    upkeep = Maintenance(store, ObjectStore(tmp_path.as_uri()), [LANE])
+    async with running(asyncio.create_task(upkeep.reap())):
+        await until_event(store, "reaped")
+        await until_event(store, "Error")
+    abandoned, slow = await store.get("abandoned"), await store.get("slow")
+    assert abandoned is not None
+    assert slow is not None
+    assert (abandoned.status, abandoned.strikes) == (Status.PENDING, 0)
+    assert slow.status is Status.ERROR
+    assert slow.details == {"error": "The task was not done before its deadline"}
+
+
+class Reaped(TaskStore):
+    """Counts how often it was looked for leases that ran out."""
+
+    looks = 0
+
+    async def reap(self, *lanes: str, limit: int = 100) -> int:
+        self.looks += 1
+        return await super().reap(*lanes, limit=limit)
+
+
+@pytest.mark.slow
+async def test_a_server_that_hung_longer_than_a_lease_makes_no_work_be_done_twice(tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    redis = connection.connect(server.url)
+    try:
+        store = Reaped(redis, limits=Limits(lease_s=2))
+        await store.submit(new_task(id="t"))
+        (lease,) = await store.lease(LANE, 1, 10)
+
+        async def heartbeat() -> None:
+            while True:
+                await store.heartbeat(LANE, [(lease.id, lease.attempt)])
+                await asyncio.sleep(0.5)
+
+        upkeep = Maintenance(store, ObjectStore((tmp_path / "objects").as_uri()), [LANE])
+        beat = asyncio.create_task(heartbeat())
+        async with running(asyncio.create_task(upkeep.reap()), beat):
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGSTOP)
+            await asyncio.sleep(2.5)  # the hang itself: longer than the lease
+            os.kill(server.pid, signal.SIGCONT)
+            async with asyncio.timeout(60):
+                while not store.looks:
+                    await asyncio.sleep(0.02)
+        assert await store.complete(LANE, "t", 1, Status.READY, result={})
+        assert "reaped" not in await store.counts(LANE)
+    finally:
+        await redis.aclose()
+        server.stop()
+
+
+async def test_sweeping_deletes_objects_records_and_folders(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
+    for task_id in ("old", "new"):
+        await store.submit(new_task(id=task_id))
+        await store.lease(LANE, 1, 10)
+        await objects.put(f"inputs/{task_id}/0.png", b"in", "image/png")
+        await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
+        await store.complete(LANE, task_id, 1, Status.READY, result={})
+    await redis.zadd(f"{prefix}retention", {"old": 1})
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(60):
+        while await store.get("old"):
+            await asyncio.sleep(0.02)
+    assert sorted(await objects.keys("")) == ["inputs/new/0.png", "results/new/1/picture.png"]
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["new"]
+    assert await store.get("new") is not None
+
+
+class Locked(ObjectStore):
+    """Keeps what is called so, whoever deletes it."""
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if any("locked" in key for key in keys):
+            raise PermissionError("locked")
+        await super().delete(keys)
+
+    async def delete_prefixes(self, prefixes: Sequence[str]) -> None:
+        if any("locked" in prefix for prefix in prefixes):
+            raise PermissionError("locked")
+        await super().delete_prefixes(prefixes)
+
+
+async def test_what_can_not_be_deleted_keeps_nothing_else(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store, objects = TaskStore(redis, prefix), Locked(tmp_path.as_uri())
+    for task_id in ("locked", "old", "older"):
+        await store.submit(new_task(id=task_id))
+        await store.lease(LANE, 1, 10)
+        await objects.put(f"results/{task_id}/1/picture.png", b"out", "image/png")
+        await store.complete(LANE, task_id, 1, Status.READY, result={})
+    await objects.put("checkpoints/locked.safetensors", b"latents", "application/octet-stream")
+    await redis.zadd(f"{prefix}retention", {"locked": 1, "old": 2, "older": 3})
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(60):
+        while await store.get("old") or await store.get("older"):
+            await asyncio.sleep(0.02)
+    assert await store.get("locked") is not None
+    assert await objects.keys("results") == ["results/locked/1/picture.png"]
+
+
+async def test_checkpoints_of_videos_that_will_not_go_on_are_deleted(redis: Redis, prefix: str, tmp_path: Path) -> None:
+    store, objects = TaskStore(redis, prefix), ObjectStore(tmp_path.as_uri())
+    for task_id in ("waiting", "cancelled", "working"):
+        await store.submit(new_task(id=task_id))
+    await store.lease(LANE, 1, 10)
+    await store.cancel("cancelled", "p")
+    for name in ("waiting.safetensors", "cancelled.safetensors", "working.safetensors", "forgotten.safetensors", "x"):
+        await objects.put(f"checkpoints/{name}", b"latents", "application/octet-stream")
+    async with running(asyncio.create_task(Maintenance(store, objects, [LANE]).sweep())), asyncio.timeout(60):
+        while len(left := await objects.keys("checkpoints")) > 3:
+            await asyncio.sleep(0.02)
+    assert sorted(left) == ["checkpoints/waiting.safetensors", "checkpoints/working.safetensors", "checkpoints/x"]

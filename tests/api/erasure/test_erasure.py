@@ -1,0 +1,322 @@
+"""What a project has is gone once it is erased, from Redis, its files and the object store, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from support.books import FUNDS, ORGANIZATION, assert_books_balance
+from support.executioner import Executioner, Killed
+from support.lost_answers import LosingAnswers
+from support.redis_contents import values
+from support.redis_process import until
+from support.tasks import LANE, make_due, new_task
+
+from deployments.contract.objects import ObjectStore
+from serve_app.accounts.archive import Archive
+from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.credits import Credits
+from serve_app.accounts.erasures import Erasure, ErasureStore
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import Project, ProjectStore
+from serve_app.dispatch.generation import checkpoint_of
+from serve_app.dispatch.maintenance import Maintenance
+from serve_app.erasure import Eraser
+from serve_app.finetunes import registry
+from serve_app.finetunes.registry import FinetuneRegistry, Removed
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.media.url_guard import receiver_of
+from serve_app.redis_store import connection
+from serve_app.submission.errors import StorageOutOfReach
+from serve_app.tasks.limits import ProjectClosed
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, NewTask, Status, Webhook
+from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
+
+MARK = "Zq7Wmarkk"
+"""Stands in whatever is of the project that is erased, and in nothing else."""
+PROJECT = Project("shop", ORGANIZATION)
+NEIGHBOUR = "neighbour"
+PRICE = 100
+
+
+@dataclass
+class House:
+    """A service with two projects of one organization, both with something of every kind."""
+
+    redis: Redis
+    prefix: str
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.objects = ObjectStore(self.folder.as_uri())
+        self.tasks = TaskStore(self.redis, self.prefix)
+        self.finetunes = FinetuneRegistry(self.redis, self.prefix)
+        self.credits = Credits(self.redis, self.prefix, self.objects)
+        self.projects = ProjectStore(self.redis, self.prefix)
+        self.leased: dict[str, Lease] = {}
+
+    async def furnish(self) -> None:
+        assert await OrganizationStore(self.redis, self.prefix).create(ORGANIZATION, "Acme", "test")
+        await self.credits.grant(ORGANIZATION, "first", FUNDS, by="test")
+        for project, word in ((PROJECT.id, MARK), (NEIGHBOUR, "beside")):
+            assert await self.projects.create(project, ORGANIZATION, "test")
+            await self._move_in(project, word)
+        # Most of the books are in the object store by now.
+        await Archive(self.redis, self.prefix, self.objects, entries=2, usage_days=40).archive_due()
+        for project, word in ((NEIGHBOUR, "beside"), (PROJECT.id, MARK)):
+            await self._make_key(project, word)
+
+    async def erase(self, within_s: float = float("inf")) -> Erasure:
+        eraser = Eraser(self.redis, self.prefix, self.objects)
+        return await eraser.erase(await self.projects.find(PROJECT.id) or PROJECT, "test", within_s)
+
+    async def found(self, word: str) -> list[str]:
+        """Where the word stands, in names and contents: keys of Redis, and of objects."""
+        kept = await values(self.redis, self.prefix)
+        named = [key for key, value in kept.items() if word in key or word in repr(value)]
+        for file in self.folder.rglob("*"):
+            data = file.read_bytes() if file.is_file() else b""
+            text = gzip.decompress(data) if file.suffix == ".gz" else data
+            if word.encode() in text or word in file.name:
+                named.append(str(file.relative_to(self.folder)))
+        return named
+
+    async def _make_key(self, project: str, word: str) -> None:
+        await KeyStore(self.redis, self.prefix).create(f"key of {word}", project, organization=ORGANIZATION)
+
+    async def _move_in(self, project: str, word: str) -> None:
+        for _ in range(2):
+            await self._make_key(project, word)
+        delivered = await self._submitted(project, word)
+        await self._ended(delivered, word, Status.READY)
+        outbox = Outbox(self.redis, self.prefix)
+        [claim] = await outbox.claim(1)
+        await outbox.record(claim, DeliveryAttempt(1.0, 200, text=word), "delivered")
+        undelivered = await self._submitted(project, word)
+        await self._ended(undelivered, word, Status.REQUEST_MODERATED)
+        [claim] = await outbox.claim(1)
+        await outbox.record(claim, DeliveryAttempt(1.0, 500, text=word), "retry", wait_s=3600, unwell=True)
+        running = await self._submitted(project, word)
+        [self.leased[project]] = await self.tasks.lease(LANE, 1, 100)
+        assert self.leased[project].id == running.id
+        await self.tasks.advance(LANE, running.id, 1, Status.GENERATING)
+        await self.objects.put(checkpoint_of(running.id), word.encode(), "application/octet-stream")
+        await self._submitted(project, word, lane="another")
+        reserved = new_task(project=project).id
+        await self.tasks.reserve(reserved, project)
+        await self.objects.put(f"inputs/{reserved}/0.png", word.encode(), "image/png")
+        finetune = await self.finetunes.begin(f"{word} ink", project, "gen-test", LANE)
+        await self.objects.put(finetune.key, word.encode(), "application/octet-stream")
+        await self.finetunes.finish(finetune, rank=1, layers=1, size=1)
+
+    async def _submitted(self, project: str, word: str, lane: str = LANE) -> NewTask:
+        url = f"http://{word.lower()}.test/{word}"
+        task = new_task(
+            project=project,
+            lane=lane,
+            organization=ORGANIZATION,
+            price=PRICE,
+            job=f'{{"prompt": "{word}"}}',
+            user=word,
+            reply=f'{{"webhook_url": "{url}"}}',
+            webhook=Webhook(url, receiver_of(url), "http://service.test"),
+        )
+        await self.objects.put(f"inputs/{task.id}/0.png", word.encode(), "image/png")
+        await self.tasks.submit(replace(task, idempotency_key=task.id, body_hash="x"))
+        return task
+
+    async def _ended(self, task: NewTask, word: str, status: Status) -> None:
+        [lease] = await self.tasks.lease(LANE, 1, 100)
+        for place in ("results", "unjudged"):
+            await self.objects.put(f"{place}/{task.id}/1/picture.png", word.encode(), "image/png")
+        told = {"prompt": word, "key": f"results/{task.id}/1/picture.png"}
+        assert await self.tasks.complete(LANE, lease.id, lease.attempt, status, result=told, details={"why": word})
+
+
+def _at_home(names: list[str]) -> set[str]:
+    """Without segments of the audit log, which are named by what is in them."""
+    return {name for name in names if not name.startswith("archive/audit/")}
+
+
+@pytest.fixture
+async def house(redis: Redis, prefix: str, tmp_path: Path) -> House:
+    house = House(redis, prefix, tmp_path / "objects")
+    await house.furnish()
+    return house
+
+
+ERASED = {"tasks": 4, "deliveries": 2, "replies": 7, "finetunes": 1, "names": 6, "objects": 11}
+
+
+async def test_all_that_a_project_has_is_gone_and_its_neighbour_has_what_it_had(house: House) -> None:
+    whole = await house.found(MARK)
+    assert len(whole) > 15
+    assert any(name.startswith("archive/audit/") for name in whole), "a segment that must be written anew"
+    before = _at_home(await house.found("beside"))
+    erasure = await house.erase()
+    assert await house.found(MARK) == await house.found(MARK.lower()) == []
+    assert _at_home(await house.found("beside")) == before
+    # Holds of four tasks, and the end of each.
+    assert (erasure.project, erasure.by, erasure.ledger) == (PROJECT.id, "test", 8)
+    assert erasure.done is not None
+    assert dict(erasure.deleted) == ERASED
+    left = await assert_books_balance(house.credits)
+    assert (left.held, left.spent) == (2 * PRICE, 2 * PRICE), "the neighbour's two, and a picture of each"
+
+
+async def test_who_made_which_key_is_known_still(house: House) -> None:
+    audit = AuditLog(house.redis, house.prefix, house.objects)
+    before, _ = await audit.read(ORGANIZATION, 1000)
+    await house.erase()
+    after, _ = await audit.read(ORGANIZATION, 1000)
+    assert [each.action for each in after[:2]] == ["erased project", "erase project"]
+    for old, new in zip(before, after[2:], strict=True):
+        assert (old.id, old.actor, old.action, old.subject) == (new.id, new.actor, new.action, new.subject)
+    names = [each.details.get("name") for each in after if each.action == "create key"]
+    assert sorted(names, key=str) == [None] * 3 + ["key of beside"] * 3
+    keys = await KeyStore(house.redis, house.prefix).list(PROJECT.id)
+    assert {key.name for key in keys} == {key.id for key in keys}
+
+
+async def test_nothing_is_added_from_its_beginning_on(house: House) -> None:
+    await house.erase(within_s=0)
+    with pytest.raises(ProjectClosed):
+        await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))
+    with pytest.raises(registry.ProjectClosed):
+        await house.finetunes.begin("x", PROJECT.id, "gen-test", LANE)
+    assert (await house.tasks.submit(new_task(project=NEIGHBOUR, organization=ORGANIZATION))).created
+
+
+async def test_it_goes_on_where_its_time_was_over_and_says_the_same_once_it_is_done(house: House) -> None:
+    first = await house.erase(within_s=0)
+    assert first.done is None
+    assert await ErasureStore(house.redis, house.prefix).is_under_way(PROJECT.id)
+    second = await house.erase()
+    assert (second.began, dict(second.deleted)) == (first.began, ERASED)
+    assert await house.erase() == second
+
+
+async def test_once_it_is_opened_again_an_erasure_is_another(house: House) -> None:
+    await house.erase()
+    await house.projects.change(PROJECT, {"closed": None}, "test")
+    assert (await house.tasks.submit(new_task(project=PROJECT.id, organization=ORGANIZATION))).created
+    assert (await house.erase()).deleted["tasks"] == 1
+
+
+async def test_a_worker_that_has_not_heard_of_it_leaves_nothing_behind(house: House) -> None:
+    running = house.leased[PROJECT.id]
+    task_id, attempt = running.id, running.attempt
+    await house.erase()
+    assert await house.tasks.heartbeat(LANE, [(task_id, attempt)]) == [(task_id, attempt)]
+    assert not await house.tasks.advance(LANE, task_id, attempt, Status.GENERATING, 0.5, {"key": MARK})
+    late = [f"results/{task_id}/1/picture.png", f"unjudged/{task_id}/1/preview.png", checkpoint_of(task_id)]
+    for key in late:
+        await house.objects.put(key, MARK.encode(), "image/png")
+    assert not await house.tasks.complete(LANE, task_id, attempt, Status.READY, result={"prompt": MARK})
+    assert await house.tasks.release(LANE, task_id, attempt, strike=True) == 0
+    assert sorted(await house.found(MARK)) == sorted(late)
+
+    await make_due(house.tasks, "retention")
+    sweep = asyncio.create_task(Maintenance(house.tasks, house.objects, [LANE]).sweep())
+    async with asyncio.timeout(60):
+        while await house.redis.zscore(f"{house.prefix}retention", task_id) is not None:
+            await asyncio.sleep(0.01)
+    while not sweep.done():
+        sweep.cancel()
+        await asyncio.wait([sweep], timeout=0.5)
+    assert await house.found(MARK) == []
+
+
+async def test_a_tuned_model_that_is_being_uploaded_meanwhile_is_gone(house: House) -> None:
+    begun = await house.finetunes.begin(MARK, PROJECT.id, "gen-test", LANE)
+    await house.erase()
+    with pytest.raises(Removed):
+        await house.finetunes.finish(begun, rank=1, layers=1, size=1)
+    assert await house.found(MARK) == []
+
+
+async def test_what_no_index_knows_is_found_too(house: House) -> None:
+    for index in ("tasks", "active", "finetunes"):
+        await house.redis.delete(f"{house.prefix}{index}:{PROJECT.id}")
+    await house.erase()
+    assert await house.found(MARK) == []
+
+
+async def test_while_the_object_store_is_away_nothing_is_forgotten(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise OSError("no route")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ObjectStore, "delete_prefixes", away)
+        with pytest.raises(StorageOutOfReach):
+            await house.erase()
+    assert house.leased[PROJECT.id].id in repr(await house.tasks.list_tasks(PROJECT.id, limit=10))
+    assert dict((await house.erase()).deleted) == ERASED
+    assert await house.found(MARK) == []
+
+
+async def test_a_call_that_is_repeated_since_its_answer_was_lost_counts_once(house: House, redis_url: str) -> None:
+    client = connection.connect(redis_url)
+    losing = LosingAnswers(client)
+    try:
+        erasure = await Eraser(client, house.prefix, house.objects).erase(PROJECT, "test")
+    finally:
+        await client.aclose()
+    assert losing.lost > 10
+    assert (dict(erasure.deleted), erasure.ledger) == (ERASED, 8)
+    assert await house.found(MARK) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_killed_at_any_call_it_is_done_by_the_next_with_the_same_counts(
+    redis: Redis, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    executioner, died = Executioner(monkeypatch), 0
+    for survived in itertools.count():
+        house = House(redis, f"{prefix}{survived}:", tmp_path / str(survived))
+        await house.furnish()
+        try:
+            with executioner.awaits(survived, after):
+                await house.erase()
+        except Killed:
+            died += 1
+        else:
+            break
+        erasure = await house.erase()
+        assert await house.found(MARK) == []
+        assert (dict(erasure.deleted), erasure.ledger) == (ERASED, 8)
+        await assert_books_balance(house.credits)
+    assert died > 25
+
+
+async def test_the_servers_files_tell_nothing_either(tmp_path: Path, prefix: str) -> None:
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    redis = connection.connect(server.url)
+    try:
+        await redis.config_set("rdbcompression", "no")
+        house = House(redis, prefix, tmp_path / "objects")
+        await house.furnish()
+
+        def files() -> bytes:
+            return b"".join(file.read_bytes() for file in (tmp_path / "redis").rglob("*") if file.is_file())
+
+        assert MARK.encode() in files()
+        await house.erase()
+        with BlockingRedis.from_url(server.url, decode_responses=True) as asked:
+            until(lambda: not asked.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[index]
+        assert MARK.encode() not in files()
+    finally:
+        await redis.aclose()
+        server.stop()

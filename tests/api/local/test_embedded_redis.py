@@ -1,0 +1,116 @@
+"""The embedded server: its password, its lock, and what is left of its data when it or its parent is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from redis.exceptions import AuthenticationError, ConnectionError
+from support.clock import Clock
+
+from serve_app.local import embedded_redis
+from serve_app.local.embedded_redis import AlreadyRunning, EmbeddedRedis, running_url
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    server = EmbeddedRedis(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+def connect(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, decode_responses=True)
+
+
+def test_it_wants_a_password_and_keeps_it_to_itself(server: EmbeddedRedis) -> None:
+    with redis.Redis(port=server.port) as stranger, pytest.raises(AuthenticationError):
+        stranger.ping()
+    assert server.pid is not None
+    password = (server.folder / "password").read_text()
+    assert password not in " ".join(psutil.Process(server.pid).cmdline())
+    for name in ("password", "server.conf", "url"):
+        assert (server.folder / name).stat().st_mode & 0o077 == 0
+
+
+def test_it_listens_on_loopback_and_never_evicts(server: EmbeddedRedis) -> None:
+    with connect(server.url) as client:
+        config = client.config_get("*")
+    assert isinstance(config, dict)
+    assert config["bind"] == "127.0.0.1"
+    assert (config["appendonly"], config["appendfsync"], config["maxmemory-policy"]) == (
+        "yes",
+        "everysec",
+        "noeviction",
+    )
+
+
+def test_data_survive_kill_and_revival_keeps_the_address(server: EmbeddedRedis) -> None:
+    url = server.url
+    with connect(url) as client:
+        for n in range(100):
+            client.set(f"k{n}", n)
+        assert not server.revive(), "it lives"
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        psutil.Process(server.pid).wait(60)
+        assert server.revive()
+        assert server.url == url
+        assert client.dbsize() == 100
+
+
+def test_a_second_instance_is_kept_out(server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It gives a predecessor some seconds to end.
+    monkeypatch.setattr(embedded_redis, "time", Clock())
+    with pytest.raises(AlreadyRunning, match="already runs"):
+        EmbeddedRedis(server.folder)
+    assert running_url(server.folder) == server.url
+
+
+def test_a_stop_frees_the_folder(tmp_path: Path) -> None:
+    for n in range(3):
+        server = EmbeddedRedis(tmp_path)
+        server.start()
+        with connect(server.url) as client:
+            assert client.incr("starts") == n + 1
+        server.stop()
+        assert running_url(tmp_path) is None
+
+
+def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, pathlib; from serve_app.local.embedded_redis import EmbeddedRedis;"
+        f"s = EmbeddedRedis(pathlib.Path({str(tmp_path)!r})); s.start(); print(s.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    with connect((tmp_path / "url").read_text()) as client:
+        client.set("kept", "yes")
+        parent.kill()
+        parent.wait(60)
+        parent.stdout.close()
+        child.wait(60)
+        with pytest.raises(ConnectionError):
+            client.ping()
+    successor = EmbeddedRedis(tmp_path)
+    successor.start()
+    with connect(successor.url) as client:
+        assert client.get("kept") == "yes"
+    successor.stop()
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path)
+    (tmp_path / "appendonlydir").write_text("in the way")
+    with pytest.raises(RuntimeError, match="did not start"):
+        server.start()
+    server.stop()

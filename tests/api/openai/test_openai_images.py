@@ -1,0 +1,391 @@
+"""`POST /v1/images/generations` and `/v1/images/edits`: pictures as OpenAI's clients ask for them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import socket
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from PIL import Image
+from support.client import Client
+from support.http_service import Service, StartService
+from support.openai_calls import EDITS, GENERATIONS, PATIENCE_S, active, error, waiting
+from support.pictures import file_of, picture
+from support.worker import Worker
+
+from serve_app.config.settings import OpenAISettings, ServiceSettings, TaskSettings
+from serve_app.tasks.task import Status
+
+PICTURE = picture(form="PNG")
+
+
+def generate(client: Client, headers: dict[str, str] | None = None, **body: Any) -> httpx2.Response:
+    return client.post(GENERATIONS, json={"prompt": "a red star", **body}, headers=headers)
+
+
+def edit(client: Client, files: Any = None, **fields: Any) -> httpx2.Response:
+    sent = {"image": ("photo.png", PICTURE, "image/png")} if files is None else files
+    return client.post(EDITS, data={"prompt": "make it winter", **fields}, files=sent)
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def job_of(client: Client, worker: Worker, **body: Any) -> dict[str, Any]:
+    """What is to be made for a request, which is then cancelled."""
+    with waiting(client, lambda: generate(client, **body)) as (_, ids):
+        job = worker.job(ids[0])
+        client.delete(f"/v1/tasks/{ids[0]}")
+    return job
+
+
+def test_a_picture_in_base64(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
+        worker.deliver(task_id, PICTURE, "png")
+    response = answer.result()
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert "ratelimit" in response.headers
+    body = response.json()
+    assert body.pop("created") == pytest.approx(time.time(), abs=PATIENCE_S)
+    assert body == {
+        "data": [{"id": task_id, "b64_json": base64.b64encode(PICTURE).decode()}],
+        "output_format": "png",
+    }
+    assert client.poll(task_id).json()["cost"] == 0.9, "it is a task as any other"
+
+
+def test_a_picture_as_a_link(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client, response_format="url")) as (answer, (task_id,)):
+        worker.deliver(task_id, PICTURE, "png")
+    (told,) = answer.result().json()["data"]
+    assert set(told) == {"id", "url"}
+    assert httpx2.get(told["url"], trust_env=False, timeout=60).content == PICTURE
+
+
+def test_what_is_asked_for(client: Client, worker: Worker) -> None:
+    job = job_of(client, worker, size="512x384", seed=7, output_format="webp", num_inference_steps=4)
+    assert (job["prompt"], job["width"], job["height"], job["seed"]) == ("a red star", 512, 384, 7)
+    assert (job["output_format"], job["steps"]) == ("webp", 4)
+
+
+@pytest.mark.parametrize("nothing", [{"size": "auto"}, {"size": None, "n": None, "quality": None, "user": ""}])
+def test_what_says_nothing(client: Client, worker: Worker, nothing: dict[str, Any]) -> None:
+    job = job_of(client, worker, **nothing)
+    assert "width" not in job or job["width"] is None
+    assert job["output_format"] == "png"
+
+
+@pytest.mark.parametrize(
+    ("model", "endpoint"),
+    [
+        (None, "gen-3-image-klein"),
+        ("gen-2-max", "gen-2-max"),
+        ("2-max", "gen-2-max"),
+        ("gen-pro-1.1", "gen-pro"),
+        ("gen-kontext-pro", "gen-kontext-pro"),
+    ],
+)
+def test_the_model(client: Client, model: str | None, endpoint: str) -> None:
+    with waiting(client, lambda: generate(client, model=model)) as (_, (task_id,)):
+        (task,) = client.get("/v1/tasks").json()["tasks"]
+        client.delete(f"/v1/tasks/{task_id}")
+    assert task["endpoint"] == endpoint
+
+
+def test_the_default_is_a_setting(start_service: StartService) -> None:
+    service = start_service(openai=OpenAISettings(image_model="gen-pro"))
+    with service.client() as client, waiting(client, lambda: generate(client)) as (_, (task_id,)):
+        (task,) = client.get("/v1/tasks").json()["tasks"]
+        client.delete(f"/v1/tasks/{task_id}")
+    assert task["endpoint"] == "gen-pro"
+
+
+@pytest.mark.parametrize("name", ["gen-9", "gen-3-video", "gen-tools/erase-v1"])
+def test_a_default_that_does_not_fit_stops_the_start(start_service: StartService, name: str) -> None:
+    with pytest.raises(ValueError, match=r"openai\.image_model"):
+        start_service(openai=OpenAISettings(image_model=name))
+
+
+def test_several_pictures_have_seeds_of_their_own(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client, n=3, seed=7), count=3) as (answer, ids):
+        seeds = {task_id: worker.job(task_id)["seed"] for task_id in ids}
+        for number, task_id in enumerate(ids):
+            worker.deliver(task_id, picture(10 + number), "png")
+    told = answer.result().json()["data"]
+    assert [seeds[each["id"]] for each in told] == [7, 8, 9]
+
+
+def test_several_pictures_without_a_seed_differ_too(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client, n=2), count=2) as (_, ids):
+        assert len({worker.job(task_id)["seed"] for task_id in ids}) == 2
+        for task_id in ids:
+            client.delete(f"/v1/tasks/{task_id}")
+
+
+def test_a_request_is_accepted_whole_or_not_at_all(start_service: StartService) -> None:
+    service = start_service(tasks=TaskSettings(max_active=2))
+    organization = service.worker.new_organization(credits=100)
+    with service.client(organization=organization) as client:
+        told = error(generate(client, n=3), 429)
+        assert "2 at a time" in told["message"]
+        assert active(client) == []
+        assert client.get("/v1/credits").json() == {"credits": 100}, "nothing is held"
+
+
+def test_money_for_two_of_three_is_not_enough(service: Service) -> None:
+    organization = service.worker.new_organization(credits=2)
+    with service.client(organization=organization) as client:
+        response = generate(client, n=3)
+        assert error(response, 429)["code"] == "insufficient_quota"
+        assert response.headers["x-should-retry"] == "false"
+        assert active(client) == []
+        assert client.get("/v1/credits").json() == {"credits": 2}
+
+
+def test_what_is_ready_is_answered_though_another_failed(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client, n=2), count=2) as (answer, (first, second)):
+        worker.end(first, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
+        worker.deliver(second, PICTURE, "png")
+    assert [each["id"] for each in answer.result().json()["data"]] == [second]
+
+
+@pytest.mark.parametrize("status", [Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
+def test_a_moderated_picture(client: Client, worker: Worker, status: Status) -> None:
+    with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
+        worker.end(task_id, status, details={"Moderation Reasons": ["violence"]})
+    told = error(answer.result(), 400)
+    assert told["code"] == "moderation_blocked"
+    assert "violence" in told["message"]
+
+
+def test_a_picture_that_failed(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client)) as (answer, (task_id,)):
+        worker.end(task_id, Status.ERROR, details={"error": "out of paint"})
+    response = answer.result()
+    told = error(response, 500)
+    assert told["type"] == "server_error"
+    assert "out of paint" in told["message"]
+    assert task_id in told["message"]
+    assert response.headers["x-should-retry"] == "false"
+
+
+def test_what_takes_too_long_goes_on_and_is_named(start_service: StartService) -> None:
+    service = start_service(openai=OpenAISettings(wait_s=0.05))
+    with service.client() as client:
+        response = generate(client, n=2)
+        told = error(response, 504)
+        assert response.headers["x-should-retry"] == "false", "a repetition would cost twice"
+        ids = active(client)
+        assert len(ids) == 2
+        assert all(task_id in told["message"] for task_id in ids)
+
+
+def left(service: Service, client: Client, *headers: str) -> str:
+    """The task of a client that goes away while it waits."""
+    body = b'{"prompt": "a red star"}'
+    lines = [f"POST {GENERATIONS} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {client.secret}", *headers]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
+    with socket.create_connection(service.address) as wire:
+        wire.sendall("\r\n".join(lines).encode() + body)
+        give_up = time.monotonic() + PATIENCE_S
+        while not (ids := active(client)):
+            assert time.monotonic() < give_up, "no task was accepted"
+    return ids[0]
+
+
+def test_a_client_that_leaves_leaves_no_work(client: Client, service: Service) -> None:
+    task_id = left(service, client)
+    ended = client.poll(task_id, wait=PATIENCE_S).json()
+    assert (ended["status"], ended["details"]) == ("Error", {"error": "Cancelled by the client"})
+
+
+def test_a_client_with_an_idempotency_key_may_come_back(client: Client, service: Service) -> None:
+    task_id = left(service, client, "Idempotency-Key: again")
+    with waiting(client, lambda: generate(client, {"Idempotency-Key": "again"})) as (answer, ids):
+        assert ids == [task_id]
+        service.worker.deliver(task_id, PICTURE, "png")
+    assert [each["id"] for each in answer.result().json()["data"]] == [task_id]
+
+
+def test_an_idempotency_key_is_for_one_picture(client: Client) -> None:
+    told = error(generate(client, {"Idempotency-Key": "x"}, n=2), 400)
+    assert told["param"] == "Idempotency-Key"
+
+
+def test_a_transparent_background(client: Client, worker: Worker) -> None:
+    assert job_of(client, worker, model="gen-2-max", background="transparent")["transparent"] is True
+
+
+def test_a_webhook_and_other_fields_of_the_endpoint(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: generate(client, webhook_url="https://hooks.test/done", steps=3)) as (_, (task_id,)):
+        assert worker.job(task_id)["steps"] == 3
+        assert client.get(f"/v1/tasks/{task_id}/deliveries").json()["receiver"] == "https://hooks.test:443"
+        client.delete(f"/v1/tasks/{task_id}")
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"prompt": None}, "prompt", "invalid_value"),
+        ({"prompt": ""}, "prompt", "invalid_value"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"n": 11}, "n", "invalid_value"),
+        ({"n": "2"}, "n", "invalid_value"),
+        ({"size": "huge"}, "size", "invalid_value"),
+        ({"size": "16x16"}, "size", "invalid_value"),
+        ({"size": "9999x9999"}, "size", "invalid_value"),
+        ({"size": "1024x1024", "model": "gen-kontext-pro"}, "size", "invalid_value"),
+        ({"size": "512x512", "width": 512}, "width", "invalid_value"),
+        ({"seed": "seven"}, "seed", "invalid_value"),
+        ({"seed": 2**32 - 1, "n": 2}, "seed", "invalid_value"),
+        ({"quality": "high"}, "quality", "invalid_value"),
+        ({"style": "vivid"}, "style", "unknown_parameter"),
+        ({"background": "transparent"}, "background", "unknown_parameter"),
+        ({"background": "transparent", "output_format": "jpeg", "model": "2-max"}, "background", "invalid_value"),
+        ({"output_compression": 50}, "output_compression", "unknown_parameter"),
+        ({"output_format": "gif"}, "output_format", "invalid_value"),
+        ({"response_format": "file"}, "response_format", "invalid_value"),
+        ({"moderation": "low"}, "moderation", "invalid_value"),
+        ({"stream": True}, "stream", "invalid_value"),
+        ({"partial_images": 2}, "partial_images", "invalid_value"),
+        ({"guidance_scale": 3.5}, "guidance_scale", "unknown_parameter"),
+        ({"num_inference_steps": 99}, "num_inference_steps", "invalid_value"),
+        ({"negative_prompt": "rain"}, "negative_prompt", "unknown_parameter"),
+        ({"model": "gen-3-video"}, "model", "invalid_value"),
+        ({"model": "gen-pro-1.0-fill"}, "model", "invalid_value"),
+        ({"webhook_url": "http://127.0.0.1/"}, "webhook_url", "invalid_value"),
+    ],
+)
+def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str, code: str) -> None:
+    with service.unchanged():
+        told = error(generate(client, **body), 400)
+    assert (told["param"], told["code"], told["type"]) == (param, code, "invalid_request_error")
+    assert param in told["message"] or param == "model"
+
+
+@pytest.mark.parametrize("model", ["gpt-image-1", "gen-pro-1.0-depth", ""])
+def test_a_model_that_there_is_not(client: Client, model: str) -> None:
+    told = error(generate(client, model=model), 404)
+    assert (told["param"], told["code"]) == ("model", "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(b"{", "application/json"), (b"[1]", "application/json"), (b"", "application/json"), (b"a=b", "text/plain")],
+)
+def test_bodies_that_are_no_object(client: Client, content: bytes, kind: str) -> None:
+    error(client.post(GENERATIONS, content=content, headers={"Content-Type": kind}), 400)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer gen_nobody"}, {"Authorization": "Bearer EMPTY"}])
+def test_without_a_key_that_holds(service: Service, headers: dict[str, str]) -> None:
+    with Client(service.base_url, "", "") as nobody:
+        told = error(nobody.post(GENERATIONS, json={"prompt": "x"}, headers=headers), 401)
+    assert told["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", GENERATIONS, 405), ("POST", "/v1/images/variations", 404)]
+)
+def test_other_errors_have_the_same_form(client: Client, method: str, path: str, status: int) -> None:
+    error(client.request(method, path), status)
+
+
+def test_an_edit(client: Client, worker: Worker) -> None:
+    with waiting(client, lambda: edit(client, size="256x192", seed="7", steps="4", n="1")) as (answer, (task_id,)):
+        job = worker.job(task_id)
+        worker.deliver(task_id, PICTURE, "png")
+    assert answer.result().json()["data"][0]["id"] == task_id
+    assert (job["prompt"], job["width"], job["height"]) == ("make it winter", 256, 192)
+    assert (job["seed"], job["steps"], len(job["references"])) == (7, 4, 1)
+
+
+@pytest.mark.parametrize("field", ["image", "image[]"])
+@pytest.mark.parametrize("model", ["gen-3-image-klein", "gen-2-pro", "gen-kontext-pro"])
+def test_several_pictures_to_edit(client: Client, worker: Worker, field: str, model: str) -> None:
+    files = [(field, (f"{width}.png", picture(width), "image/png")) for width in (100, 200, 300)]
+    with waiting(client, lambda: edit(client, files, model=model)) as (_, (task_id,)):
+        keys = worker.job(task_id)["references"]
+        stored = [worker.run(worker.objects.get(key)) for key in keys]
+        client.delete(f"/v1/tasks/{task_id}")
+    assert [opened(data).width for data in stored] == [100, 200, 300]
+
+
+def masked(box: tuple[int, int, int, int] | None) -> bytes:
+    """A mask as OpenAI has it: transparent in the box, opaque and black around it."""
+    mask = Image.new("RGBA", (96, 64), (0, 0, 0, 255))
+    if box is not None:
+        mask.paste((0, 0, 0, 0), box)
+    return file_of(mask)
+
+
+def test_a_mask_says_where_by_what_is_transparent(client: Client, worker: Worker) -> None:
+    files = {"image": ("photo.png", PICTURE), "mask": ("mask.png", masked((10, 10, 30, 20)))}
+    with waiting(client, lambda: edit(client, files)) as (_, (task_id,)):
+        (task,) = client.get("/v1/tasks").json()["tasks"]
+        stored = worker.run(worker.objects.get(worker.job(task_id)["mask"]))
+        client.delete(f"/v1/tasks/{task_id}")
+    assert task["endpoint"] == "gen-pro-1.0-fill", "the first that takes one"
+    assert opened(stored).convert("L").getbbox() == (10, 10, 30, 20)
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "param"),
+    [
+        ({}, {}, "Content-Type"),
+        ({"mask": ("m.png", masked((1, 1, 9, 9)))}, {}, "image"),
+        ({"image": ("i.png", PICTURE), "mask": ("m.png", masked(None))}, {}, "mask"),
+        ({"image": ("i.png", PICTURE), "mask": ("m.png", b"no picture")}, {}, "mask"),
+        ({"image": ("i.png", PICTURE), "mask": ("m.png", picture(10, mode="RGBA"))}, {}, "mask"),
+        ({"image": ("i.png", PICTURE), "mask": ("m.png", masked((1, 1, 9, 9)))}, {"model": "gen-2-max"}, "model"),
+        ({"image": ("i.png", b"no picture")}, {}, "image"),
+        ({"image": ("i.png", b"")}, {}, "image"),
+        ({"image": ("i.png", b"\0" * (20 * 2**20 + 1))}, {}, "image"),
+        ({"image": ("i.png", PICTURE), "markup": ("m.png", PICTURE)}, {}, "markup"),
+        ([("image[]", ("i.png", PICTURE))] * 5, {"model": "gen-kontext-pro"}, "image"),
+        ([("image[]", ("i.png", PICTURE))] * 11, {}, "image"),
+        ({"image": ("i.png", PICTURE)}, {"n": "two"}, "n"),
+        ({"image": ("i.png", PICTURE)}, {"stream": "true"}, "stream"),
+        ({"image": ("i.png", PICTURE)}, {"input_fidelity": "high"}, "input_fidelity"),
+        ({"image": ("i.png", PICTURE)}, {"prompt": ["a", "b"]}, "prompt"),
+        ({"image": ("i.png", PICTURE)}, {"prompt": "a\0b"}, "prompt"),
+        ({"image": ("i.png", PICTURE)}, {"size": "512x512", "model": "gen-pro-1.0-fill"}, "size"),
+    ],
+)
+def test_edits_that_are_refused(
+    client: Client, service: Service, files: Any, fields: dict[str, Any], param: str
+) -> None:
+    with service.unchanged():
+        assert error(edit(client, files, **fields), 400)["param"] == param
+
+
+def test_more_files_than_a_request_may_have(client: Client) -> None:
+    error(edit(client, [("image[]", ("i.png", PICTURE))] * 18), 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt": "x" * (256 * 1024 + 1)}, {f"field-{number}": "x" for number in range(65)}],
+    ids=["long", "many"],
+)
+def test_a_form_of_more_text_than_a_body_may_have(client: Client, service: Service, fields: dict[str, str]) -> None:
+    with service.unchanged():
+        error(edit(client, **fields), 400)
+
+
+def test_a_body_that_is_too_large(start_service: StartService) -> None:
+    service = start_service(service=ServiceSettings(max_body_mb=1))
+    with service.client() as client:
+        told = error(edit(client, {"image": ("i.png", b"x" * 2**20)}), 413)
+    assert told["code"] == "request_too_large"
+
+
+def test_a_form_that_is_none(client: Client) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    error(client.post(EDITS, content=b"what is this", headers=headers), 400)

@@ -1,0 +1,230 @@
+"""`/v1/videos`: videos as OpenAI's clients begin, follow, fetch and list them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from support.client import Client
+from support.http_service import Service
+from support.openai_calls import PATIENCE_S, error
+from support.pictures import encoded, picture
+from support.worker import Worker
+
+from serve_app.tasks.task import Status
+
+VIDEOS = "/v1/videos"
+PICTURE = picture(96, 64)
+CLIP = b"\0\0\0\x18ftypmp42 and so on"
+
+
+def create(client: Client, **body: Any) -> httpx2.Response:
+    return client.post(VIDEOS, json={"prompt": "waves", **body})
+
+
+def created(client: Client, **body: Any) -> str:
+    response = create(client, **body)
+    assert response.status_code == 200, response.text
+    return response.json()["id"]
+
+
+def test_a_video_that_has_just_begun(client: Client) -> None:
+    response = create(client, seconds="8", size="1280x704")
+    assert "ratelimit" in response.headers
+    video = response.json()
+    assert video.pop("created_at") == pytest.approx(time.time(), abs=PATIENCE_S)
+    assert video == {
+        "id": video["id"],
+        "object": "video",
+        "model": "gen-3-video",
+        "status": "queued",
+        "progress": 0,
+        "completed_at": None,
+        "expires_at": None,
+        "prompt": "waves",
+        "seconds": "8",
+        "size": "1280x704",
+        "error": None,
+    }
+    assert client.poll(video["id"]).json()["status"] == "Pending", "it is a task as any other"
+
+
+def test_a_video_on_its_way_and_at_its_end(client: Client, worker: Worker, service: Service) -> None:
+    task_id = created(client)
+    worker.advance(task_id, Status.GENERATING, progress=0.5)
+    video = client.get(f"{VIDEOS}/{task_id}").json()
+    assert (video["status"], video["progress"], video["completed_at"]) == ("in_progress", 50, None)
+    worker.deliver_clip(task_id, CLIP)
+    video = client.get(f"{VIDEOS}/{task_id}").json()
+    assert (video["status"], video["progress"]) == ("completed", 100)
+    kept_s = service.settings.tasks.limits().retention_s
+    assert video["expires_at"] - video["completed_at"] == pytest.approx(kept_s, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "problem"),
+    [
+        (Status.ERROR, {"error": "out of film"}, {"code": "generation_failed", "message": "out of film"}),
+        (
+            Status.REQUEST_MODERATED,
+            {"Moderation Reasons": ["violence"]},
+            {"code": "moderation_blocked", "message": "The request was moderated: violence"},
+        ),
+    ],
+)
+def test_a_video_that_came_to_nothing(
+    client: Client, worker: Worker, status: Status, details: dict[str, Any], problem: dict[str, str]
+) -> None:
+    task_id = created(client)
+    worker.end(task_id, status, details=details)
+    video = client.get(f"{VIDEOS}/{task_id}").json()
+    assert (video["status"], video["error"]) == ("failed", problem)
+    told = error(client.get(f"{VIDEOS}/{task_id}/content"), 400)
+    assert (told["code"], problem["message"] in told["message"]) == ("video_not_ready", True)
+
+
+def test_the_file_of_a_video(client: Client, worker: Worker) -> None:
+    task_id = created(client)
+    assert error(client.get(f"{VIDEOS}/{task_id}/content"), 400)["code"] == "video_not_ready"
+    worker.deliver_clip(task_id, CLIP)
+    response = client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "video"})
+    assert response.status_code == 302
+    file = httpx2.get(response.headers["location"], trust_env=False, timeout=60)
+    assert (file.status_code, file.headers["content-type"], file.content) == (200, "video/mp4", CLIP)
+
+
+def test_what_is_asked_for(client: Client, worker: Worker) -> None:
+    job = worker.job(created(client, seconds=6, size="720x1280", seed=7, generate_audio=False, model="3-video"))
+    assert (job["width"], job["height"], job["seed"]) == (704, 1280, 7)
+    assert (job["clip"]["seconds"], job["clip"]["sound"]) == (6, False)
+
+
+def test_a_form_without_files(client: Client, worker: Worker) -> None:
+    fields = {"prompt": "7", "seconds": "6", "size": "1920x1080", "seed": "7", "generate_audio": "false"}
+    response = client.post(VIDEOS, files={name: (None, value) for name, value in fields.items()})
+    assert response.status_code == 200, response.text
+    assert response.json()["size"] == "1920x1088", "what it has in truth"
+    job = worker.job(response.json()["id"])
+    assert (job["prompt"], job["seed"], job["clip"]["sound"]) == ("7", 7, False)
+
+
+def test_a_video_that_begins_with_a_picture(client: Client, worker: Worker) -> None:
+    address = "data:image/png;base64," + encoded(PICTURE)
+    ways: list[dict[str, Any]] = [
+        {"data": {"prompt": "waves"}, "files": {"input_reference": ("first.png", PICTURE, "image/png")}},
+        {"data": {"prompt": "waves", "input_reference[image_url]": address}, "files": {"seed": (None, "7")}},
+        {"json": {"prompt": "waves", "input_reference": {"image_url": address}}},
+    ]
+    for way in ways:
+        response = client.post(VIDEOS, **way)
+        assert response.status_code == 200, response.text
+        assert len(worker.job(response.json()["id"])["references"]) == 1
+
+
+def test_a_size_that_is_left_to_the_prompt(client: Client) -> None:
+    assert create(client, size="auto").json()["size"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"seconds": "4"}, "seconds"),
+        ({"seconds": "soon"}, "seconds"),
+        ({"seconds": 6.5}, "seconds"),
+        ({"size": "1024x1792"}, "size"),
+        ({"size": "1280x720", "resolution": "fhd"}, "resolution"),
+        ({"model": "gen-3-image-klein"}, "model"),
+        ({"fps": 30}, "fps"),
+        ({"num_frames": 81}, "num_frames"),
+        ({"mode": "t2v"}, "mode"),
+        ({"input_reference": {"file_id": "file-1"}}, "input_reference"),
+        ({"input_reference": {"image_url": ["x"]}}, "input_reference"),
+        ({"input_reference": {"image_url": "data:image/png;base64,AAAA"}}, "input_reference"),
+        ({"input_reference": "x"}, "input_reference"),
+    ],
+)
+def test_what_is_refused(client: Client, service: Service, body: dict[str, Any], param: str) -> None:
+    with service.unchanged():
+        assert error(create(client, **body), 400)["param"] == param
+
+
+def test_a_file_that_no_video_takes(client: Client) -> None:
+    files = {"video": ("a.mp4", CLIP)}
+    assert error(client.post(VIDEOS, data={"prompt": "x"}, files=files), 400)["param"] == "video"
+
+
+def test_a_model_that_there_is_not(client: Client) -> None:
+    assert error(create(client, model="sora-2"), 404)["code"] == "model_not_found"
+
+
+def test_a_repetition_makes_no_second_video(client: Client) -> None:
+    headers = {"Idempotency-Key": "once"}
+    first, second = (client.post(VIDEOS, json={"prompt": "waves"}, headers=headers).json() for _ in range(2))
+    assert first == second
+
+
+def listed(client: Client, **query: Any) -> dict[str, Any]:
+    response = client.get(VIDEOS, params=query)
+    assert response.status_code == 200, response.text
+    page = response.json()
+    assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
+    return page
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+def test_the_list_holds_every_video_once(client: Client, limit: int) -> None:
+    videos = {created(client) for _ in range(5)}
+    client.accepted()  # a picture is no video
+    page = listed(client, limit=limit, order="desc")
+    found = [video["id"] for video in page["data"]]
+    while page["has_more"]:
+        page = listed(client, limit=limit, after=page["last_id"])
+        found += [video["id"] for video in page["data"]]
+    assert (len(found), set(found)) == (5, videos)
+
+
+def test_a_list_without_videos(client: Client) -> None:
+    client.accepted()
+    empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    assert client.get(VIDEOS).json() == empty
+
+
+@pytest.mark.parametrize("query", [{"order": "asc"}, {"limit": 0}, {"limit": "x"}])
+def test_lists_that_are_refused(client: Client, query: dict[str, Any]) -> None:
+    assert error(client.get(VIDEOS, params=query), 400)["param"] == next(iter(query))
+
+
+def test_the_list_goes_on_after_a_video_that_there_is(client: Client) -> None:
+    error(client.get(VIDEOS, params={"after": "none"}), 404)
+
+
+def test_a_video_that_is_not_wanted_any_more(client: Client) -> None:
+    task_id = created(client)
+    response = client.delete(f"{VIDEOS}/{task_id}")
+    assert response.json() == {"id": task_id, "object": "video.deleted", "deleted": True}
+    assert client.get(f"{VIDEOS}/{task_id}").json()["status"] == "failed"
+
+
+def test_a_video_that_has_ended_goes_by_itself(client: Client, worker: Worker) -> None:
+    task_id = created(client)
+    worker.deliver_clip(task_id, CLIP)
+    error(client.delete(f"{VIDEOS}/{task_id}"), 409)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", VIDEOS + "/{}"), ("GET", VIDEOS + "/{}/content"), ("DELETE", VIDEOS + "/{}")]
+)
+def test_what_is_no_video_of_the_project(client: Client, other_client: Client, method: str, path: str) -> None:
+    for task_id in ("none", client.accepted(), created(other_client)):
+        told = error(client.request(method, path.format(task_id)), 404)
+        assert told["message"] == "Video not found"
+
+
+def test_a_variant_that_there_is_not(client: Client, worker: Worker) -> None:
+    task_id = created(client)
+    worker.deliver_clip(task_id, CLIP)
+    told = error(client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "spritesheet"}), 400)
+    assert told["param"] == "variant"

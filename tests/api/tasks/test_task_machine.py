@@ -1,0 +1,188 @@
+"""Any sequence of steps, by any number of workers, living and dead, keeps the store's invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from support.tasks import LANE, new_task
+
+from serve_app.redis_store import connection
+from serve_app.tasks.limits import Limits, TooLate, TooManyActive
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
+
+LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5, max_interruptions=4)
+
+
+def machine(redis_url: str) -> type[RuleBasedStateMachine]:
+    class TaskMachine(RuleBasedStateMachine):
+        leases = Bundle("leases")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.new_event_loop()
+            # A server that stalls is waited for, and no call repeated: what is counted here is what each call answered.
+            self.redis = connection.connect(redis_url, retries=0, timeout_s=60)
+            self.store = TaskStore(self.redis, f"machine-{uuid.uuid4().hex}:", LIMITS)
+            self.ids: list[str] = []
+            self.seen: dict[str, Task] = {}
+            self.published: dict[str, int] = {}
+            self.leased: Counter[str] = Counter()
+            """How often each task was."""
+            self.losses: Counter[str] = Counter()
+            """How often each was lost with a worker, or a dispatcher after it had begun."""
+            self.begun: set[tuple[str, int]] = set()
+
+        def do(self, step: Awaitable[Any]) -> Any:
+            async def awaited() -> Any:
+                return await step
+
+            return self.loop.run_until_complete(awaited())
+
+        def teardown(self) -> None:
+            self.do(self.redis.aclose())
+            self.loop.close()
+
+        # Ids are drawn, too: they order tasks of one millisecond, and what failed shall fail again.
+        @rule(task_id=st.uuids(), project=st.sampled_from("ab"), work=st.sampled_from((0.1, 1.0, 7.0)))
+        def submit(self, task_id: uuid.UUID, project: str, work: float) -> None:
+            if str(task_id) in self.ids:
+                return
+            task = new_task(id=str(task_id), project=project, work=work)
+            try:
+                self.do(self.store.submit(task))
+            except TooManyActive:
+                active = sum(t.project == project and not t.status.terminal for t in self.seen.values())
+                assert active == LIMITS.max_active
+                return
+            except TooLate:  # after a stall; then nothing was written, as `one_place` sees
+                return
+            self.ids.append(task.id)
+
+        @rule(target=leases, n=st.integers(1, 3), window=st.integers(1, 6))
+        def lease(self, n: int, window: int) -> Any:
+            leases: list[Lease] = self.do(self.store.lease(LANE, n, window))
+            self.leased.update(lease.id for lease in leases)
+            return multiple(*leases)
+
+        @rule(lease=leases)
+        def heartbeat(self, lease: Lease) -> None:
+            self.do(self.store.heartbeat(LANE, [(lease.id, lease.attempt)]))
+
+        @rule(lease=leases, progress=st.floats(0, 1), phase=st.sampled_from((Status.REASONING, Status.GENERATING)))
+        def advance(self, lease: Lease, progress: float, phase: Status) -> None:
+            current = self.do(self.store.advance(LANE, lease.id, lease.attempt, phase, progress=progress))
+            if current and phase is Status.GENERATING:
+                self.begun.add((lease.id, lease.attempt))
+
+        @rule(lease=leases, outcome=st.sampled_from((Status.READY, Status.ERROR, Status.CONTENT_MODERATED)))
+        def complete(self, lease: Lease, outcome: Status) -> None:
+            before = self.seen[lease.id].status.terminal
+            published = self.do(
+                self.store.complete(LANE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
+            )
+            if published and not before:
+                assert lease.id not in self.published
+                self.published[lease.id] = lease.attempt
+            elif published:
+                assert self.published.get(lease.id) == lease.attempt
+
+        @rule(lease=consumes(leases), why=st.sampled_from(("strike", "interrupted", "given back")))
+        def release(self, lease: Lease, why: str) -> None:
+            strike, interrupted, alone = why == "strike", why == "interrupted", lease.isolated
+            held = (LANE, lease.id, lease.attempt)
+            taken = self.do(self.store.release(*held, strike=strike, alone=alone, interrupted=interrupted))
+            self.losses[lease.id] += strike and taken != 0
+
+        @rule(pick=st.integers(0, 1000), project=st.sampled_from("ab"))
+        def cancel(self, pick: int, project: str) -> None:
+            if self.ids:
+                task_id = self.ids[pick % len(self.ids)]
+                outcome = self.do(self.store.cancel(task_id, project))
+                assert (outcome == 0) == (self.seen[task_id].project != project)
+
+        @rule()
+        def dispatchers_die_and_are_reaped(self) -> None:
+            key = f"{self.store.prefix}leased:{LANE}"
+            for member in self.do(self.redis.zrange(key, 0, -1)):
+                self.do(self.redis.zadd(key, {member: 1}))
+                self.losses[member] += (member, self.leased[member]) in self.begun
+            self.do(self.store.reap(LANE))
+
+        @rule()
+        def the_oldest_deadline_passes(self) -> None:
+            key = f"{self.store.prefix}deadlines:{LANE}"
+            for member in self.do(self.redis.zrange(key, 0, 0)):
+                self.do(self.redis.zadd(key, {member: 1}))
+            self.do(self.store.end_overdue(LANE))
+
+        # What always holds, by the names in serve_app/tasks/store.py
+
+        @invariant()
+        def one_outcome(self) -> None:
+            for task_id in self.ids:
+                task = self.do(self.store.get(task_id))
+                assert task is not None
+                before = self.seen.get(task_id)
+                if before is not None:
+                    assert task.status is before.status or reachable(before.status, task.status)
+                    assert (task.progress or 0) >= (before.progress or 0)
+                    if before.status.terminal:
+                        assert task == before
+                self.seen[task_id] = task
+
+        @invariant()
+        def fenced(self) -> None:
+            for task_id in self.ids:
+                assert self.do(self.store.get(task_id)).attempt == self.leased[task_id]
+
+        @invariant()
+        def strikes_are_losses(self) -> None:
+            for task_id in self.ids:
+                assert self.do(self.store.get(task_id)).strikes <= self.losses[task_id]
+
+        @invariant()
+        def one_place(self) -> None:
+            members: dict[str, set[str]] = {
+                name: set(self.do(self.redis.zrange(f"{self.store.prefix}{name}:{LANE}", 0, -1)))
+                for name in ("queued", "suspects", "leased", "deadlines")
+            }
+            expiring = set(self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, -1)))
+            isolated = self.do(self.redis.smembers(f"{self.store.prefix}isolated:{LANE}"))
+            tasks = {task_id: self.do(self.store.get(task_id)) for task_id in self.ids}
+            alive = {i for i, task in tasks.items() if not task.status.terminal}
+            assert members["deadlines"] == alive
+            assert expiring == set(tasks) - alive
+            assert isolated <= members["leased"]
+            places = [members["queued"], members["suspects"], members["leased"]]
+            assert set().union(*places) == alive
+            assert sum(map(len, places)) == len(alive), "a task waits in two places"
+            for project in "ab":
+                active = set(self.do(self.redis.zrange(f"{self.store.prefix}active:{project}", 0, -1)))
+                assert active == {i for i in alive if tasks[i].project == project}
+
+    return TaskMachine
+
+
+def reachable(before: Status, after: Status) -> bool:
+    """Whether one rule can take a task from `before` to `after`; one rule takes one step."""
+    return after in TRANSITIONS[before]
+
+
+@pytest.mark.parametrize("examples", [30, pytest.param(60, marks=pytest.mark.slow)])
+def test_task_machine(redis_url: str, examples: int) -> None:
+    case = machine(redis_url).TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        suppress_health_check=list(HealthCheck),
+    )
+    case("runTest").runTest()

@@ -1,0 +1,84 @@
+"""Levels that operators set on a running service, as its processes and models learn of them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.asyncio import Redis
+from support.jobs import make_job
+
+from deployments.contract.model import ModelSpec
+from deployments.media_model import MediaModel
+from deployments.telemetry import logs
+from serve_app.loops import Loops
+from serve_app.redis_store import log_levels
+from serve_app.redis_store.log_levels import LogLevels
+
+MODULE, OTHER = "serve_app.dispatch", "serve_app.webhooks"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    names = (*logs.OWN, MODULE, OTHER, "deployments.engine")
+    before = {name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in names}
+    yield
+    logs.set_levels({})
+    for name, (level, handlers) in before.items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).handlers[:] = handlers
+
+
+@pytest.fixture
+async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogLevels]:
+    """A process of the service, whose settings have a level for one module."""
+    monkeypatch.setattr(log_levels, "_LOOK_EVERY_S", 0.01)
+    levels = LogLevels(redis, prefix, {OTHER: "error"})
+    logs.set_levels({OTHER: "error"})
+    loops = Loops({"log levels": levels.follow})
+    yield levels
+    await loops.stop()
+
+
+async def comes_to(name: str, level: int) -> None:
+    async with asyncio.timeout(60):
+        while logging.getLogger(name).level != level:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_process_logs_as_was_asked_for_last(following: LogLevels, redis: Redis, prefix: str) -> None:
+    operator = LogLevels(redis, prefix)
+    await operator.set(MODULE, "debug")
+    await operator.set(OTHER, "info")
+    await comes_to(MODULE, logging.DEBUG)
+    await comes_to(OTHER, logging.INFO)
+    assert following.told == ((MODULE, "debug"), (OTHER, "info"))
+    await operator.set(MODULE, None)
+    await operator.set(OTHER, None)
+    await comes_to(MODULE, logging.NOTSET)
+    await comes_to(OTHER, logging.ERROR)
+    assert following.told == ()
+
+
+async def test_what_is_no_level_changes_nothing(redis: Redis, prefix: str) -> None:
+    operator = LogLevels(redis, prefix)
+    for module, level in (("redis", "debug"), (MODULE, "loud"), ("redis", None)):
+        with pytest.raises(ValueError, match=r"redis|loud"):
+            await operator.set(module, level)
+    assert await operator.read() == {}
+
+
+async def test_a_model_learns_with_its_next_job() -> None:
+    media = MediaModel.__new__(MediaModel)
+    await MediaModel.__init__(media, ModelSpec("simulated/1ms", "memory:///"))
+    engine = logging.getLogger("deployments.engine")
+    try:
+        for levels, level in (((("deployments.engine", "debug"),), logging.DEBUG), ((), logging.NOTSET)):
+            job = dataclasses.replace(make_job("a"), log_levels=levels)
+            assert [event async for event in media.generate(job)]
+            assert engine.level == level
+    finally:
+        media._engine.stop()

@@ -1,0 +1,235 @@
+"""Pictures of the image endpoints before generation 3: every field, masks, alpha channels, which picture is used."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from image_endpoints import MASK, MINIMAL, PHOTO, PICTURE_FIELDS, cut_out
+from PIL import Image
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import encoded, picture
+from support.promises import promise
+from support.website import Website
+from support.worker import Worker
+
+FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
+MB = 2**20
+WHITE = Image.new("L", (96, 64), 255)
+
+
+def as_png(image: Image.Image) -> str:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return encoded(buffer.getvalue())
+
+
+def animated() -> str:
+    buffer = io.BytesIO()
+    frames = [Image.new("RGB", (96, 64), colour) for colour in ("red", "blue")]
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
+    return encoded(buffer.getvalue())
+
+
+def stored(worker: Worker, key: str) -> Image.Image:
+    return Image.open(io.BytesIO(worker.run(worker.objects.get(key))))
+
+
+def keys(job: dict[str, Any]) -> list[str]:
+    single = [job["mask"], job["control"], job["image_prompt"]]
+    return job["references"] + [key for key in single if key is not None]
+
+
+BAD: dict[str, Callable[[], str]] = {
+    "no-base64": lambda: "nonsense!",
+    "no-picture": lambda: encoded(b"<svg/>"),
+    "truncated": lambda: encoded(picture()[:-30]),
+    "gif": lambda: encoded(picture(form="GIF")),
+    "bomb": cache(lambda: encoded(picture(20_000, 20_000, mode="1"))),  # takes seconds to make
+    "over-20-mp": cache(lambda: encoded(picture(5121, 4096, mode="L"))),
+    "inside": lambda: "http://127.0.0.1/secret.png",
+}
+
+
+@promise("Decided: submission", "not an image, truncated, or too large: 422 naming the field")
+@pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
+def test_a_bad_picture_is_named(client: Client, service: Service, endpoint: str, field: str) -> None:
+    # Each field meets one kind in full, all kinds are met over the fields; test_images.py goes through them at one.
+    index = PICTURE_FIELDS.index((endpoint, field))
+    kinds = list(BAD)
+    for kind in (kinds[index % len(kinds)], kinds[(index + 3) % len(kinds)]):
+        bad = BAD[kind]()
+        with service.unchanged():
+            response = client.order(endpoint, **MINIMAL[endpoint] | {field: bad})
+        assert problems(response) == [(["body", field], "image_invalid")], kind
+        assert bad[:40] not in response.text
+
+
+@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
+@pytest.mark.parametrize(
+    ("endpoint", "field"),
+    [("gen-2-max", "input_image_8"), ("gen-kontext-pro", "input_image_2"), (FILL, "mask"), (CANNY, "control_image")],
+)
+def test_a_byte_over_twenty_megabytes(client: Client, endpoint: str, field: str) -> None:
+    data = picture(96, 64)
+    for size, taken in ((20 * MB, True), (20 * MB + 1, False)):
+        response = client.order(endpoint, **MINIMAL[endpoint] | {field: encoded(data + bytes(size - len(data)))})
+        assert response.status_code == (200 if taken else 422)
+    assert problems(response) == [(["body", field], "image_invalid")]
+
+
+@pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
+def test_what_is_sent_reaches_the_model_in_its_place(
+    client: Client, worker: Worker, web: Website, endpoint: str, field: str
+) -> None:
+    url = web.put(f"/{endpoint}/{field}", picture(96, 64, form="WEBP"))
+    job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: url}))
+    place = {"mask": "mask", "image_prompt": "image_prompt"}.get(
+        field, "control" if endpoint == CANNY else "references"
+    )
+    assert job[place]
+    assert all(stored(worker, key).size == (96, 64) for key in keys(job))
+    assert len(set(keys(job))) == (2 if endpoint == FILL else 1)
+
+
+def test_the_order_of_references_is_kept(client: Client, worker: Worker) -> None:
+    sizes = [(64 + n, 64) for n in range(8)]
+    names = ["input_image", *(f"input_image_{n}" for n in range(2, 9))]
+    body = {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=True)}
+    job = worker.job(client.ordered("gen-2-pro", prompt="x", **dict(reversed(body.items()))))
+    assert [stored(worker, key).size for key in job["references"]] == sizes
+
+
+PECULIAR = {
+    "exif": encoded(picture(64, 96, "JPEG", orientation=6)),
+    "cmyk": encoded(picture(96, 64, "JPEG", mode="CMYK")),
+    "16-bit": encoded(picture(96, 64, mode="I;16")),
+    "palette": encoded(picture(96, 64, mode="P")),
+    "animated": animated(),
+}
+
+
+@pytest.mark.parametrize("kind", PECULIAR)
+@pytest.mark.parametrize(
+    ("endpoint", "field"),
+    [
+        ("gen-2-max", "input_image"),
+        ("gen-kontext-pro", "input_image_4"),
+        ("gen-pro", "image_prompt"),
+        (FILL, "image"),
+        (FILL, "mask"),
+        (CANNY, "preprocessed_image"),
+    ],
+)
+def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, endpoint: str, field: str, kind: str) -> None:
+    job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint] | {field: PECULIAR[kind]}))
+    assert keys(job)
+    for key in keys(job):
+        image = stored(worker, key)
+        assert image.size == (96, 64)
+        assert image.mode in ("L", "RGB", "RGBA")
+        assert getattr(image, "n_frames", 1) == 1
+    assert (job["width"], job["height"]) != (64, 96)
+
+
+# Masks.
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        as_png(WHITE),
+        as_png(WHITE.convert("1")),
+        as_png(WHITE.convert("RGB")),
+        as_png(WHITE.convert("LA")),
+        as_png(WHITE.convert("P")),
+        as_png(WHITE.convert("I").point(lambda v: v * 257).convert("I;16")),
+        encoded(picture(96, 64, "JPEG", mode="L")),
+    ],
+    ids=["grey", "1-bit", "rgb", "alpha", "palette", "16-bit", "jpeg"],
+)
+def test_a_mask_is_stored_grey(client: Client, worker: Worker, mask: str) -> None:
+    job = worker.job(client.ordered(FILL, image=PHOTO, mask=mask))
+    made = stored(worker, job["mask"])
+    assert (made.mode, made.format, made.size) == ("L", "PNG", (96, 64))
+    assert len(made.getcolors() or ()) == 1
+    assert made.getpixel((0, 0)) in (0, 255)
+
+
+def test_what_is_transparent_in_a_mask_is_black(client: Client, worker: Worker) -> None:
+    image = Image.new("RGBA", (96, 64), (255, 255, 255, 0))
+    image.paste((255, 255, 255, 255), (0, 0, 10, 64))
+    made = np.asarray(stored(worker, worker.job(client.ordered(FILL, image=PHOTO, mask=as_png(image)))["mask"]))
+    assert (made[:, :10] == 255).all()
+    assert (made[:, 10:] == 0).all()
+
+
+@promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
+@pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
+def test_a_mask_of_another_size(client: Client, service: Service, size: tuple[int, int]) -> None:
+    with service.unchanged():
+        response = client.order(FILL, image=PHOTO, mask=encoded(picture(*size, mode="L")))
+    assert problems(response) == [(["body", "mask"], "mask_size")]
+    (entry,) = response.json()["detail"]
+    assert "96x64" in entry["msg"]
+    assert f"{size[0]}x{size[1]}" in entry["msg"]
+
+
+@promise("Decided: submission", "EXIF orientation applied")
+def test_image_and_mask_are_compared_upright(client: Client) -> None:
+    turned = encoded(picture(64, 96, "JPEG", orientation=6))
+    client.ordered(FILL, image=turned, mask=MASK)
+    assert problems(client.order(FILL, image=turned, mask=encoded(picture(64, 96)))) == [
+        (["body", "mask"], "mask_size")
+    ]
+
+
+@promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
+def test_transparent_parts_are_repainted_when_there_is_no_mask(client: Client, worker: Worker) -> None:
+    job = worker.job(client.ordered(FILL, image=cut_out((10, 20, 30, 40))))
+    made = np.asarray(stored(worker, job["mask"]))
+    assert (made[20:40, 10:30] == 0).all()
+    assert made.sum() == 255 * (96 * 64 - 20 * 20)
+    assert len(job["references"]) == 1
+
+
+def test_a_mask_wins_over_transparency(client: Client, worker: Worker) -> None:
+    job = worker.job(client.ordered(FILL, image=cut_out((10, 20, 30, 40)), mask=MASK))
+    assert not np.asarray(stored(worker, job["mask"])).any()
+
+
+@pytest.mark.parametrize("image", [PHOTO, cut_out(None)], ids=["no-alpha", "opaque-alpha"])
+def test_nothing_says_what_to_repaint(client: Client, service: Service, image: str) -> None:
+    for body in ({}, {"mask": None}):
+        with service.unchanged():
+            assert problems(client.order(FILL, image=image, **body)) == [(["body", "mask"], "missing")]
+
+
+@promise("Decided: submission", "Fill: `input_image` accepted as a synonym of `image`.")
+def test_fill_takes_input_image_for_image(client: Client, worker: Worker) -> None:
+    for body in ({}, {"image": None}):
+        job = worker.job(client.ordered(FILL, **body, input_image=PHOTO, mask=MASK))
+        assert (job["width"], job["height"]) == (96, 64)
+    other = encoded(picture(80, 70))
+    job = worker.job(client.ordered(FILL, image=PHOTO, input_image=other, mask=MASK))
+    assert (job["width"], job["height"]) == (96, 64), "the endpoint's own name counts"
+
+
+# Control pictures.
+
+
+@promise("7. gen-pro-1.0-canny", "bypasses the control preprocessing step")
+def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worker, web: Website) -> None:
+    unused = web.put("/unused", picture())
+    edges = encoded(picture(80, 70))
+    looked_for = worker.job(client.ordered(CANNY, prompt="x", control_image=PHOTO))
+    sent = worker.job(client.ordered(CANNY, prompt="x", control_image=unused, preprocessed_image=edges))
+    assert looked_for["canny"] == [50, 200]
+    assert sent["canny"] is None
+    assert stored(worker, sent["control"]).size == (80, 70)
+    assert "/unused" not in web.asked

@@ -1,0 +1,249 @@
+"""`/mcp` as a model's program uses it: the SDK's own client, from signing in to the picture."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from mcp import Client as McpClient
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, TokenStorage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
+from pydantic import AnyUrl
+from support.client import Client
+from support.http_service import Service
+from support.pictures import picture
+
+from serve_app.tasks.task import Status
+
+BACK = "http://127.0.0.1:7778/back"
+PICTURE = picture(form="JPEG")
+
+
+@asynccontextmanager
+async def connected(service: Service, **options: Any) -> AsyncIterator[McpClient]:
+    async with (
+        httpx2.AsyncClient(trust_env=False, timeout=60, **options) as http,
+        McpClient(streamable_http_client(f"{service.base_url}/mcp", http_client=http)) as mcp,
+    ):
+        yield mcp
+
+
+def with_key(service: Service, client: Client, do: Callable[[McpClient], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with connected(service, headers={"authorization": f"Bearer {client.secret}"}) as mcp:
+            await do(mcp)
+
+    asyncio.run(run())
+
+
+def said(result: CallToolResult) -> Any:
+    (first, *_) = [each for each in result.content if isinstance(each, TextContent)]
+    return first.text if result.is_error else json.loads(first.text)
+
+
+async def finished(service: Service, client: Client, data: bytes = PICTURE) -> str:
+    """Does the next task of the project, as its dispatcher would, once there is one."""
+
+    def work() -> str:
+        while not (waiting := client.get("/v1/tasks", params={"active": True}).json()["tasks"]):
+            pass
+        task_id = waiting[0]["id"]
+        service.worker.advance(task_id, Status.GENERATING, progress=0.5)
+        service.worker.deliver(task_id, data)
+        return task_id
+
+    return await asyncio.to_thread(work)
+
+
+def test_models_are_listed_with_prices_and_fields(service: Service, client: Client) -> None:
+    async def do(mcp: McpClient) -> None:
+        assert {tool.name for tool in (await mcp.list_tools()).tools} == {
+            "list_models", "generate", "edit", "wait", "fetch", "cancel",
+        }  # fmt: skip
+        told = said(await mcp.call_tool("list_models", {}))
+        (klein,) = [model for model in told["models"] if model["endpoint"] == "gen-3-image-klein"]
+        assert klein["needs"] == ["prompt"]
+        assert klein["credits"]["price"]["first"] > 0
+        assert told["credits"] > 0
+        one = said(await mcp.call_tool("list_models", {"endpoint": "gen-3-image-klein"}))
+        assert "prompt" in one["schema"]["properties"]
+
+    with_key(service, client, do)
+
+
+def test_a_picture_is_made_and_shown(service: Service, client: Client) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    async def do(mcp: McpClient) -> None:
+        work = asyncio.create_task(finished(service, client))
+        result = await mcp.call_tool("generate", {"prompt": "a red star"}, progress_callback=heard)
+        assert said(result)["id"] == await work
+        (shown,) = [each for each in result.content if isinstance(each, ImageContent)]
+        assert base64.b64decode(shown.data) == PICTURE
+        (link,) = [each for each in result.content if isinstance(each, ResourceLink)]
+        assert httpx2.get(str(link.uri), trust_env=False, timeout=60).content == PICTURE
+        assert told[-1] == (1.0, "Ready")
+
+    with_key(service, client, do)
+
+
+def test_what_takes_longer_is_waited_for_and_fetched(service: Service, client: Client) -> None:
+    async def do(mcp: McpClient) -> None:
+        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))
+        assert begun["status"] == "Pending"
+        work = asyncio.create_task(finished(service, client))
+        waited = await mcp.call_tool("wait", {"task_id": begun["id"]})
+        assert said(waited)["status"] == "Ready"
+        assert await work == begun["id"]
+        fetched = await mcp.call_tool("fetch", {"task_id": begun["id"]})
+        assert [each.type for each in fetched.content] == ["text", "image", "resource_link"]
+
+    with_key(service, client, do)
+
+
+def test_an_edit_takes_the_picture_of_a_task(service: Service, client: Client) -> None:
+    async def do(mcp: McpClient) -> None:
+        first = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
+        assert await finished(service, client) == first
+        asked = {"prompt": "make it blue", "images": [first], "wait_s": 0}
+        second = said(await mcp.call_tool("edit", asked))["id"]
+        job = await asyncio.to_thread(service.worker.job, second)
+        assert len(job["references"]) == 1
+        asked = {"prompt": "make it blue", "images": [second], "wait_s": 0}
+        assert said(await mcp.call_tool("edit", asked)).endswith("has no picture: it is Pending")
+
+    with_key(service, client, do)
+
+
+def test_a_task_is_cancelled(service: Service, client: Client) -> None:
+    async def do(mcp: McpClient) -> None:
+        begun = said(await mcp.call_tool("generate", {"prompt": "a red star", "wait_s": 0}))["id"]
+        assert not (await mcp.call_tool("cancel", {"task_id": begun})).is_error
+        assert said(await mcp.call_tool("wait", {"task_id": begun})).startswith("Error: ")
+
+    with_key(service, client, do)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "wrong"),
+    [
+        ("generate", {"prompt": "a star", "endpoint": "gen-9"}, "There is no endpoint gen-9: list_models has them"),
+        (
+            "generate",
+            {"prompt": "a star", "options": {"seed": "x"}},
+            "HTTP 422: body.seed: Input should",
+        ),
+        ("generate", {}, "prompt: Field required"),
+        ("edit", {"prompt": "x", "images": ["y"], "endpoint": "gen-3-video"}, "This endpoint takes its pictures"),
+        ("fetch", {"task_id": "none"}, "Task not found"),
+        ("cancel", {"task_id": "none"}, "there is no task none"),
+        ("paint", {}, "There is no tool paint"),
+        ("edit", {"images": ["x"] * 11}, "images: List should have at most 10 items"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    service: Service, client: Client, tool: str, arguments: dict[str, Any], wrong: str
+) -> None:
+    async def do(mcp: McpClient) -> None:
+        result = await mcp.call_tool(tool, arguments)
+        assert result.is_error
+        assert said(result).startswith(wrong)
+
+    with_key(service, client, do)
+
+
+def test_the_example_of_the_document_makes_a_picture(
+    service: Service, client: Client, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (repository / "docs/programs.md").read_text(), re.DOTALL)
+    written: dict[str, Any] = {"__name__": "example"}
+    exec(example, written)
+
+    async def run() -> None:
+        work = asyncio.create_task(finished(service, client))
+        await written["main"](service.base_url, client.secret)
+        await work
+
+    asyncio.run(run())
+    assert capsys.readouterr().out == "['text', 'image', 'resource_link']\n"
+
+
+def test_whoever_shows_nothing_learns_where_to_sign_in(service: Service) -> None:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    with httpx2.Client(base_url=service.base_url, trust_env=False, timeout=60) as http:
+        for headers in ({}, {"x-key": "gen_wrong"}, {"authorization": "Bearer gent_wrong"}):
+            answer = http.post("/mcp", json=asked, headers=headers)
+            assert answer.status_code == 401
+            metadata = f"{service.base_url}/.well-known/oauth-protected-resource/mcp"
+            assert answer.headers["www-authenticate"] == f'Bearer resource_metadata="{metadata}"'
+        assert http.get("/mcp").status_code == 405
+
+
+class Kept(TokenStorage):
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+def test_a_program_signs_in_by_itself_and_makes_a_picture(service: Service, client: Client) -> None:
+    headers = {"sec-fetch-site": "same-origin"}
+    came_back: list[AuthorizationCodeResult] = []
+
+    async def person(url: str) -> None:
+        """Follows the link in a browser where they are signed in, and says yes."""
+        async with httpx2.AsyncClient(
+            base_url=service.base_url, headers=headers, trust_env=False, timeout=60
+        ) as browser:
+            (await browser.post("/v1/session", json={"key": client.secret})).raise_for_status()
+            secret = (await browser.get(url)).headers["location"].partition("#")[2]
+            said = {"allow": True, "project": client.project}
+            answer = await browser.post("/v1/consent", headers={"x-secret": secret}, json=said)
+        query = parse_qs(urlsplit(answer.json()["redirect"]).query)
+        came_back.append(AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0]))
+
+    async def back() -> AuthorizationCodeResult:
+        return came_back[-1]
+
+    async def run() -> None:
+        kept = Kept()
+        signing_in = OAuthClientProvider(
+            server_url=f"{service.base_url}/mcp",
+            client_metadata=OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="Sketchpad"),
+            storage=kept,
+            redirect_handler=person,
+            callback_handler=back,
+        )
+        async with connected(service, auth=signing_in) as mcp:
+            work = asyncio.create_task(finished(service, client))
+            result = await mcp.call_tool("generate", {"prompt": "a red star"})
+            assert said(result)["id"] == await work
+        assert kept.tokens is not None
+        assert kept.tokens.scope == "developer"
+        assert len(came_back) == 1
+
+    asyncio.run(run())

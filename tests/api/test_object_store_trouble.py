@@ -1,0 +1,232 @@
+"""The object store is away, or slow, while inputs are to be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from obstore.exceptions import GenericError
+from support.client import ENDPOINT, Client, refusal
+from support.http_service import Service, StartService, settings_of
+from support.pictures import encoded, picture
+
+from deployments.contract.objects import ObjectStore
+from serve_app.config import catalog
+from serve_app.http import services
+from serve_app.http.ingress import create_app
+from serve_app.tasks.presentation import Presenter
+from training.build.bundle import OUTLINED
+
+PICTURE = encoded(picture())
+AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"
+OUT_OF_REACH = "The object store is out of reach; try again shortly"
+AT_A_TIME = 8
+PATIENCE_S = 60
+
+
+def assert_told(response: httpx2.Response) -> None:
+    assert refusal(response, 503) == AWAY
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def fail_puts(monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int) -> None:
+    """Lets so many inputs be stored, and no more."""
+    puts, put = itertools.count(), ObjectStore.put
+
+    async def failing(store: ObjectStore, *args: Any) -> None:
+        if next(puts) >= survive:
+            raise failure
+        await put(store, *args)
+
+    monkeypatch.setattr(ObjectStore, "put", failing)
+
+
+def fail_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be found, and so nothing deleted either."""
+
+    async def failing(store: ObjectStore, prefix: str) -> list[str]:
+        raise GenericError("away")
+
+    monkeypatch.setattr(ObjectStore, "keys", failing)
+
+
+@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full"), TimeoutError()], ids=repr)
+@pytest.mark.parametrize("survive", [0, 2])
+def test_a_submission_is_refused_for_now_and_leaves_nothing(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception, survive: int
+) -> None:
+    fail_puts(monkeypatch, failure, survive)
+    with service.unchanged():
+        assert_told(client.submit(images=[PICTURE] * 4))
+    assert client.get("/v1/tasks").json()["tasks"] == []
+    assert client.submit().status_code == 200, "without inputs nothing is to be stored"
+
+
+def test_what_cannot_be_deleted_either_is_left_to_the_sweep(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = service.worker
+    before = set(worker.run(worker.reservations()))
+    with monkeypatch.context() as patched:
+        fail_puts(patched, GenericError("away"), survive=2)
+        fail_listings(patched)
+        assert_told(client.submit(images=[PICTURE] * 4))
+    (reserved,) = set(worker.run(worker.reservations())) - before
+    assert len(worker.run(worker.objects.keys(f"inputs/{reserved}"))) == 2
+
+
+def test_a_refusal_is_told_though_its_inputs_cannot_be_deleted(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Enough for the smallest picture, but not for one with an input: that is known once it is stored.
+    with service.client(organization=service.worker.new_organization(credits=0.9)) as client:
+        fail_listings(monkeypatch)
+        assert refusal(client.submit(images=[PICTURE]), 402) == "Insufficient credits"
+
+
+def test_a_broken_store_is_no_unforeseen_failure(start_service: StartService) -> None:
+    service = start_service()
+    # A file where its folder was: nothing can be stored.
+    objects = service.settings.data_dir / "objects"
+    shutil.rmtree(objects)
+    objects.touch()
+    with service.client() as client:
+        assert_told(client.submit(images=[PICTURE]))
+
+
+def test_a_draft_that_cannot_be_looked_for(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = client.ordered("gen-3-video", mode="t2v", prompt="x", draft=True)
+    service.worker.deliver_clip(draft, b"clip", b"latents")
+
+    fail_listings(monkeypatch)
+    body = {"mode": "draft_enhance", "draft_cache": draft}
+    assert_told(client.order("gen-3-video", **body))
+    assert_told(client.post("/v1/pricing", json={"path": "/v1/gen-3-video", "body": body}))
+
+
+class SlowStore:
+    """Puts begin, and end once they are `released`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.released = asyncio.Event()
+        self.under_way = 0
+        self.most_at_a_time = 0
+        self._put = ObjectStore.put
+        slow = self
+
+        async def put(store: ObjectStore, *args: Any) -> None:
+            await slow._held(lambda: slow._put(store, *args))
+
+        monkeypatch.setattr(ObjectStore, "put", put)
+
+    async def _held(self, put: Callable[[], Awaitable[None]]) -> None:
+        self.under_way += 1
+        self.most_at_a_time = max(self.most_at_a_time, self.under_way)
+        await self.released.wait()
+        await put()
+        self.under_way -= 1
+
+    async def holds(self, puts: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.under_way < puts:
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def inside(redis_url: str, prefix: str, repository: Path, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client in the service's own event loop."""
+    settings = settings_of(tmp_path, redis_url, prefix, repository)
+    offered = catalog.load(settings)
+    app = create_app(settings, offered)
+    async with services.opened(settings, offered) as found:
+        app.state.services = found
+        _, secret = await found.keys.create("test")
+        transport = httpx2.ASGITransport(app=app)
+        headers = {"x-key": secret}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            yield client
+
+
+async def test_the_inputs_of_a_submission_are_stored_side_by_side(
+    inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStore(monkeypatch)
+    body = {"prompt": "x", "images": [PICTURE] * 10}
+    submission = asyncio.create_task(inside.post(ENDPOINT, json=body))
+    await slow.holds(AT_A_TIME)
+    slow.released.set()
+    assert (await submission).status_code == 200
+    assert slow.most_at_a_time == AT_A_TIME
+
+
+async def test_polls_and_other_submissions_do_not_wait_for_a_slow_store(
+    inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStore(monkeypatch)
+    held = [asyncio.create_task(inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]})) for _ in range(20)]
+    await slow.holds(20)
+    other = await inside.post(ENDPOINT, json={"prompt": "x"})
+    assert other.status_code == 200
+    polled = await inside.get("/v1/get_result", params={"id": other.json()["id"]})
+    assert polled.json()["status"] == "Pending"
+    slow.released.set()
+    assert {response.status_code for response in await asyncio.gather(*held)} == {200}
+
+
+async def test_a_store_that_never_answers_is_out_of_reach(
+    inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SlowStore(monkeypatch)
+    monkeypatch.setattr("serve_app.submission.storing._PATIENCE_S", 0.05)
+    assert_told(await inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]}))
+
+
+def upload(client: Client) -> httpx2.Response:
+    told = {"name": "ink", "base": "gen-3-image-klein"}
+    return client.post("/v1/finetunes", params=told, content=OUTLINED.read_bytes(), timeout=60)
+
+
+@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("full")], ids=repr)
+def test_a_tuned_model_is_stored_or_there_is_none(
+    client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def failing(store: ObjectStore, *args: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(ObjectStore, "put_file", failing)
+    assert refusal(upload(client), 503) == OUT_OF_REACH
+    assert client.get("/v1/my_finetunes").json()["finetunes"] == []
+
+
+@pytest.mark.parametrize("failure", [GenericError("away"), PermissionError("refused")], ids=repr)
+def test_a_tuned_model_is_known_until_its_file_is_deleted(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    body = {"finetune_id": upload(client).json()["finetune_id"]}
+
+    async def failing(store: ObjectStore, *args: Any) -> None:
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "delete_prefix", failing)
+        assert refusal(client.post("/v1/delete_finetune", json=body), 503) == OUT_OF_REACH
+    assert client.post("/v1/delete_finetune", json=body).status_code == 200
+    worker = service.worker
+    assert worker.run(worker.objects.keys(f"finetunes/{body['finetune_id']}")) == []
+
+
+def test_a_result_whose_links_cannot_be_signed_is_asked_for_again(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(presenter: Presenter, *args: Any, **options: Any) -> None:
+        raise GenericError("away")
+
+    task_id = client.accepted()
+    monkeypatch.setattr(Presenter, "body", failing)
+    assert refusal(client.get("/v1/get_result", params={"id": task_id}), 503) == OUT_OF_REACH

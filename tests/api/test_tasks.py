@@ -1,0 +1,261 @@
+"""A project's own tasks: list and cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from redis import Redis
+from support.client import Client, problems
+from support.http_service import Service
+from support.pictures import picture
+from support.promises import promise
+from support.worker import Worker
+
+from serve_app.sealing.at_rest import AtRest
+from serve_app.sealing.sealer import new_key
+from serve_app.tasks.task import Status
+
+
+def listed(client: Client, **query: Any) -> list[str]:
+    """The ids of all pages."""
+    found: list[str] = []
+    while True:
+        page = client.get("/v1/tasks", params=query).json()
+        assert set(page) == {"tasks", "next"}
+        found += [task["id"] for task in page["tasks"]]
+        if page["next"] is None:
+            return found
+        query["cursor"] = page["next"]
+
+
+def test_an_empty_list(client: Client) -> None:
+    assert client.get("/v1/tasks").json() == {"tasks": [], "next": None}
+
+
+def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
+    submitted = client.submit(prompt="a cat").json()
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    created = task.pop("created")
+    assert created > 1_700_000_000
+    assert task == {
+        "id": submitted["id"],
+        "endpoint": "gen-3-image-klein",
+        "status": "Pending",
+        "prompt": "a cat",
+        "thumbnail": None,
+        "progress": None,
+        "attempt": 0,
+        "started": None,
+        "finished": None,
+        "cost": None,
+    }
+    worker.advance(submitted["id"], Status.GENERATING, progress=0.5)
+    worker.deliver(submitted["id"], picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert created <= task["started"] <= task["finished"]
+    assert (task["status"], task["attempt"], task["cost"]) == ("Ready", 1, submitted["cost"])
+    assert task["progress"] == 1.0, "whatever the last news of it was"
+
+
+def test_a_task_shows_a_small_picture_of_its_result(client: Client, worker: Worker) -> None:
+    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
+    worker.deliver(task_id, picture(64, 32, form="JPEG"), thumbnail=small)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    file = httpx2.get(task["thumbnail"], trust_env=False, timeout=60)
+    assert (file.status_code, file.headers["content-type"], file.content) == (200, "image/jpeg", small)
+    assert task["thumbnail"].startswith(str(client.base_url)), "a link that needs no key, on the origin of the request"
+    assert "thumbnail" not in client.poll(task_id).json()["result"]
+
+
+def test_a_task_under_way_shows_its_preview_and_none_once_it_failed(client: Client, worker: Worker) -> None:
+    task_id, small = client.accepted(), picture(16, 8, form="JPEG")
+    worker.show_preview(task_id, small, step=1, steps=4)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert httpx2.get(task["thumbnail"], trust_env=False, timeout=60).content == small
+    worker.end(task_id, Status.CONTENT_MODERATED, details={"Moderation Reasons": ["violence"]})
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["thumbnail"] is None
+
+
+def test_a_result_of_an_earlier_release_has_no_small_picture(client: Client, worker: Worker) -> None:
+    worker.deliver(client.accepted(), picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert (task["status"], task["thumbnail"]) == ("Ready", None)
+
+
+def test_of_a_long_prompt_the_list_shows_the_beginning(client: Client) -> None:
+    client.accepted(prompt="long " * 1000)
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["prompt"] == ("long " * 100) + "…"
+
+
+def test_a_prompt_that_cannot_be_opened_is_left_out(client: Client, service: Service) -> None:
+    task_id = client.accepted()
+    with Redis.from_url(service.settings.redis_url) as redis:
+        other = AtRest([new_key()], sealing=True)
+        redis.hset(f"{service.settings.redis.prefix}task:{task_id}", "job", other.seal("{}"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert (task["id"], task["prompt"]) == (task_id, None)
+
+
+def test_tasks_of_some_statuses(client: Client, worker: Worker) -> None:
+    waiting, running, ended = (client.accepted() for _ in range(3))
+    worker.advance(running, Status.GENERATING, progress=0.1)
+    worker.end(ended, Status.ERROR)
+    assert listed(client, status="Error") == [ended]
+    assert set(listed(client, status=["Generating", "Pending"])) == {waiting, running}
+    assert listed(client, status="Ready") == []
+
+
+def test_tasks_of_one_endpoint(client: Client) -> None:
+    picture_task, other = client.accepted(), client.ordered("gen-pro", prompt="a cat")
+    assert listed(client, endpoint="gen-pro") == [other]
+    assert listed(client, endpoint="gen-3-image-klein") == [picture_task]
+    assert listed(client, endpoint="gen-2-max") == []
+
+
+def test_tasks_since_a_moment(client: Client) -> None:
+    tasks = [client.accepted() for _ in range(4)]
+    created = {task["id"]: task["created"] for task in client.get("/v1/tasks").json()["tasks"]}
+    moment = created[tasks[2]]
+    assert set(listed(client, since=moment)) == {task for task in tasks if created[task] >= moment}
+    assert listed(client, since=max(created.values()) + 1) == []
+    assert sorted(listed(client, since=0, limit=3)) == sorted(tasks)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_the_pages_of_a_filtered_list_hold_every_task_once(client: Client, worker: Worker, limit: int) -> None:
+    tasks = [client.accepted() for _ in range(8)]
+    for task_id in tasks[::2]:
+        worker.end(task_id, Status.ERROR)
+    assert sorted(listed(client, status="Error", limit=limit)) == sorted(tasks[::2])
+
+
+@promise("Decided: polling", "0.0 to 1.0, never falls; null when not known")
+def test_what_is_ready_is_done_wherever_it_is_told(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    worker.advance(task_id, Status.GENERATING, progress=0.68)
+    worker.deliver(task_id, picture(form="JPEG"))
+    (task,) = client.get("/v1/tasks").json()["tasks"]
+    assert task["progress"] == client.poll(task_id).json()["progress"] == 1.0
+
+
+def test_only_the_own_tasks(client: Client, other_client: Client) -> None:
+    own, foreign = client.accepted(), other_client.accepted()
+    assert (listed(client), listed(other_client)) == ([own], [foreign])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_the_pages_hold_every_task_once(client: Client, limit: int) -> None:
+    tasks = [client.accepted() for _ in range(7)]
+    assert sorted(listed(client, limit=limit)) == sorted(tasks)
+
+
+def test_a_page_holds_twenty_unless_told_and_the_newest_first(client: Client) -> None:
+    for _ in range(22):
+        client.accepted()
+    page = client.get("/v1/tasks").json()
+    assert len(page["tasks"]) == 20
+    times = [task["created"] for task in page["tasks"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_only_active_ones(client: Client, worker: Worker) -> None:
+    waiting, running, ended = (client.accepted() for _ in range(3))
+    worker.advance(running, Status.GENERATING, progress=0.1)
+    worker.end(ended, Status.ERROR)
+    assert set(listed(client, active=True)) == {waiting, running}
+    assert set(listed(client, active="false")) == {waiting, running, ended}
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"active": "perhaps"}, "active"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": "nan"}, "since"),
+        ({"since": -1}, "since"),
+        ({"endpoint": "x" * 101}, "endpoint"),
+        ({"cursor": "nonsense"}, "cursor"),
+        ({"cursor": "1"}, "cursor"),
+        ({"cursor": "1-"}, "cursor"),
+        ({"cursor": ""}, "cursor"),
+        ({"cursor": "\N{SUPERSCRIPT TWO}-x"}, "cursor"),
+        ({"cursor": "9" * 81}, "cursor"),
+    ],
+)
+def test_queries_that_are_refused(client: Client, query: dict[str, Any], field: str) -> None:
+    assert [loc for loc, _ in problems(client.get("/v1/tasks", params=query))] == [["query", field]]
+
+
+@promise("Decided: polling", "Any non-terminal → `Error`.")
+@pytest.mark.parametrize("phase", [Status.PENDING, Status.REASONING, Status.GENERATING])
+def test_a_task_that_has_not_ended_can_be_cancelled(client: Client, worker: Worker, phase: Status) -> None:
+    task_id = client.accepted()
+    if phase is not Status.PENDING:
+        worker.advance(task_id, phase)
+    response = client.delete(f"/v1/tasks/{task_id}")
+    assert response.status_code == 200
+    body = response.json()
+    assert body == client.poll(task_id).json(), "the answer is what polling tells from now on"
+    assert (body["status"], body["details"]) == ("Error", {"error": "Cancelled by the client"})
+    assert "cost" not in body
+    assert listed(client, active=True) == []
+
+
+def test_work_on_a_cancelled_task_comes_to_nothing(client: Client, worker: Worker) -> None:
+    task_id = client.accepted()
+    lease = worker.take(task_id)
+    client.delete(f"/v1/tasks/{task_id}")
+    assert not worker.run(worker.tasks.complete("flux3-klein", task_id, lease.attempt, Status.READY, result={}))
+    assert client.poll(task_id).json()["status"] == "Error"
+
+
+@promise("Decided: polling", "A terminal status never changes")
+@pytest.mark.parametrize("status", [Status.READY, Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED])
+def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, status: Status) -> None:
+    task_id = client.accepted()
+    worker.end(task_id, status, result={"key": "results/x/1/picture.png"} if status is Status.READY else None)
+    before = client.poll(task_id).json()
+    response = client.delete(f"/v1/tasks/{task_id}")
+    assert (response.status_code, response.json()) == (409, {"detail": f"The task has ended already: {status.value}"})
+    assert client.poll(task_id).json() == before
+
+
+def test_a_repeated_cancellation_gets_the_same_answer(client: Client) -> None:
+    task_id = client.accepted()
+    first, again = (client.delete(f"/v1/tasks/{task_id}") for _ in range(2))
+    assert (first.status_code, first.json()) == (again.status_code, again.json()) == (200, client.poll(task_id).json())
+
+
+def test_a_status_that_there_is_not_is_refused(client: Client) -> None:
+    response = client.get("/v1/tasks", params={"status": "Done"})
+    assert [loc for loc, _ in problems(response)] == [["query", "status", "0"]]
+
+
+def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
+    administrator: Client, service: Service, organization: str
+) -> None:
+    with service.client(organization=organization) as client:
+        task_id = client.accepted(prompt="a secret of theirs")
+        service.worker.deliver(task_id, picture(form="JPEG"), thumbnail=b"small")
+        query = {"project": client.project, "status": "Ready"}
+        (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
+    assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)
+
+
+def test_a_foreign_task_looks_like_none(client: Client, other_client: Client) -> None:
+    task_id = client.accepted()
+    foreign, unknown = other_client.delete(f"/v1/tasks/{task_id}"), other_client.delete("/v1/tasks/none")
+    assert (foreign.status_code, foreign.json()) == (404, {"detail": "Task not found"})
+    assert (unknown.status_code, unknown.json()) == (404, {"detail": "Task not found"})
+    assert client.poll(task_id).json()["status"] == "Pending"
+
+
+def test_an_id_that_is_too_long_is_refused(client: Client) -> None:
+    assert problems(client.delete("/v1/tasks/" + "x" * 65)) == [(["path", "task_id"], "string_too_long")]

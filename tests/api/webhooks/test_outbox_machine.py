@@ -1,0 +1,281 @@
+"""Any sequence of steps, by senders living and dead, keeps the outbox's invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from support.deliveries import (
+    DOWN,
+    LIMITS,
+    OTHER_RECEIVER,
+    OTHER_URL,
+    RECEIVER,
+    URL,
+    everything,
+    hooked_task,
+    time_passes,
+)
+from support.tasks import LANE
+
+from serve_app.media.url_guard import receiver_of
+from serve_app.redis_store import connection
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
+from serve_app.webhooks.policy import Policy
+
+POLICY = Policy(schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240)
+ON_THE_WAY = {State.WAITING, State.SENDING}
+
+
+@dataclass
+class Expected:
+    receiver: str
+    state: State = State.WAITING
+    attempts: int = 0
+    number: int = 0
+    """Of the latest claim."""
+    noted: int = 0
+    """Attempts in the log."""
+    again: bool = False
+    """A replay was asked for while it was being sent: should it fail for good, it begins anew."""
+
+    def fail(self) -> None:
+        if self.again:
+            self.state, self.attempts, self.again = State.WAITING, 0, False
+        else:
+            self.state = State.FAILED
+
+
+def machine(redis_url: str) -> type[RuleBasedStateMachine]:
+    class OutboxMachine(RuleBasedStateMachine):
+        claims = Bundle("claims")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.new_event_loop()
+            self.redis = connection.connect(redis_url)
+            self.prefix = f"machine-{uuid.uuid4().hex}:"
+            self.store = TaskStore(self.redis, self.prefix, LIMITS)
+            self.outbox = Outbox(self.redis, self.prefix, POLICY)
+            self.expected: dict[str, Expected] = {}
+            self.silent: list[str] = []
+
+        def do(self, step: Awaitable[Any]) -> Any:
+            async def awaited() -> Any:
+                return await step
+
+            return self.loop.run_until_complete(awaited())
+
+        def teardown(self) -> None:
+            self.do(self.redis.aclose())
+            self.loop.close()
+
+        def pick(self, pick: int) -> str:
+            return list(self.expected)[pick % len(self.expected)] if self.expected else "unknown"
+
+        def taken(self, claim: Claim) -> Claim:
+            """Checks and expects a claim that was handed out."""
+            delivery = self.expected[claim.id]
+            assert delivery.state is State.WAITING
+            assert claim.number == delivery.number + 1
+            assert claim.attempt == delivery.attempts + 1 <= POLICY.most_attempts
+            delivery.state, delivery.number, delivery.attempts = State.SENDING, claim.number, claim.attempt
+            return claim
+
+        # Steps.
+
+        @rule(url=st.sampled_from((URL, OTHER_URL, None)), cancelled=st.booleans())
+        def a_task_ends(self, url: str | None, cancelled: bool) -> None:
+            task = hooked_task(url)
+            self.do(self.store.submit(task))
+            if cancelled:
+                self.do(self.store.cancel(task.id, "p"))
+            else:
+                [lease] = self.do(self.store.lease(LANE, 1, 1000))
+                self.do(self.store.complete(LANE, lease.id, lease.attempt, Status.READY))
+            if url:
+                self.expected[task.id] = Expected(f"{receiver_of(url)} default")
+            else:
+                self.silent.append(task.id)
+
+        @rule(target=claims, n=st.integers(1, 8))
+        def claim(self, n: int) -> Any:
+            claims: list[Claim] = self.do(self.outbox.claim(n))
+            assert len(claims) <= n
+            assert len({claim.id for claim in claims}) == len(claims)
+            return multiple(*map(self.taken, claims))
+
+        @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), unwell=st.booleans())
+        def record(self, claim: Claim, outcome: Outcome, unwell: bool) -> None:
+            if outcome == "retry" and claim.attempt >= POLICY.most_attempts:
+                outcome = "failed"
+            delivery = self.expected.get(claim.id)
+            held = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
+            before = None if held else self.do(everything(self.store))
+            recorded = self.do(
+                self.outbox.record(claim, DOWN, outcome, wait_s=60, unwell=unwell and outcome != "delivered")
+            )
+            assert recorded == held
+            if held and delivery is not None:
+                delivery.noted += 1
+                match outcome:
+                    case "delivered":
+                        delivery.state, delivery.again = State.DELIVERED, False
+                    case "retry":
+                        delivery.state = State.WAITING
+                    case "failed":
+                        delivery.fail()
+            else:
+                assert self.do(everything(self.store)) == before, "a stale claim changes nothing"
+
+        @rule(claim=claims)
+        def prolong(self, claim: Claim) -> None:
+            self.do(self.outbox.prolong([claim]))
+
+        @rule(target=claims)
+        def senders_die_and_their_claims_run_out(self) -> Any:
+            self.do(time_passes(self.outbox, waits=False, pauses=False))
+            claims: list[Claim] = self.do(self.outbox.claim(1000))
+            # All of them are taken back in that step, and some are claimed anew in the same one.
+            for delivery in self.expected.values():
+                if delivery.state is State.SENDING:
+                    delivery.noted += 1
+                    delivery.state = State.WAITING
+                    if delivery.attempts >= POLICY.most_attempts:
+                        delivery.fail()
+            return multiple(*map(self.taken, claims))
+
+        @rule()
+        def waits_are_over(self) -> None:
+            self.do(time_passes(self.outbox, claims=False, pauses=False))
+
+        @rule()
+        def pauses_are_over(self) -> None:
+            self.do(time_passes(self.outbox, claims=False, waits=False))
+
+        @rule(pick=st.integers(0, 1000))
+        def replay(self, pick: int) -> None:
+            task_id = self.pick(pick)
+            assert self.do(self.outbox.replay(task_id)) == (task_id in self.expected)
+            delivery = self.expected.get(task_id)
+            if delivery and delivery.state is State.SENDING:
+                delivery.again = True
+            elif delivery:
+                delivery.state, delivery.attempts = State.WAITING, 0
+
+        @rule()
+        def replay_what_was_never_there(self) -> None:
+            for task_id in ("unknown", *self.silent[-1:]):
+                assert not self.do(self.outbox.replay(task_id))
+
+        @rule()
+        def sweep(self) -> None:
+            key = f"{self.prefix}retention"
+            for member in self.do(self.redis.zrange(key, 0, -1)):
+                self.do(self.redis.zadd(key, {member: 1}))
+            named = set(self.do(self.store.sweep(limit=1000)))
+            over = {i for i, delivery in self.expected.items() if delivery.state not in ON_THE_WAY}
+            assert named == over | set(self.silent)
+            self.do(self.store.sweep(sorted(named), limit=0))
+            for task_id in over:
+                del self.expected[task_id]
+                assert self.do(self.outbox.get(task_id)) is None
+            self.silent.clear()
+
+        # What holds after every one of them.
+
+        @invariant()
+        def deliveries_are_as_expected(self) -> None:
+            deliveries, _ = self.do(self.outbox.list_deliveries(limit=1000))
+            assert {delivery.id for delivery in deliveries} == set(self.expected)
+            for delivery in deliveries:
+                expected = self.expected[delivery.id]
+                assert (delivery.state, delivery.receiver) == (expected.state, expected.receiver)
+                assert delivery.attempts == expected.attempts <= POLICY.most_attempts
+                assert len(delivery.log) == min(expected.noted, 50)
+                assert (delivery.next is not None) == (delivery.state is State.WAITING)
+                if delivery.state not in ON_THE_WAY:
+                    assert delivery.finished is not None
+
+        @invariant()
+        def indexes_agree_with_states(self) -> None:
+            kept: dict[str, Any] = {
+                key.removeprefix(self.prefix): value for key, value in self.do(everything(self.store)).items()
+            }
+
+            def members(index: str) -> set[str]:
+                return {member for member, _ in kept.get(index, [])}
+
+            def having(*states: State, receiver: str | None = None) -> set[str]:
+                return {i for i, d in self.expected.items() if d.state in states and receiver in (None, d.receiver)}
+
+            assert members("deliveries") == set(self.expected)
+            assert members("undelivered") == having(State.FAILED)
+            assert members("pending") == having(*ON_THE_WAY)
+            assert members("calls:default") == having(State.SENDING)
+            assert len(members("calls:default")) <= POLICY.per_organization
+            for receiver in (RECEIVER, OTHER_RECEIVER):
+                assert members(f"outbox:{receiver}") == having(State.WAITING, receiver=receiver)
+                assert members(f"sending:{receiver}") == having(State.SENDING, receiver=receiver)
+                assert len(members(f"sending:{receiver}")) <= POLICY.per_receiver
+                if having(*ON_THE_WAY, receiver=receiver):
+                    assert receiver in members("outbox"), "nobody would ever look at it"
+            known = {name.partition(":")[2] for name in kept if name.partition(":")[0] in ("delivery", "attempts")}
+            assert known <= set(self.expected), "of tasks that are forgotten nothing is left"
+
+        @invariant()
+        def receivers_are_looked_at_in_time(self) -> None:
+            kept: dict[str, Any] = self.do(everything(self.store))
+            looks = dict(kept.get(f"{self.prefix}outbox", []))
+            seconds, _ = self.do(self.redis.time())
+            for receiver in {d.receiver for d in self.expected.values() if d.state is State.WAITING}:
+                if kept.get(f"{self.prefix}sending:{receiver}"):
+                    continue  # then also the end of a call leads to the next look
+                first = min(at for _, at in kept[f"{self.prefix}outbox:{receiver}"])
+                shut_until = float(kept.get(f"{self.prefix}receiver:{receiver}", {}).get("shut_until", 0))
+                assert looks[receiver] <= max(first, shut_until, (seconds + 1) * 1000)
+
+    return OutboxMachine
+
+
+def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> None:
+    """Found by the machine, when its own model knew nothing of it."""
+    state: Any = machine(redis_url)()
+    try:
+        state.a_task_ends(url=URL, cancelled=True)
+        [delivery] = state.expected.values()
+        while delivery.attempts < POLICY.most_attempts:
+            state.senders_die_and_their_claims_run_out()
+            state.waits_are_over()
+            state.pauses_are_over()
+            state.claim(n=1)
+        assert delivery.state is State.SENDING
+        state.replay(pick=0)
+        state.pauses_are_over()
+        state.senders_die_and_their_claims_run_out()
+        state.deliveries_are_as_expected()
+        state.indexes_agree_with_states()
+        assert (delivery.state, delivery.attempts) == (State.SENDING, 1)
+    finally:
+        state.teardown()
+
+
+@pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.slow)])
+def test_outbox_machine(redis_url: str, examples: int) -> None:
+    case = machine(redis_url).TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    case("runTest").runTest()

@@ -1,0 +1,117 @@
+"""`gen-serve bench` on a service as a user runs it: a load with two keys, its record, that again, and both compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_service import LocalService
+
+from serve_app.load import trace
+
+pytestmark = pytest.mark.slow
+
+MIX = """
+endpoints:
+  - endpoint: gen-3-image-klein
+    sizes: [64x64, 128x64]
+    steps: [2]
+    weight: 3
+  - endpoint: gen-3-image-klein
+    sizes: [64x64]
+    steps: [2]
+    references: 1
+    reference_size: 64x64
+tenants:
+  - {name: first, traffic: 2, key_env: FIRST_KEY}
+  - {name: second, key_file: second.key}
+"""
+
+
+@pytest.fixture
+def folder(service: LocalService, tmp_path: Path) -> Path:
+    """With the mix and the second key, which is of a project of its own."""
+    (tmp_path / "mix.yaml").write_text(MIX)
+    project = f"bench-{uuid.uuid4().hex}"
+    gen_serve(service, tmp_path, "projects", "create", project)
+    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project)
+    (tmp_path / "second.key").write_text(next(word for word in made.split() if word.startswith("gen_")))
+    return tmp_path
+
+
+def gen_serve(service: LocalService, folder: Path, *words: str) -> str:
+    ran = subprocess.run(
+        [str(Path(sys.executable).with_name("gen-serve")), *words],
+        cwd=folder,
+        env=os.environ
+        | {
+            "GEN_CONFIG": str(service.config),
+            "GEN_BASE_URL": service.base_url,
+            "FIRST_KEY": service.key,
+            "XDG_STATE_HOME": str(folder / "state"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def told(service: LocalService, folder: Path, *words: str) -> Any:
+    return json.loads(gen_serve(service, folder, "bench", *words, "--json"))
+
+
+def test_a_load_is_run_recorded_sent_again_and_compared(service: LocalService, folder: Path) -> None:
+    arrivals = ("--arrivals", "constant", "--rate", "3", "--duration", "6", "--seed", "5")
+    run = told(service, folder, "run", "--mix", "mix.yaml", *arrivals, "--slo", "200", "--processes", "2", "-o", "one")
+    figures = run["figures"]
+    assert (figures["requests"], figures["ends"], figures["lost"]) == (18, {"served": 18}, 0)
+    assert figures["attainment"] == 1
+    assert figures["service_time"]["n"] == figures["queue_wait"]["n"] == 18
+    tenants = figures["fairness"]["tenants"]
+    assert {name: each["served"] for name, each in tenants.items()} == {
+        name: each["asked"] for name, each in tenants.items()
+    }
+    assert figures["fairness"]["counted_in"] == "megapixel-steps"
+
+    gen_serve(service, folder, "bench", "record", "--since", _local(run["started"]), "-o", "trace.jsonl")
+    recorded = trace.read(folder / "trace.jsonl")[-18:]
+    assert Counter(each.references for each in recorded)[1] > 0
+    assert {(each.width, each.height, each.steps) for each in recorded} == {(64, 64, 2), (128, 64, 2)}
+    assert sorted(Counter(each.tenant for each in recorded).values()) == sorted(
+        each["asked"] for each in tenants.values()
+    )
+    trace.write(folder / "trace.jsonl", recorded)
+
+    words = ("replay", "trace.jsonl", "--mix", "mix.yaml", "--speed", "2", "--slo", "200", "--wait", "5", "-o", "two")
+    again = told(service, folder, *words)["figures"]
+    assert again["ends"] == {"served": 18}
+    assert again["kinds"].keys() == figures["kinds"].keys()
+    assert {kind: each["served"] for kind, each in again["kinds"].items()} == {
+        kind: each["served"] for kind, each in figures["kinds"].items()
+    }
+
+    compared = told(service, folder, "compare", "one", "two")
+    assert any(difference.startswith("arrivals: constant against recorded") for difference in compared["differences"])
+    assert "time_to_result p50" in {ratio["name"] for ratio in compared["ratios"]}
+
+
+def _local(epoch: float) -> str:
+    """As `--since` takes it, whole seconds: the one that has begun."""
+    return f"{datetime.fromtimestamp(int(epoch)):%Y-%m-%dT%H:%M:%S}"
+
+
+def test_the_form_of_openai_can_be_put_under_load_too(service: LocalService, tmp_path: Path) -> None:
+    words = ("--endpoint", "gen-3-image-klein", "--size", "64x64", "--steps", "2", "--adapter", "openai")
+    run = told(service, tmp_path, "run", *words, "--key", service.key, "--rate", "2", "--duration", "3", "-o", "openai")
+    assert set(run["figures"]["ends"]) == {"served"}

@@ -1,0 +1,204 @@
+"""What the description and the documents show works as it is shown, and pictures show what they ask for."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from gen_serve_client.types import TaskSummary
+from PIL import Image
+from support.documents import kinds, scripts
+from support.local_service import LocalService
+from support.outcomes import outcome
+
+from benchmarks.prompts import PAGE, made, page, prompts
+from deployments.families.canvas import grid_for
+from serve_app.cli.client import Client
+from serve_app.requests.examples import DRAFT, TUNED
+from training.worlds.pictures.judge import judge
+from training.worlds.pictures.scene import CANVAS_SIDE, Background, Scene, Thing
+
+RED_CIRCLE = Thing("circle", "red", "large", "left")
+SHOWN = {
+    "a small red star in the top left on a dark blue background": Scene(
+        (Thing("star", "red", "small", "top left"),), Background("dark blue")
+    ),
+    "make the circle blue": Scene((Thing("circle", "blue", "large", "left"),), Background("white")),
+    "change the background to a cyan background": Scene((RED_CIRCLE,), Background("cyan")),
+    "a green triangle on a white background": Scene((Thing("triangle", "green"),), Background("white")),
+    "a large blue circle on a yellow background": Scene((Thing("circle", "blue", "large"),), Background("yellow")),
+    "a red square on a white background": Scene((Thing("square", "red"),), Background("white")),
+    "a green diamond on a yellow background": Scene((Thing("diamond", "green"),), Background("yellow")),
+    "a large red circle on the left on a white background": Scene((RED_CIRCLE,), Background("white")),
+}
+"""What the results of these prompts must show, wherever they stand."""
+
+DOCUMENTS = (
+    "docs/api.md",
+    "docs/cli.md",
+    "docs/image-endpoints.md",
+    "docs/tools.md",
+    "docs/video.md",
+    "docs/accounts.md",
+    "docs/webhooks.md",
+    "docs/load.md",
+    "docs/operations.md",
+    "docs/settings.md",
+    "docs/observing.md",
+)
+OTHERS = {
+    "sh starts-a-service",
+    "sh real-checkpoints",
+    "sh takes-minutes",
+    "sh your-pictures",
+    "sh writes-documents",
+    "sh installs",
+    "sh cluster",
+    "sh compose",
+    "sh container",
+    "sh kubernetes",
+    "sh your-logs",
+}
+"""Blocks that are not run here, by what stands after their fence."""
+
+
+def assert_shows(client: Client, task: dict[str, Any]) -> None:
+    """Judged where it is known what the prompt asks for."""
+    result = task["result"]
+    expected = next((scene for prompt, scene in SHOWN.items() if result.get("prompt", "").startswith(prompt)), None)
+    if expected is None:
+        return
+    picture = Image.open(io.BytesIO(client.fetch(result["sample"]))).convert("RGB")
+    verdict = judge(np.asarray(picture), grid_for(picture.width, picture.height, CANVAS_SIDE), expected)
+    assert verdict.right, (result["prompt"], verdict.faults())
+
+
+def bodies(service: LocalService) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the description offers to send, with its endpoint."""
+    described = httpx2.get(f"{service.base_url}/openapi.json").json()
+    for path, methods in described["paths"].items():
+        if path.startswith("/v1/gen-") and "requestBody" in methods["post"]:
+            for example in methods["post"]["requestBody"]["content"]["application/json"]["examples"].values():
+                yield path, example["value"]
+
+
+def adapter(folder: Path, base: str) -> Path:
+    """A file of random numbers for one layer of the model behind that endpoint."""
+    layer = "single_transformer_blocks.0.attn.to_q" if base.startswith("gen-3-") else "transformer_blocks.0.attn.to_q"
+    weights = {"lora_A": torch.randn(4, 128), "lora_B": torch.randn(128, 4)}
+    file = folder / "random.safetensors"
+    safetensors.torch.save_file({f"transformer.{layer}.{name}.weight": each for name, each in weights.items()}, file)
+    return file
+
+
+@pytest.mark.slow
+def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, service: LocalService) -> None:
+    submitted: list[str] = []
+    of_known_words: list[str] = []
+    finetunes: list[str] = []
+    draft = ""
+    for path, body in bodies(service):
+        plain = "finetune_id" not in body and "mode" not in body
+        if "finetune_id" in body:
+            assert body["finetune_id"] == TUNED["finetune_id"], "it is that of no tuned model"
+            base = path.removeprefix("/v1/").removesuffix("-finetuned")
+            finetunes.append(client.upload_finetune(adapter(service.folder, base), base, "random")["finetune_id"])
+            body = body | {"finetune_id": finetunes[-1]}
+        if body.get("draft_cache") == DRAFT:
+            assert outcome(client, draft)["status"] == "Ready"
+            body = body | {"draft_cache": draft}
+        submitted.append(client.submit(path, body)["id"])
+        if plain:
+            of_known_words.append(submitted[-1])
+        if body.get("draft"):
+            draft = submitted[-1]
+    assert len(submitted) > 30
+    for task_id in submitted:
+        task = outcome(client, task_id)
+        assert task["status"] == "Ready", task
+        if task_id in of_known_words:
+            assert_shows(client, task)
+    for finetune_id in finetunes:
+        client.delete_finetune(finetune_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", prompts(), ids=lambda asked: asked.prompt)
+def test_twenty_prompts_to_try_are_obeyed(client: Client, asked: Any) -> None:
+    verdict = asked.verdict(made(client, asked.prompt))
+    assert verdict.right, verdict.faults()
+
+
+def test_the_page_lists_those_prompts() -> None:
+    assert PAGE.read_text() == page(prompts())
+
+
+@pytest.mark.parametrize("document", ["README.md", *(pytest.param(each, marks=pytest.mark.slow) for each in DOCUMENTS)])
+def test_a_document_can_be_followed(
+    client: Client, service: LocalService, repository: Path, tmp_path: Path, document: str
+) -> None:
+    before = {task["id"] for task in listed(client)}
+    follow(service, repository, tmp_path, scripts(repository / document))
+    made = [task["id"] for task in listed(client) if task["id"] not in before]
+    for task_id in made:
+        task = outcome(client, task_id)
+        assert task["status"] == "Ready", task
+        assert_shows(client, task)
+
+
+def follow(service: LocalService, repository: Path, folder: Path, script: str) -> None:
+    """Runs the script as it would be beside `make run`; a refused request is a failure, too."""
+    (folder / ".curlrc").write_text("fail-with-body\n")
+    (folder / ".gen").symlink_to(service.folder / "data")
+    for name in (".venv", "deployments"):
+        (folder / name).symlink_to(repository / name)
+    environment = os.environ | {
+        "HOME": str(folder),
+        "PATH": f"{repository / '.venv' / 'bin'}:{os.environ['PATH']}",
+        "GEN_CONFIG": str(service.config),
+        "GEN_BASE_URL": service.base_url,
+    }
+    for address in ("localhost:8000", "127.0.0.1:8000"):
+        script = script.replace(address, service.base_url.removeprefix("http://"))
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]
+
+
+def listed(client: Client) -> list[TaskSummary]:
+    found: list[TaskSummary] = []
+    cursor = None
+    while True:
+        answer = client.tasks(limit=100, cursor=cursor)
+        found += answer["tasks"]
+        cursor = answer.get("next")
+        if not cursor:
+            return found
+
+
+def test_every_block_says_what_it_needs(repository: Path) -> None:
+    documents = [repository / "README.md", *(repository / "docs").glob("*.md")]
+    known = {"sh", "", "js", "json", "python", "ts", "yaml"} | OTHERS
+    assert {(document.name, kind) for document in documents for kind in kinds(document) - known} == set()
+    unfollowed = [
+        document
+        for document in documents
+        if "sh" in kinds(document) and str(document.relative_to(repository)) not in ("README.md", *DOCUMENTS)
+    ]
+    assert unfollowed == []

@@ -1,0 +1,175 @@
+"""Video over HTTP in all its modes, on the model that the local profile runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from safetensors import safe_open
+from support.local_service import LocalService
+from support.outcomes import outcome, polled
+from support.pictures import encoded, sent
+from video_inspection import decoded, heard, inspect
+
+from serve_app.cli.client import Client
+
+ENDPOINT = "gen-3-video"
+FPS, RATE = 24, 48_000
+PROMPT = "a red circle moves to the right on a dark blue background"
+PATIENCE_S = 180
+QUICK: dict[str, Any] = {"draft": True}
+"""A quarter of the pixels to draw and to encode, where it doesn't matter how many there are."""
+
+Frames = NDArray[np.uint8]
+
+
+def make(client: Client, **body: Any) -> tuple[dict[str, Any], bytes]:
+    task = outcome(client, client.submit(ENDPOINT, body)["id"])
+    assert task["status"] == "Ready", task
+    return task, client.fetch(task["result"]["sample"])
+
+
+def small(frames: Frames) -> NDArray[np.float32]:
+    """To 40 x 22, where only composition is left."""
+    return np.stack([cv2.resize(frame, (40, 22), interpolation=cv2.INTER_AREA) for frame in frames]).astype(np.float32)
+
+
+def difference(one: Frames, other: Frames) -> float:
+    return float(np.abs(small(one) - small(other)).mean())
+
+
+def likeness(one: Frames, other: Frames) -> float:
+    """Correlation of what is left at 8 x 4, -1 to 1."""
+    coarse = [
+        np.stack([cv2.resize(frame, (8, 4), interpolation=cv2.INTER_AREA) for frame in few]) for few in (one, other)
+    ]
+    return float(np.corrcoef(coarse[0].ravel(), coarse[1].ravel())[0, 1])
+
+
+def psnr(one: Frames, other: Frames) -> float:
+    return float(10 * np.log10(255**2 / np.square(one.astype(np.float32) - other.astype(np.float32)).mean()))
+
+
+def picture(colour: str, left: int = 420) -> tuple[str, Frames]:
+    """A keyframe as it is sent, and as a frame of a clip."""
+    image = Image.new("RGB", (1280, 704), "navy")
+    ImageDraw.Draw(image).ellipse((left, 130, left + 440, 570), fill=colour)
+    return sent(image), np.asarray(image)
+
+
+@pytest.fixture(scope="module")
+def start(service: LocalService) -> bytes:
+    """A clip of five seconds, from words."""
+    with service.client() as client:
+        return make(client, mode="t2v", prompt=PROMPT, seed=1, **QUICK)[1]
+
+
+def test_words_become_a_clip_with_sound(client: Client) -> None:
+    seen: list[dict[str, Any]] = []
+    before = client.credits()
+    submitted = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "seed": 7})
+    task = outcome(client, submitted["id"], seen.append)
+    assert task["status"] == "Ready", task
+    assert (submitted["cost"], submitted["input_mp"], submitted["output_mp"]) == (None, None, None)
+    assert before - client.credits() == task["cost"] > 0
+
+    clip = inspect(client.fetch(task["result"]["sample"]))
+    assert (clip.codec, clip.pixel_format, clip.fps, clip.frames) == ("h264", "yuv420p", FPS, 5 * FPS)
+    assert (clip.width, clip.height, clip.faststart) == (1280, 704, True)
+    assert (clip.sound_codec, clip.sound_rate, clip.sound_channels) == ("aac", RATE, 2)
+    assert clip.sound_seconds is not None
+    assert abs(clip.sound_seconds - clip.seconds) <= 1 / FPS
+
+    progress = [each["progress"] for each in seen if each["progress"] is not None]
+    assert progress == sorted(progress)
+    assert any(0 < fraction < 1 for fraction in progress)
+    assert any(each["preview"] for each in seen), "a first frame was to be seen before the clip was ready"
+
+
+@pytest.mark.slow
+def test_a_clip_without_sound(client: Client) -> None:
+    _, data = make(client, mode="t2v", prompt=PROMPT, generate_audio=False, aspect_ratio="9:16", **QUICK)
+    clip = inspect(data)
+    assert clip.sound_codec is None
+    assert clip.height > clip.width
+
+
+def test_a_clip_begins_with_its_keyframe(client: Client) -> None:
+    sent, shown = picture("orange")
+    _, data = make(client, mode="i2v", prompt=PROMPT, keyframes=sent, **QUICK)
+    clip = decoded(data)
+    other = picture("green")[1]
+    assert difference(clip[:1], shown[None]) < difference(clip[:1], other[None]) / 2
+
+
+@pytest.mark.slow
+def test_keyframes_are_seen_at_their_times(client: Client) -> None:
+    (first, left), (last, right) = (picture("orange", x) for x in (60, 780))
+    _, data = make(client, mode="i2v", prompt="the ball moves to the right", keyframes=[first, last], **QUICK)
+    clip = decoded(data)
+    for frame, shown, other in ((clip[:1], left, right), (clip[-1:], right, left)):
+        assert difference(frame, shown[None]) < difference(frame, other[None]) / 2
+
+
+@pytest.mark.slow
+def test_a_continuation_begins_with_what_it_goes_on_from(client: Client, start: bytes) -> None:
+    task, data = make(client, mode="v2v", prompt=PROMPT, start_video=encoded(start), **QUICK)
+    before, after = decoded(start), decoded(data)
+    assert len(after) == len(before) + 5 * FPS
+    assert psnr(after[: len(before)], before) > 30
+    sound = heard(data)
+    assert abs(sound.shape[1] / RATE - len(after) / FPS) <= 1 / FPS
+    own = heard(start)
+    length = own.shape[1] - RATE // 10
+    assert np.abs(sound[:, :length] - own[:, :length]).mean() < 0.02
+    assert task["cost"] > 0
+
+
+@pytest.mark.slow
+def test_a_draft_is_enhanced_with_the_same_composition(client: Client) -> None:
+    drafted, rough = make(client, mode="t2v", prompt=PROMPT, draft=True, seed=11)
+    _, unrelated = make(client, mode="t2v", prompt="a white square falls on a yellow background", draft=True, seed=12)
+    enhanced, fine = make(client, mode="draft_enhance", draft_cache=drafted["result"]["draft_cache"])
+    assert (inspect(rough).width, inspect(fine).width) == (640, 1920)
+    assert enhanced["result"]["seed"] == 11
+    assert enhanced["result"]["prompt"] == PROMPT
+    alike, unalike = (likeness(decoded(fine), decoded(each)) for each in (rough, unrelated))
+    assert alike > max(0.5, unalike + 0.2)
+
+
+@pytest.mark.slow
+def test_a_lost_clip_goes_on_where_it_was_and_is_paid_for_once(client: Client, service: LocalService) -> None:
+    before = client.credits()
+    task_id = client.submit(ENDPOINT, {"mode": "t2v", "prompt": PROMPT, "duration": 20, "seed": 3} | QUICK)["id"]
+    checkpoint = service.folder / "data" / "objects" / "checkpoints" / f"{task_id}.safetensors"
+    _wait_for_steps(checkpoint, 3)
+    reached = polled(client, task_id)["progress"]
+    service.kill_one("ServeReplica:gen:ltx2")
+
+    progress: list[float] = []
+    while (task := polled(client, task_id))["status"] not in ("Ready", "Error"):
+        progress.append(task["progress"] or 0.0)
+        time.sleep(0.05)
+    assert task["status"] == "Ready", task
+    # A clip that began anew would show its first steps again; each takes longer than a poll.
+    assert min(fraction for fraction in progress if fraction > 0) >= reached > 0
+    assert inspect(client.fetch(task["result"]["sample"])).frames == 20 * FPS
+    assert before - client.credits() == task["cost"]
+    assert not checkpoint.exists()
+
+
+def _wait_for_steps(checkpoint: Path, wanted: int) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up:
+        if checkpoint.exists():
+            with safe_open(checkpoint, "pt") as kept:
+                if int(kept.metadata()["steps"]) >= wanted:
+                    return
+        time.sleep(0.02)
+    raise AssertionError("the clip takes no steps")

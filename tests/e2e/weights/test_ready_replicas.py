@@ -1,0 +1,107 @@
+"""A replica that has started never asks the hub, whatever it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from onnx import TensorProto, helper
+from support.hub_profile import NETWORK, PIPELINE, REWRITER, Profiles
+from support.model_hub import MAIN, Hub, Repository
+from tokenizers import Tokenizer, models
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+pytestmark = pytest.mark.slow
+
+JUDGE = "owner/judge"
+REPLICAS = f"""
+import asyncio, sys
+from deployments.contract.events import Done
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import MattingSpec, ModelSpec
+from deployments.contract.moderation import JudgeSpec, ModeratorSpec
+from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.text_encoder import TextEncoderSpec
+from deployments.media_model import MediaModel
+from deployments.moderation.deployment import Moderator
+from deployments.rewriting.deployment import PromptRewriter
+from deployments.text_encoding.deployment import TextEncoder
+
+async def started(kind, spec):
+    made = kind.__new__(kind)
+    await kind.__init__(made, spec)  # the way Ray Serve calls it
+    return made
+
+async def main():
+    cpu = dict(device="cpu", dtype="float32", threads=1)
+    matting = MattingSpec("onnx", {NETWORK!r}, device="cpu")
+    media = await started(MediaModel, ModelSpec({PIPELINE!r}, objects_url="memory:///", matting=matting, **cpu))
+    encoder = await started(TextEncoder, TextEncoderSpec({PIPELINE!r}, **cpu))
+    rewriter = await started(PromptRewriter, RewriterSpec({REWRITER!r}, **cpu))
+    judge = JudgeSpec("text-classifier", {JUDGE!r}, labels={{"hit": "violence"}}, device="cpu")
+    moderator = await started(Moderator, ModeratorSpec((judge,), (JudgeSpec("skin"),), "memory:///", threads=1))
+    print("started", flush=True)
+    sys.stdin.readline()
+    job = GenerationJob("job", 1, "a red circle", 64, 64, 1, 7, "png", "results/job/1", transparent=True)
+    *_, last = [event async for event in media.generate(job)]
+    assert isinstance(last, Done), last
+    await encoder.encode("a red circle")
+    await rewriter.rewrite("a red circle", 1)
+    assert await moderator.judge_text("hit")
+    media._engine.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_fetched_once_a_replica_has_started(hub: Hub, profile: Profiles, tmp_path: Path) -> None:
+    hub.repositories["owner/network"] = Repository({MAIN: {"onnx/model.onnx": matting_network()}})
+    hub.repositories[JUDGE] = Repository({MAIN: judge(tmp_path / "judge")})
+    environment = profile({}).environment | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", REPLICAS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as replicas:
+        assert replicas.stdin
+        assert replicas.stdout
+        assert replicas.stdout.readline().strip() == "started"
+        asked = hub.requests.copy()
+        assert {path for path in asked if path.endswith(("/onnx/model.onnx", "/model.safetensors"))}
+        replicas.stdin.write("go on\n")
+        replicas.stdin.close()
+        assert replicas.wait(300) == 0
+    assert hub.requests - asked == {}
+
+
+def matting_network() -> bytes:
+    """The mean of a picture's channels."""
+    picture, share = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 64, 64))
+        for name, channels in (("picture", 3), ("share", 1))
+    )
+    mean = helper.make_node("ReduceMean", ["picture"], ["share"], axes=[1], keepdims=1)
+    graph = helper.make_graph([mean], "mean", [picture], [share])
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+
+
+def judge(folder: Path) -> dict[str, bytes]:
+    """Of the two labels it knows it has learnt nothing. Its weights are pickled, as old ones are."""
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "hit": 2}, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=3,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=16,
+        id2label={0: "fine", 1: "hit"},
+        label2id={"fine": 0, "hit": 1},
+    )
+    model = BertForSequenceClassification(config)
+    config.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return Repository.of(folder)

@@ -1,0 +1,87 @@
+"""The time that tests take: a pytest plugin that records runs, and a report of them.
+
+`--times FILE` appends a run to a file: the seconds of each test, and the CPU seconds of the run with all its processes.
+`python -m support.times FILE` prints the groups and the slowest tests. With `--budget FILE` it exits with 1 where the
+runs took a minute of CPU time more than the seconds in that file. CPU time is nearly the same on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+service_cpu_s: Final = list[float]()
+"""CPU seconds of whole services, whose processes are no children of this one."""
+_SLOWEST: Final = 20
+_GROWTH_S: Final = 60
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--times", type=Path, metavar="FILE", help="append the times of this run to a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--times")
+    if file is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Recorder(file.absolute()))
+
+
+class _Recorder:
+    """Adds up the phases of each test, and writes them at the end of the run."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds = defaultdict[str, float](float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """When workers of xdist have ended: only then do they count among the children."""
+        own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        cpu_s = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime + sum(service_cpu_s)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as file:
+            print(json.dumps({"cpu_s": round(cpu_s, 1), "tests": self._seconds}), file=file)
+
+
+def _print_report(runs: list[dict[str, Any]]) -> None:
+    seconds = {name: spent for run in runs for name, spent in run["tests"].items()}
+    groups = defaultdict[str, list[float]](list)
+    for name, spent in seconds.items():
+        folders = name.partition("::")[0].split("/")[1:-1]
+        groups["/".join(folders[:2])].append(spent)
+    print(f"{'group':24} {'tests':>6} {'seconds':>8}")
+    for group, each in sorted(groups.items(), key=lambda item: -sum(item[1])):
+        print(f"{group:24} {len(each):6} {sum(each):8.1f}")
+    print(f"{'all':24} {len(seconds):6} {sum(seconds.values()):8.1f}")
+    print(f"\nThe {_SLOWEST} slowest")
+    for name, spent in sorted(seconds.items(), key=lambda item: -item[1])[:_SLOWEST]:
+        print(f"{spent:8.1f}  {name}")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="support.times")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--budget", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    runs = [json.loads(line) for line in options.file.read_text().splitlines()]
+    _print_report(runs)
+    cpu_s = sum(run["cpu_s"] for run in runs)
+    print(f"\nCPU time: {cpu_s:.0f} s")
+    if options.budget is not None and cpu_s > (budget_s := float(options.budget.read_text())) + _GROWTH_S:
+        print(f"over the budget of {budget_s:.0f} s: make tests cheaper or mark them `slow`, or raise {options.budget}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
