@@ -139,7 +139,7 @@ def load(settings: Settings) -> Catalog:
     path: Path = settings.catalog
     if not path.is_file():
         raise FileNotFoundError(f"no such catalog: {path}")
-    catalog = Catalog.model_validate(yaml.safe_load(path.read_text()))
+    catalog = Catalog.model_validate(yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
     unknown = set(settings.models) - set(catalog.models)
     if unknown:
         raise ValueError(f"models {sorted(unknown)} are configured but not in the catalog")

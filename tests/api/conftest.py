@@ -11,7 +11,7 @@ from typing import Any
 
 import gen_serve_client
 import pytest
-from support import promises, python_clients
+from support import promises, python_clients, uploads
 from support.bad_network import BadNetwork
 from support.client import Client
 from support.http_service import Service, StartService, running
@@ -19,11 +19,9 @@ from support.python_clients import Connect
 from support.website import PUBLIC_HOST, Website, serving
 from support.worker import Worker
 
-from deployments.adapters.check import check
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import TaskSettings
-from serve_app.finetunes.refusals import Refused
 from serve_app.local.embedded_redis import EmbeddedRedis
 
 MANY = 1_000_000
@@ -45,15 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uploads are checked in this process: one of its own each, as in production, imports torch for seconds."""
-
-    async def checked(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
-        found = await asyncio.to_thread(check, checkpoint, file, revision)
-        if "error" in found:
-            raise Refused(str(found["error"]))
-        return found
-
-    monkeypatch.setattr("serve_app.finetunes.upload.checked", checked)
+    uploads.check_in_process(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ def make(client: Client, endpoint: str, **body: Any) -> tuple[dict[str, Any], Im
     return task, Image.open(io.BytesIO(client.fetch(task["result"]["sample"])))
 
 
+@pytest.mark.slow
 def test_gen_2_max_rewrites_cuts_out_and_can_be_told_not_to(client: Client) -> None:
     size = {"prompt": "a red circle", "width": 64, "height": 64}
     rewritten, cut = make(client, "gen-2-max", transparent_bg=True, **size)
@@ -49,12 +50,14 @@ def test_gen_2_pro_edits_with_references(client: Client, photo: Image.Image, end
     assert one.tobytes() != two.tobytes()
 
 
+@pytest.mark.slow
 def test_kontext_takes_any_ratio(client: Client, photo: Image.Image) -> None:
     task, picture = make(client, "gen-kontext-pro", prompt="winter", input_image=sent(photo), aspect_ratio="2:1")
     assert abs(picture.width / picture.height - 2) < 0.05
     assert task["cost"] == 4
 
 
+@pytest.mark.slow
 def test_gen_pro_looks_at_its_picture_prompt_its_guidance_and_its_interval(client: Client, photo: Image.Image) -> None:
     body = {"prompt": "a fox", "width": 256, "height": 256, "steps": 4}
     variants = [{}, {"image_prompt": sent(photo)}, {"guidance": 5}, {"interval": 1}]
@@ -71,6 +74,7 @@ def test_fill_leaves_what_is_outside_the_mask(client: Client, photo: Image.Image
     assert np.abs(np.asarray(filled, int) - np.asarray(photo, int))[~outside].max() > 2
 
 
+@pytest.mark.slow
 def test_canny_follows_its_thresholds(client: Client, photo: Image.Image) -> None:
     soft = photo.filter(ImageFilter.GaussianBlur(1.2))  # hard edges are above any threshold
     body = {"prompt": "a fox", "control_image": sent(soft), "steps": 15}

@@ -82,6 +82,7 @@ def test_an_edit_changes_the_colour_and_keeps_the_place(ask: Ask) -> None:
     assert after.background, after.faults()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompt", "thing", "background"),
     [
@@ -99,6 +100,7 @@ def test_kontext_keeps_what_an_edit_is_not_about(ask: Ask, prompt: str, thing: T
     assert verdict.background, verdict.faults()
 
 
+@pytest.mark.slow
 def test_guidance_says_how_far_the_words_are_followed(ask: Ask) -> None:
     """`guidance`: "higher improves prompt adherence at the cost of realism"."""
     body = {
@@ -117,6 +119,7 @@ def test_guidance_says_how_far_the_words_are_followed(ask: Ask) -> None:
     assert purer.mean() > 3
 
 
+@pytest.mark.slow
 def test_edges_say_where_and_words_say_which_colours(ask: Ask) -> None:
     control = drawing(Thing("diamond", "black", place="top left"), background="white")
     png = ask(

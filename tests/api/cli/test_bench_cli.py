@@ -71,6 +71,7 @@ def test_a_lost_task_fails_the_command_which_still_reports(gen_serve: GenServe, 
     assert "2 accepted tasks never ended" in (here / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_objective_can_be_a_multiple_of_what_is_measured_first(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (server, where):
         words = ("--duration", "1", "--slo", "1000x", *where, "-o", "out", "--json")
@@ -82,6 +83,7 @@ def test_an_objective_can_be_a_multiple_of_what_is_measured_first(gen_serve: Gen
     assert told["figures"]["attainment"] == 1
 
 
+@pytest.mark.slow
 def test_a_mix_is_sent_with_the_keys_of_its_tenants(
     gen_serve: GenServe, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_mix_is_sent_with_the_keys_of_its_tenants(
     assert len(told["generator"]["cpu"]) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (server, where):
         words = (
@@ -127,6 +130,7 @@ def test_a_sweep_has_a_row_and_a_folder_for_each_rate(gen_serve: GenServe, here:
     assert "these runs don't compare: rate: 10.0 against 20.0" in compared
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_everything_has_no_knee_and_a_report(gen_serve: GenServe, here: Path) -> None:
     with known("refuse") as (_, where):
         words = ("--endpoint", "gen-any", "--arrivals", "constant", "--slo", "60", "--duration", "0.5")
@@ -152,6 +156,7 @@ def test_a_trace_is_sent_again(gen_serve: GenServe, here: Path) -> None:
     assert told["notes"] == ["2 tenants were recorded, and sent with 1 keys"]
 
 
+@pytest.mark.slow
 def test_a_record_has_shapes_and_nothing_that_clients_wrote(client_of: GenServe, service: Service, here: Path) -> None:
     config = here / "config.yaml"
     settings = service.settings

@@ -44,6 +44,7 @@ async def redis(servers: ReplicatedRedis) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
+@pytest.mark.slow
 async def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     servers: ReplicatedRedis, redis: Redis
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from support import uploads
 from support.browser import CHROMIUM, WIDE, Behind
 from support.http_service import Service, running
 
@@ -46,6 +47,11 @@ def behind(service: Service) -> Iterator[Behind]:
     """Does something of the worker's, in a thread where no event loop runs."""
     with ThreadPoolExecutor(1) as pool:
         yield lambda do: pool.submit(do, service.worker).result()
+
+
+@pytest.fixture(autouse=True)
+def _check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads.check_in_process(monkeypatch)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "autoencoder"), [("flux", "flux1"), ("flux2klein", "flux2"), ("flux3", "flux2")]
+    ("checkpoint", "autoencoder"), [("flux", "flux1"), pytest.param("flux3", "flux2", marks=pytest.mark.slow)]
 )
 def test_a_checkpoint_with_a_broken_decoder_is_not_served(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
     folder = copied(checkpoint, tmp_path / "bundle")

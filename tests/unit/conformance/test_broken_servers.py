@@ -30,6 +30,7 @@ async def failing_anyway(topic: str) -> set[str]:
     return _GOOD[topic]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "topic", "sentences"),
     [

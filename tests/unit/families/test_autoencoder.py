@@ -17,6 +17,7 @@ from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 
 FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
+NAMES = ["flux3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("kontext", "flux2klein"))]
 
 
 def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
@@ -24,7 +25,7 @@ def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = N
     return FAMILIES[name].load(BUNDLED / name, chosen)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
     reference = a_picture(1, 96, 64)
     states = [encoded(loaded(name, channels_last=last), make_job(steps=1), reference) for last in (False, True)]
@@ -33,7 +34,7 @@ def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
     assert np.abs(plain - last).max() <= 1
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_tiles_are_blended_into_about_the_same_picture(name: str) -> None:
     job = make_job(width=448, height=320, steps=1)
     whole, tiled = loaded(name), loaded(name, tile_above=256)

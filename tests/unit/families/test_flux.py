@@ -78,6 +78,7 @@ def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size
     assert pixels.dtype == np.uint8
 
 
+@pytest.mark.slow
 def test_edges_of_enlarged_pictures_are_sharp_where_that_is_chosen(name: str) -> None:
     smooth = loaded(name, placement(render_side=64))
     sharp = loaded(name, replace(placement(render_side=64), enlarge="sharp"))

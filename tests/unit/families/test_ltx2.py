@@ -200,6 +200,7 @@ def plain(seed: int, like: Draft) -> Draft:
     return Draft(picture.expand_as(like.picture), torch.randn(like.sound.shape, generator=generator))
 
 
+@pytest.mark.slow
 def test_a_clip_that_is_enhanced_begins_with_its_draft_behind_noise(stock: Any) -> None:
     family = Ltx2(stock, placement(render_side=256))
     like = family.draft(family.encode(make_clip(draft=True), ClipInputs()))

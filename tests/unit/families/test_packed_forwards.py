@@ -25,7 +25,10 @@ SHAPES = ((64, 64, 4), (128, 64, 5), (96, 96, 8), (48, 176, 3), (64, 64, 6))
 PROMPTS = ("a red circle", "a blue star on green " * 30, "x", "two yellow squares", "a red circle")
 
 
-@pytest.fixture(scope="module", params=["flux3", "flux2klein", "flux", "kontext", "fill", "canny"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("flux2klein", "kontext", "fill", "canny")]
+
+
+@pytest.fixture(scope="module", params=["flux3", "flux", *SLOW])
 def checkpoint(request: pytest.FixtureRequest) -> str:
     return request.param
 

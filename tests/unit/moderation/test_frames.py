@@ -59,6 +59,7 @@ def test_first_and_last_frames_are_among_them(tmp_path: Path) -> None:
     assert found[-1].mean() > 200
 
 
+@pytest.mark.slow
 def test_large_frames_come_small_and_long_videos_in_part(tmp_path: Path) -> None:
     data = mp4(tmp_path, "-f", "lavfi", "-i", "testsrc=s=640x360:d=50:r=2")
     found = pictures_of(data, "video/mp4; codecs=avc1")

@@ -59,6 +59,7 @@ def test_skin_alone_never_scores_higher_than_that() -> None:
     assert score(body(TONES[1], 0.6)) == HIGHEST == 0.6
 
 
+@pytest.mark.slow
 def test_drawn_scenes_are_no_skin() -> None:
     random = Random(0)
     for index in range(300):

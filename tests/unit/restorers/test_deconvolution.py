@@ -83,6 +83,7 @@ def test_any_size(size: tuple[int, int]) -> None:
     assert RESTORER.restore(blurred, None).shape == (*size, 3)
 
 
+@pytest.mark.slow
 def test_tiles_leave_no_seams() -> None:
     """A picture of several tiles is what a smaller part of it is by itself."""
     blurred = uploaded(Blur("gaussian", 1.5).of(leaves(2, 1280)))

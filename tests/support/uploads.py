@@ -1,0 +1,24 @@
+"""Uploads of tuned models."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.adapters.check import check
+from serve_app.finetunes.refusals import Refused
+
+
+def check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has files checked in this process. In production each has one of its own, which imports torch for seconds."""
+
+    async def checked(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
+        found = await asyncio.to_thread(check, checkpoint, file, revision)
+        if "error" in found:
+            raise Refused(str(found["error"]))
+        return found
+
+    monkeypatch.setattr("serve_app.finetunes.upload.checked", checked)
