@@ -54,24 +54,15 @@ def test_proxies_elsewhere_are_strangers(start_service: StartService) -> None:
 
 @promise("Decided: submission", "honour `X-Forwarded-Proto/Host` only from configured trusted proxies")
 @pytest.mark.parametrize("network", ["127.0.0.1", "127.0.0.0/8"])
-@pytest.mark.parametrize(
-    ("headers", "origin"),
-    [
-        (FORWARDED, "https://media.example.com"),
-        ({"X-Forwarded-Host": "media.example.com:8443"}, "http://media.example.com:8443"),
-        ({"X-Forwarded-Proto": "https", "Host": "media.test"}, "https://media.test"),
-        # The first is what the client saw; the others are proxies on the way.
-        (
-            {"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "media.example.com, inner"},
-            "https://media.example.com",
-        ),
-    ],
-    ids=["both", "host", "proto", "several"],
-)
-def test_a_trusted_proxy_tells(start_service: StartService, network: str, headers: dict[str, str], origin: str) -> None:
+def test_a_trusted_proxy_tells(start_service: StartService, network: str) -> None:
     hosts = ["media.example.com", "media.test"]
     service = start_service(service=ServiceSettings(trusted_proxies=[ip_network(network)], allowed_hosts=hosts))
-    assert origins(service, headers) == {origin}
+    assert origins(service, FORWARDED) == {"https://media.example.com"}
+    assert origins(service, {"X-Forwarded-Host": "media.example.com:8443"}) == {"http://media.example.com:8443"}
+    assert origins(service, {"X-Forwarded-Proto": "https", "Host": "media.test"}) == {"https://media.test"}
+    # The first is what the client saw; the others are proxies on the way.
+    several = {"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "media.example.com, inner"}
+    assert origins(service, several) == {"https://media.example.com"}
     assert origins(service, {}) == {service.base_url}
 
 
@@ -111,13 +102,13 @@ def test_others_are_not(service: Service, host: str) -> None:
     assert "service.allowed_hosts" in refusal(asked(service, Host=host), 421)
 
 
-@pytest.mark.parametrize("host", FORGED)
-def test_nor_does_a_trusted_proxy_make_them_known(start_service: StartService, host: str) -> None:
+def test_nor_does_a_trusted_proxy_make_them_known(start_service: StartService) -> None:
     proxy = ServiceSettings(trusted_proxies=[IPv4Network("127.0.0.1")], public_url="https://media.test")
     service = start_service(service=proxy)
-    # Of several the first is what the client asked for.
-    known = host.startswith("localhost,")
-    assert asked(service, X_Forwarded_Host=host).status_code == (200 if known else 421)
+    for host in FORGED:
+        # Of several the first is what the client asked for.
+        known = host.startswith("localhost,")
+        assert asked(service, X_Forwarded_Host=host).status_code == (200 if known else 421), host
     assert asked(service, X_Forwarded_Host="media.test").status_code == 200
     assert asked(service, Host="media.test").status_code == 200
 
