@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.media.geometry import MAX_AREA, TIERS
+from serve_app.media.geometry import MAX_AREA, RATIOS, TIERS
 from serve_app.requests.image_klein import ImageKleinRequest
 
+LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
 LAYOUT = '[{"id": "cat_1", "bbox": [0, 0, 10, 10], "desc": "a cat"}]'
 
 
@@ -56,6 +57,16 @@ def test_nulls_mean_not_set() -> None:
         {"webhook_url": "https://example.com/", "webhook_secret": "x", "user": "u"},
         {"prompt": f"A room {LAYOUT}"},
         {"prompt": "a clock showing [three]"},
+        {"prompt": "\N{CAT FACE} " * 1000},
+        {"prompt": "x" * 32_768},
+        *({"aspect_ratio": name} for name in RATIOS),
+        *({"resolution": name} for name in TIERS),
+        {"width": 6256, "height": 64},
+        {"width": 64, "height": 6256},
+        {"width": 1001, "height": 67},
+        {"webhook_url": LONGEST_URL},
+        {"webhook_url": "https://example.com/", "webhook_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+        {"user": "u" * 256},
     ],
 )
 def test_accepted(body: dict[str, Any]) -> None:
@@ -99,6 +110,39 @@ def test_accepted(body: dict[str, Any]) -> None:
         ({"user": ""}, "user", "string_too_short"),
         ({"webhook_url": "mailto:a@example.com"}, "webhook_url", "url_refused"),
         ({"webhook_secret": "whsec_?"}, "webhook_secret", "webhook_secret"),
+        ({"prompt": " \n\t\u3000"}, "prompt", "prompt_blank"),
+        ({"prompt": 3}, "prompt", "string_type"),
+        ({"prompt": ["x"]}, "prompt", "string_type"),
+        ({"images": {}}, "images", "list_type"),
+        ({"aspect_ratio": "1:3"}, "aspect_ratio", "literal_error"),
+        ({"aspect_ratio": "16x9"}, "aspect_ratio", "literal_error"),
+        ({"aspect_ratio": 1}, "aspect_ratio", "literal_error"),
+        ({"resolution": 1}, "resolution", "literal_error"),
+        ({"width": 0, "height": 64}, "width", "greater_than_equal"),
+        ({"width": -64, "height": 64}, "width", "greater_than_equal"),
+        ({"width": "64", "height": 64}, "width", "int_type"),
+        ({"width": True, "height": 64}, "width", "int_type"),
+        ({"width": 4736, "height": 3553}, "height", "area_too_large"),
+        ({"seed": 10**30}, "seed", "less_than_equal"),
+        ({"seed": 0.5}, "seed", "int_from_float"),
+        ({"seed": "7"}, "seed", "int_type"),
+        ({"seed": []}, "seed", "int_type"),
+        ({"safety_tolerance": 1.5}, "safety_tolerance", "int_from_float"),
+        ({"output_format": ["jpeg"]}, "output_format", "literal_error"),
+        ({"steps": 4.5}, "steps", "int_from_float"),
+        ({"webhook_url": ""}, "webhook_url", "string_too_short"),
+        ({"webhook_url": LONGEST_URL + "x"}, "webhook_url", "string_too_long"),
+        ({"webhook_url": "hooks.test/done"}, "webhook_url", "url_refused"),
+        ({"webhook_url": "ftp://hooks.test/done"}, "webhook_url", "url_refused"),
+        ({"webhook_url": "https://me:pass@hooks.test/"}, "webhook_url", "url_refused"),
+        ({"webhook_secret": ""}, "webhook_secret", "too_short"),
+        ({"webhook_secret": "x" * 513}, "webhook_secret", "too_long"),
+        ({"webhook_secret": "whsec_"}, "webhook_secret", "webhook_secret"),
+        ({"webhook_secret": "whsec_!"}, "webhook_secret", "webhook_secret"),
+        ({"user": "u" * 257}, "user", "string_too_long"),
+        ({"negative_prompt": "x"}, "negative_prompt", "extra_forbidden"),
+        ({"input_image": "x"}, "input_image", "extra_forbidden"),
+        ({"guidance": None}, "guidance", "extra_forbidden"),
         ({"guidance": 3}, "guidance", "extra_forbidden"),
         ({"input_image": None}, "input_image", "extra_forbidden"),
     ],
