@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from support.client import Client
 from support.http_service import Service, running
+from support.machines import HEALTH_CHECKS
 from support.openai_calls import EDITS, GENERATIONS
 
 from serve_app.config.settings import OpenAISettings, TaskSettings
@@ -62,7 +63,7 @@ quick_schema.config.phases.coverage.enabled = False
 
 def _thoroughness(examples: int) -> settings:
     """The examples of an endpoint, the same in every run."""
-    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=HEALTH_CHECKS)
 
 
 def _assert_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:

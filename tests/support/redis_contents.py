@@ -6,6 +6,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from serve_app.accounts.audit import AuditLog
+
 
 async def values(redis: Redis, prefix: str) -> dict[str, Any]:
     """What every key holds, as Redis tells it: to be looked through. Streams with their ids."""
@@ -34,3 +36,10 @@ async def values(redis: Redis, prefix: str) -> dict[str, Any]:
 async def contents(redis: Redis, prefix: str) -> dict[str, Any]:
     """Everything under the prefix, as it is stored: to be compared."""
     return {name: await redis.dump(name) async for name in redis.scan_iter(f"{prefix}*", count=1000)}
+
+
+async def audit_lines(audit: AuditLog, organization: str) -> list[tuple[str, str, str, dict[str, str]]]:
+    """An audit log: actor, action, subject and details of each change, oldest first."""
+    changes, more = await audit.read(organization, 1000)
+    assert more is None
+    return [(change.actor, change.action, change.subject, dict(change.details)) for change in reversed(changes)]

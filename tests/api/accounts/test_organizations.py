@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
+from support.redis_contents import audit_lines as lines
 from support.redis_contents import contents
 
 from serve_app.accounts.audit import AuditLog
@@ -20,18 +21,6 @@ from serve_app.accounts.roles import Role
 @pytest.fixture
 def organizations(redis: Redis, prefix: str) -> OrganizationStore:
     return OrganizationStore(redis, prefix)
-
-
-@pytest.fixture
-def audit(redis: Redis, prefix: str) -> AuditLog:
-    return AuditLog(redis, prefix)
-
-
-async def lines(audit: AuditLog, organization: str) -> list[tuple[str, str, str, dict[str, str]]]:
-    """Oldest first."""
-    changes, more = await audit.read(organization, 1000)
-    assert more is None
-    return [(change.actor, change.action, change.subject, dict(change.details)) for change in reversed(changes)]
 
 
 async def test_an_organization_is_made_once(

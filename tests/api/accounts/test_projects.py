@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from support.redis_contents import audit_lines as lines
 from support.redis_contents import contents
 
 from serve_app.accounts import projects as module
@@ -20,18 +21,6 @@ from serve_app.accounts.projects import Project, ProjectStore
 @pytest.fixture
 def projects(redis: Redis, prefix: str) -> ProjectStore:
     return ProjectStore(redis, prefix)
-
-
-@pytest.fixture
-def audit(redis: Redis, prefix: str) -> AuditLog:
-    return AuditLog(redis, prefix)
-
-
-async def lines(audit: AuditLog, organization: str) -> list[tuple[str, str, str, dict[str, str]]]:
-    """Oldest first."""
-    changes, more = await audit.read(organization, 1000)
-    assert more is None
-    return [(change.actor, change.action, change.subject, dict(change.details)) for change in reversed(changes)]
 
 
 async def test_a_project_is_made_once_in_one_organization(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from support.machines import RedisMachine, run_machine
 from support.tasks import LANE, new_task
 
-from serve_app.redis_store import connection
 from serve_app.tasks.limits import Limits, TooLate, TooManyActive
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import TRANSITIONS, Lease, Status, Task
@@ -23,15 +20,13 @@ LIMITS = Limits(max_active=6, max_strikes=3, max_losses=5, max_interruptions=4)
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
-    class TaskMachine(RuleBasedStateMachine):
+    class TaskMachine(RedisMachine):
         leases = Bundle("leases")
 
         def __init__(self) -> None:
-            super().__init__()
-            self.loop = asyncio.new_event_loop()
             # A server that stalls is waited for, and no call repeated: what is counted here is what each call answered.
-            self.redis = connection.connect(redis_url, retries=0, timeout_s=60)
-            self.store = TaskStore(self.redis, f"machine-{uuid.uuid4().hex}:", LIMITS)
+            super().__init__(redis_url, retries=0, timeout_s=60)
+            self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.ids: list[str] = []
             self.seen: dict[str, Task] = {}
             self.published: dict[str, int] = {}
@@ -40,16 +35,6 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.losses: Counter[str] = Counter()
             """How often each was lost with a worker, or a dispatcher after it had begun."""
             self.begun: set[tuple[str, int]] = set()
-
-        def do(self, step: Awaitable[Any]) -> Any:
-            async def awaited() -> Any:
-                return await step
-
-            return self.loop.run_until_complete(awaited())
-
-        def teardown(self) -> None:
-            self.do(self.redis.aclose())
-            self.loop.close()
 
         # Ids are drawn, too: they order tasks of one millisecond, and what failed shall fail again.
         @rule(task_id=st.uuids(), project=st.sampled_from("ab"), work=st.sampled_from((0.1, 1.0, 7.0)))
@@ -179,10 +164,4 @@ def reachable(before: Status, after: Status) -> bool:
 
 @pytest.mark.parametrize("examples", [30, pytest.param(60, marks=pytest.mark.slow)])
 def test_task_machine(redis_url: str, examples: int) -> None:
-    case = machine(redis_url).TestCase
-    case.settings = settings(
-        max_examples=examples,
-        stateful_step_count=40,
-        suppress_health_check=list(HealthCheck),
-    )
-    case("runTest").runTest()
+    run_machine(machine(redis_url), examples=examples, steps=40)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 from support.deliveries import (
@@ -23,10 +19,10 @@ from support.deliveries import (
     hooked_task,
     time_passes,
 )
+from support.machines import PHASES, RedisMachine, run_machine
 from support.tasks import LANE
 
 from serve_app.media.url_guard import receiver_of
-from serve_app.redis_store import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
@@ -56,28 +52,15 @@ class Expected:
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
-    class OutboxMachine(RuleBasedStateMachine):
+    class OutboxMachine(RedisMachine):
         claims = Bundle("claims")
 
         def __init__(self) -> None:
-            super().__init__()
-            self.loop = asyncio.new_event_loop()
-            self.redis = connection.connect(redis_url)
-            self.prefix = f"machine-{uuid.uuid4().hex}:"
+            super().__init__(redis_url)
             self.store = TaskStore(self.redis, self.prefix, LIMITS)
             self.outbox = Outbox(self.redis, self.prefix, POLICY)
             self.expected: dict[str, Expected] = {}
             self.silent: list[str] = []
-
-        def do(self, step: Awaitable[Any]) -> Any:
-            async def awaited() -> Any:
-                return await step
-
-            return self.loop.run_until_complete(awaited())
-
-        def teardown(self) -> None:
-            self.do(self.redis.aclose())
-            self.loop.close()
 
         def pick(self, pick: int) -> str:
             return list(self.expected)[pick % len(self.expected)] if self.expected else "unknown"
@@ -271,11 +254,4 @@ def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.slow)])
 def test_outbox_machine(redis_url: str, examples: int) -> None:
-    case = machine(redis_url).TestCase
-    case.settings = settings(
-        max_examples=examples,
-        stateful_step_count=30,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    case("runTest").runTest()
+    run_machine(machine(redis_url), examples=examples, steps=30, phases=PHASES)

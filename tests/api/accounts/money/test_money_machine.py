@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import uuid
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.books import assert_books_balance, priced_task
+from support.machines import RedisMachine, run_machine
 from support.tasks import LANE
 
 from serve_app.accounts.credits import Balance, Credits, TooLittle
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.windows import WINDOWS, Window, windows_of
-from serve_app.redis_store import connection
 from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status
@@ -110,15 +106,12 @@ class Books:
 
 
 def machine(redis_url: str) -> type[RuleBasedStateMachine]:
-    class MoneyMachine(RuleBasedStateMachine):
+    class MoneyMachine(RedisMachine):
         def __init__(self) -> None:
-            super().__init__()
-            self.loop = asyncio.new_event_loop()
-            self.redis = connection.connect(redis_url)
-            prefix = f"machine-{uuid.uuid4().hex}:"
-            self.store = TaskStore(self.redis, prefix, LIMITS)
-            self.credits = Credits(self.redis, prefix)
-            self.projects = ProjectStore(self.redis, prefix)
+            super().__init__(redis_url)
+            self.store = TaskStore(self.redis, self.prefix, LIMITS)
+            self.credits = Credits(self.redis, self.prefix)
+            self.projects = ProjectStore(self.redis, self.prefix)
             self.books = Books()
             self.leases: list[Lease] = []
             # Not random: the order of leases must be the same when Hypothesis repeats a run.
@@ -126,16 +119,6 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for organization in ORGANIZATIONS:
                 self.do(self.credits.grant(organization, "first", 2000, by="test"))
                 self.books.grants[organization]["first"] = 2000
-
-        def do(self, step: Awaitable[Any]) -> Any:
-            async def awaited() -> Any:
-                return await step
-
-            return self.loop.run_until_complete(awaited())
-
-        def teardown(self) -> None:
-            self.do(self.redis.aclose())
-            self.loop.close()
 
         def picked(self, pick: int) -> Job:
             jobs = list(self.books.jobs.values())
@@ -388,10 +371,4 @@ def day_of(seconds: float) -> date:
 
 @pytest.mark.parametrize("examples", [15, pytest.param(40, marks=pytest.mark.slow)])
 def test_money_machine(redis_url: str, examples: int) -> None:
-    case = machine(redis_url).TestCase
-    case.settings = settings(
-        max_examples=examples,
-        stateful_step_count=30,
-        suppress_health_check=list(HealthCheck),
-    )
-    case("runTest").runTest()
+    run_machine(machine(redis_url), examples=examples, steps=30)
