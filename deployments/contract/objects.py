@@ -40,7 +40,7 @@ class StoredAt(Protocol):
 _LISTINGS: Final = 64
 """At a time: enough for hundreds of folders a second in a store that takes tens of milliseconds for each."""
 _BULK: Final = 1000
-"""Keys in one deletion, as many as S3 takes."""
+"""Keys in one page of a listing, and in one deletion, as many as S3 takes."""
 
 
 class ObjectStore:
@@ -111,7 +111,7 @@ class ObjectStore:
     async def keys(self, prefix: str) -> list[str]:
         """All keys below the folder `prefix`."""
         found: list[str] = []
-        async for batch in obstore.list(self._store, prefix=prefix):
+        async for batch in obstore.list(self._store, prefix=prefix, chunk_size=_BULK):
             found.extend(entry["path"] for entry in batch)
         return found
 

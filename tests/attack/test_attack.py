@@ -33,6 +33,7 @@ def operator(attacked: Service) -> str:
     return attacked.worker.new_key("attackers", Role.OPERATOR)
 
 
+@pytest.mark.slow
 def test_what_mutations_begin_with_is_real(attacked: Service, operator: str) -> None:
     async def answers() -> dict[str, int]:
         async with staged(attacked.base_url, operator, proxied=False) as stage:

@@ -84,6 +84,7 @@ def test_no_address_of_the_corpus_is_the_one_that_may_be_asked() -> None:
     assert len(set(urls().direct)) == len(urls().direct) > 250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_seed_makes_the_same_attacks(repository: Path, family: str) -> None:
     first, second = (FAMILIES[family].attacks(repository, 1, 40) for _ in range(2))
@@ -93,6 +94,7 @@ def test_the_same_seed_makes_the_same_attacks(repository: Path, family: str) -> 
     assert sum(attack.tries for attack in first) >= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PICTURES)
 def test_pictures_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
     made = [picture_files.written(kind, f"1/{number}") for number in range(12)]
@@ -100,6 +102,7 @@ def test_pictures_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
     assert picture_files.written(kind, "1/11") == made[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in VIDEOS if kind != "costly"])
 def test_videos_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
     made = [video_files.written(kind, f"1/{number}", Origin(port=9)) for number in range(12)]
@@ -107,6 +110,7 @@ def test_videos_are_made_and_the_same_mark_makes_the_same(kind: str) -> None:
     assert video_files.written(kind, "1/11", Origin(port=9)) == made[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*LIGHT, *HEAVY])
 def test_bodies_are_made_of_every_sample_and_the_same_mark_makes_the_same(kind: str) -> None:
     mutation = LIGHT.get(kind) or HEAVY[kind]

@@ -241,6 +241,7 @@ def _distinct(n: int) -> str:
     return letters[n // 17576 % 26] + letters[n // 676 % 26] + letters[n // 26 % 26] + letters[n % 26] + "e"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

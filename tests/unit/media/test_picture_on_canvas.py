@@ -32,6 +32,7 @@ def _pixels(image: InputPicture) -> np.ndarray:
         return np.asarray(opened)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(SIDES, SIDES, SIDES, SIDES, OFFSETS, OFFSETS)
 def test_the_picture_lies_where_it_should(

@@ -359,6 +359,7 @@ def test_a_usual_prompt_takes_well_under_a_millisecond(lexicon: Lexicon) -> None
     assert (time.thread_time() - start) / len(texts) < 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["kill ", "kill a man ", "child ", "naked eye ", "how to make a ", "裸", "裸眼", "n u d e "]
 )
