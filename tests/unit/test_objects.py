@@ -30,14 +30,14 @@ class Calls:
         monkeypatch.setattr(obstore, "list", self.list)
         monkeypatch.setattr(obstore, "delete_async", self.delete_async)
 
-    async def list(self, store: Any, prefix: str) -> AsyncIterator[Any]:
+    async def list(self, store: Any, prefix: str, **options: Any) -> AsyncIterator[Any]:
         self.listings += 1
         self._under_way += 1
         self.most_at_a_time = max(self.most_at_a_time, self._under_way)
         if self._under_way == self._until:
             self._enough.set()
         await self._enough.wait()
-        async for batch in self._list(store, prefix=prefix):
+        async for batch in self._list(store, prefix=prefix, **options):
             yield batch
         self._under_way -= 1
 
