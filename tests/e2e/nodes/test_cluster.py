@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 
 LOOKED = """
 import json, sys
@@ -21,7 +21,9 @@ import ray
 from serve_app.config import settings
 from serve_app.config.bound import complete
 from serve_app.local.ray_flags import FLAGS
-from serve_app.preflight import report
+from serve_app.preflight import cluster, report
+
+cluster._WITHIN_S = 60.0
 
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
 found = report.look(complete(settings.load(Path(sys.argv[1]))), FLAGS)

@@ -12,8 +12,14 @@ import pytest
 
 from serve_app.local.free_ports import free_port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
 BESIDE = """
 import json, sys
 from dataclasses import dataclass
@@ -80,7 +86,7 @@ except RuntimeError as problem:
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = os.environ | ENVIRONMENT
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-c", TAKEN, port]
@@ -91,7 +97,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 def test_only_what_changed_and_nothing_of_others_is_touched() -> None:
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = os.environ | ENVIRONMENT
     command = [sys.executable, "-c", BESIDE, str(free_port())]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr

@@ -161,7 +161,8 @@ async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.Monke
     assert "reader reader" not in " ".join(order)
 
 
-async def test_readers_within_the_slice_do_not_wait() -> None:
+async def test_readers_within_the_slice_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_answers, "_SLICE_S", float("inf"))
     share = LoopShare()
     waiting = [share.wait() for _ in range(3)]
     for each in waiting:
