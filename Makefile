@@ -8,7 +8,7 @@ COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/g
 # pytest keeps the tests as it has compiled them, also where the environment has Python keep nothing.
 test test-slow: export PYTHONDONTWRITEBYTECODE =
 # Tests in one process wait for half of their time.
-WORKERS ?= 3
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TIMES  := .pytest_cache/times.jsonl
 PYTEST := $(BIN)/python -m pytest --times $(TIMES)
 PAGES  := tests/e2e/pages
