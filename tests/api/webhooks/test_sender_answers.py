@@ -241,7 +241,9 @@ def test_a_receiver_has_fifteen_seconds_unless_told_otherwise() -> None:
 async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(
     store: TaskStore, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outbox = outbox_of(store, schedule_s=(QUICK_S,), jitter=0, timeout_s=60, trips_after=1)
+    outbox = outbox_of(
+        store, schedule_s=(QUICK_S,), jitter=0, timeout_s=60, trips_after=1, shut_s=HOUR_S, most_shut_s=HOUR_S
+    )
     body, away = Presenter.body, iter([True])
 
     async def signed(self: Presenter, task: Task, base: str) -> dict[str, Any]:
