@@ -88,12 +88,6 @@ def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
     assert service.processes() == []
 
     service.start()
-    assert_each_ready_once(service, ids, before)
-
-    before = events(service)
-    with service.client() as client:
-        ids = submit_all(client)
-        wait_until_under_way(client, ids)
     service.kill()
     wait_until_gone(service)
 

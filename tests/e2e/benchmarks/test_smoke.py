@@ -13,7 +13,7 @@ from benchmarks import machine, suite
 from benchmarks.machine import Others
 from benchmarks.results import Result
 
-pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
+pytestmark = pytest.mark.slow
 
 ALONE = "peers"
 """Takes minutes even with tiny counts, as it starts five services and kills each: `make bench-smoke` runs it, too."""
