@@ -63,6 +63,7 @@ def usage(client: Client) -> Any:
     return client.get("/v1/usage", params={"since": str(LONG_AGO), "until": str(LONG_AGO)})
 
 
+@pytest.mark.slow
 def test_archived_entries_are_answered_as_before(service: Service, operator: Client) -> None:
     before = answers(operator)
     assert len(before) == 3 + 4 + 1

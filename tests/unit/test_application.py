@@ -167,28 +167,27 @@ def test_the_same_settings_make_the_same_versions(config: Path) -> None:
     assert versions(config) == versions(config)
 
 
-@pytest.mark.parametrize(
-    ("changes", "restarted"),
-    [
-        ({"GEN_MODELS__FLUX3-KLEIN__STEP_LIMIT_S": "99"}, {"flux3-klein", "Dispatcher", "Ingress"}),
-        ({"GEN_WEBHOOKS__TIMEOUT_S": "7"}, {"WebhookSender", "Dispatcher", "Ingress"}),
-        ({"GEN_SERVICE__MAX_BODY_MB": "3"}, {"Ingress"}),
-        ({"GEN_MODERATION__MAX_BATCH": "3"}, {"Moderator", "Dispatcher"}),
-        ({"GEN_METRICS__PORT": "9999", "GEN_RAY__ADDRESS": "auto"}, set()),
-        ({"GEN_SERVICE__INGRESS_REPLICAS": "3", "GEN_WEBHOOKS__REPLICAS": "2"}, set()),
-        ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
-        ({"GEN_DISPATCHER__REPLICAS": "3"}, {"Dispatcher"}),
-    ],
-)
-def test_only_what_changed_is_restarted(
-    config: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], restarted: set[str]
-) -> None:
+CHANGES: list[tuple[dict[str, str], set[str]]] = [
+    ({"GEN_MODELS__FLUX3-KLEIN__STEP_LIMIT_S": "99"}, {"flux3-klein", "Dispatcher", "Ingress"}),
+    ({"GEN_WEBHOOKS__TIMEOUT_S": "7"}, {"WebhookSender", "Dispatcher", "Ingress"}),
+    ({"GEN_SERVICE__MAX_BODY_MB": "3"}, {"Ingress"}),
+    ({"GEN_MODERATION__MAX_BATCH": "3"}, {"Moderator", "Dispatcher"}),
+    ({"GEN_METRICS__PORT": "9999", "GEN_RAY__ADDRESS": "auto"}, set()),
+    ({"GEN_SERVICE__INGRESS_REPLICAS": "3", "GEN_WEBHOOKS__REPLICAS": "2"}, set()),
+    ({"GEN_MODELS__FLUX3-KLEIN__AUTOSCALING": '{"min_replicas": 0, "max_replicas": 1}'}, set()),
+    ({"GEN_DISPATCHER__REPLICAS": "3"}, {"Dispatcher"}),
+]
+
+
+def test_only_what_changed_is_restarted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(config)
-    for name, value in changes.items():
-        monkeypatch.setenv(name, value)
-    after = versions(config)
-    assert {name for name in before if before[name] != after[name]} == restarted
-    assert {fingerprint.changed(before[name], after[name]) for name in restarted} <= {("settings",)}
+    for changes, restarted in CHANGES:
+        with monkeypatch.context() as changed:
+            for name, value in changes.items():
+                changed.setenv(name, value)
+            after = versions(config)
+        assert {name for name in before if before[name] != after[name]} == restarted, changes
+        assert {fingerprint.changed(before[name], after[name]) for name in restarted} <= {("settings",)}
 
 
 def test_another_password_restarts_those_that_show_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

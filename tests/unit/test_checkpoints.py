@@ -58,6 +58,7 @@ def test_the_index_chooses_the_family(loaded: Family) -> None:
     assert isinstance(loaded, Flux3)
 
 
+@pytest.mark.slow
 def test_a_folder_copied_elsewhere_loads_on_its_own(
     loaded: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_processor_with_halves_uses_them_where_a_step_is_much_faster_so(
     assert f"takes {share:.2f} of the time" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_processor_whose_halves_do_not_do_serves_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(family: Family) -> float:
         if family.transformer.dtype == torch.bfloat16:

@@ -56,6 +56,7 @@ def test_a_run_tells_what_the_server_did(gen_serve: GenServe, here: Path) -> Non
         assert "secret" not in written
 
 
+@pytest.mark.slow
 def test_people_get_tables_and_the_name_of_the_report(gen_serve: GenServe, here: Path) -> None:
     with known("serve") as (_, where):
         ran = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "1", "--slo", "60", *where, "-o", "out")
@@ -64,6 +65,7 @@ def test_people_get_tables_and_the_name_of_the_report(gen_serve: GenServe, here:
     assert ran.out.endswith("report: out/report.html\n")
 
 
+@pytest.mark.slow
 def test_a_lost_task_fails_the_command_which_still_reports(gen_serve: GenServe, here: Path) -> None:
     with known("serve", "forget") as (_, where):
         ran = gen_serve("bench", "run", *EVERY_50_MS, "--duration", "0.2", "--limit", "1", *where, "-o", "out")

@@ -38,6 +38,7 @@ def serve_until(answer: Future[dict[str, Any]], client: Client, worker: Worker) 
                 worker.deliver(task_id, STAR, job["output_format"])
 
 
+@pytest.mark.slow
 def test_the_package_and_the_examples(
     service: Service, client: Client, worker: Worker, python: Path, repository: Path, tmp_path: Path
 ) -> None:

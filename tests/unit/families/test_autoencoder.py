@@ -34,6 +34,7 @@ def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
     assert np.abs(plain - last).max() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_tiles_are_blended_into_about_the_same_picture(name: str) -> None:
     job = make_job(width=448, height=320, steps=1)

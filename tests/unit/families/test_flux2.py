@@ -55,6 +55,7 @@ def test_references_are_read_as_the_stock_pipeline_reads_them(
     assert_same_as_stock(family, stock, make_job(prompt="combine them", width=96, height=64), *references)
 
 
+@pytest.mark.slow
 def test_a_reference_of_more_than_a_megapixel_is_scaled_as_the_stock_pipeline_does(stock: Any, family: Flux2) -> None:
     assert_same_as_stock(family, stock, make_job(steps=1), a_picture(1, 1250, 900))
 

@@ -351,14 +351,6 @@ def test_an_empty_list_adds_nothing(tmp_path: Path) -> None:
     assert score(own(tmp_path, ""), "a cat") == {}
 
 
-def test_a_usual_prompt_takes_well_under_a_millisecond(lexicon: Lexicon) -> None:
-    texts = [prompt.text for prompt in prompts()]
-    lexicon.judge(texts)
-    start = time.thread_time()
-    lexicon.judge(texts)
-    assert (time.thread_time() - start) / len(texts) < 0.001
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["kill ", "kill a man ", "child ", "naked eye ", "how to make a ", "裸", "裸眼", "n u d e "]
@@ -375,4 +367,3 @@ def test_time_grows_with_the_length_alone(lexicon: Lexicon, unit: str) -> None:
 
     taken(LONGEST // 8)
     assert taken(LONGEST) < 30 * max(taken(LONGEST // 8), 1e-3)
-    assert taken(LONGEST) < 1.5

@@ -30,6 +30,7 @@ def edge_width(line: Pixels) -> int:
     return int(np.count_nonzero((share > 0.1) & (share < 0.9)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rendered", "wanted"),
     [
@@ -50,6 +51,7 @@ def test_edges_are_a_few_pixels_wide_at_any_factor(rendered: tuple[int, int], wa
     assert np.abs(pixels.astype(int) - truth).mean() < 2
 
 
+@pytest.mark.slow
 def test_it_is_much_nearer_to_the_drawing_than_interpolation() -> None:
     truth, small = disc(1024, 1024).astype(int), decoded(disc(128, 128))
     errors = {how: np.square(fitted(small, 1024, 1024, how) - truth).mean() for how in ("smooth", "sharp")}

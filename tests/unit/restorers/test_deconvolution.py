@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import mean
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.deblur import BLURS, KINDS, Blur, leaves, outcomes, psnr, scene, uploaded
+from benchmarks.deblur import BLURS, KINDS, Blur, leaves, outcomes, psnr, uploaded
 from deployments.contract.model import ModelSpec
 from deployments.restorers.deconvolution import Deconvolution, Kernel, edge_width, found_kernel
 
@@ -90,11 +89,3 @@ def test_tiles_leave_no_seams() -> None:
     whole = RESTORER.restore(blurred, None)
     around = RESTORER.restore(blurred[700:1280, 700:1280], None)
     assert psnr(whole[740:1180, 740:1180], around[40:480, 40:480]) > 40
-
-
-@pytest.mark.slow
-def test_four_megapixels_take_seconds() -> None:
-    blurred = np.tile(uploaded(Blur("gaussian", 1.5).of(scene(1, 1024))), (2, 2, 1))
-    began = time.process_time()
-    RESTORER.restore(blurred, None)
-    assert time.process_time() - began < 10

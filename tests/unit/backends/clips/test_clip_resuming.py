@@ -51,6 +51,7 @@ def stepped(backend: ClipBackend, store: SteppedStore, job: GenerationJob, steps
         store.kept.acquire()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "fields"), [(1, {}), (2, {"start": "inputs/start"}), (STEPS, {}), (2, {"times": (0.5,)})]
 )
