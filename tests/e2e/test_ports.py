@@ -40,6 +40,7 @@ def test_a_forged_host_is_told_from_the_real_one(service: LocalService) -> None:
     assert forged.status_code == 421
 
 
+@pytest.mark.slow
 def test_a_body_in_part_keeps_nobody_waiting(service: LocalService) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=60) as wire:
         wire.sendall(b"POST /v1/gen-3-image-klein HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")

@@ -72,6 +72,7 @@ def test_fast_and_high_do_different_work(client: Client, photo: Image.Image) -> 
     assert fast.tobytes() != high.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["vto-v1", "vto-v2"])
 def test_try_on_has_the_persons_size_and_looks_at_both(client: Client, photo: Image.Image, version: str) -> None:
     garments = [Image.new("RGB", (200, 200), colour) for colour in ("green", "red")]
@@ -92,6 +93,7 @@ def test_deblur_comes_closer_to_the_sharp_picture(client: Client, photo: Image.I
     assert error(sharpened) < 0.7 * error(blurred)
 
 
+@pytest.mark.slow
 def test_a_subject_is_cut_out_of_its_background(client: Client) -> None:
     body = {"prompt": "a large red circle on a white background", "width": 512, "height": 512, "seed": 3}
     body |= {"disable_pup": True, "output_format": "png"}
