@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import httpx2
 import psutil
+import pytest
 from support.local_service import LocalService
 
 
