@@ -23,8 +23,7 @@ OTHERS = ("freeze a dispatcher", "freeze a model replica", "fill the Redis serve
 )
 def test_promises_are_kept_under_faults(tmp_path: Path, repository: Path, faults: tuple[str, ...]) -> None:
     outcome = run(Plan(seed=7, seconds=25, tasks=TASKS, faults=faults), tmp_path, repository, print)
-    broken = [finding for finding in outcome.findings if not finding.kept]
-    assert not broken
+    assert [finding for finding in outcome.findings if not finding.kept] == []
     assert len(outcome.journal.accepted) >= TASKS
     assert [suffered for suffered in outcome.journal.faults if suffered.recovered_s is None] == []
     assert {suffered.fault for suffered in outcome.journal.faults} == set(faults)

@@ -46,8 +46,8 @@ class _Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """When workers of xdist have ended: only then do they count among the children."""
-        own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        cpu_s = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime + sum(service_cpu_s)
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        cpu_s = sum(each.ru_utime + each.ru_stime for each in used) + sum(service_cpu_s)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as file:
             print(json.dumps({"cpu_s": round(cpu_s, 1), "tests": self._seconds}), file=file)
@@ -77,10 +77,10 @@ def main(arguments: list[str]) -> int:
     _print_report(runs)
     cpu_s = sum(run["cpu_s"] for run in runs)
     print(f"\nCPU time: {cpu_s:.0f} s")
-    if options.budget is not None and cpu_s > (budget_s := float(options.budget.read_text())) + _GROWTH_S:
-        print(f"over the budget of {budget_s:.0f} s: make tests cheaper or mark them `slow`, or raise {options.budget}")
-        return 1
-    return 0
+    over = options.budget is not None and cpu_s > float(options.budget.read_text()) + _GROWTH_S
+    if over:
+        print(f"over the budget: make tests cheaper, mark them `slow`, or raise {options.budget}")
+    return int(over)
 
 
 if __name__ == "__main__":

@@ -14,5 +14,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Not even imported where slow tests are left out."""
     return True if config.option.markexpr.startswith("not slow") else None
