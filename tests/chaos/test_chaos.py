@@ -11,7 +11,6 @@ from chaos.harm import Harm
 from chaos.run import Plan, run
 
 KILLS = tuple(name for name in FAULTS if name.startswith("kill "))
-"""Of every kind of process."""
 TASKS = 100
 UPGRADE = "redeploy, scaled up"
 OTHERS = ("freeze a dispatcher", "freeze a model replica", "fill the Redis server", "break a model's device")

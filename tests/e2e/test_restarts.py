@@ -79,17 +79,16 @@ def wait_until_gone(service: LocalService) -> None:
 
 
 def test_ctrl_c_and_kill_of_the_launcher(breakable: LocalService) -> None:
-    service = breakable
-    before = events(service)
-    with service.client() as client:
+    before = events(breakable)
+    with breakable.client() as client:
         ids = submit_all(client)
         wait_until_under_way(client, ids)
-    service.stop()
-    assert service.processes() == []
+    breakable.stop()
+    assert breakable.processes() == []
 
-    service.start()
-    service.kill()
-    wait_until_gone(service)
+    breakable.start()
+    breakable.kill()
+    wait_until_gone(breakable)
 
-    service.start()
-    assert_each_ready_once(service, ids, before)
+    breakable.start()
+    assert_each_ready_once(breakable, ids, before)
