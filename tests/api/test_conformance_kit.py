@@ -10,6 +10,8 @@ from serve_app.conformance.check import Verdict
 from serve_app.conformance.run import Options, chosen
 from serve_app.conformance.topics import TOPICS
 
+pytestmark = pytest.mark.slow
+
 UNSEEN = "that the task ends within 0 s"
 """What is expected of every task here, and never comes."""
 RESULTS = {"results", "statuses", "webhooks"}

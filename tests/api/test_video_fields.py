@@ -10,7 +10,6 @@ from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
-from support.worker import Worker
 from video_requests import MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal, problem
 
 
@@ -137,11 +136,6 @@ def test_no_error_repeats_what_was_sent(client: Client) -> None:
         assert PICTURE[:40] not in response.text
         assert encoded(clip())[:40] not in response.text
         assert "hunter2" not in response.text
-
-
-def test_other_spellings_of_a_resolution(client: Client, worker: Worker) -> None:
-    body = minimal("t2v") | {"aspect_ratio": "16:9"}
-    assert worker.job(client.ordered(VIDEO, **body, resolution="FHD"))["width"] == 1920
 
 
 @promise("10. gen-3-video", "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")

@@ -163,10 +163,6 @@ def test_a_service_without_a_store_is_told_so_before_anything_starts(
         built(config)
 
 
-def test_the_same_settings_make_the_same_versions(config: Path) -> None:
-    assert versions(config) == versions(config)
-
-
 CHANGES: list[tuple[dict[str, str], set[str]]] = [
     ({"GEN_MODELS__FLUX3-KLEIN__STEP_LIMIT_S": "99"}, {"flux3-klein", "Dispatcher", "Ingress"}),
     ({"GEN_WEBHOOKS__TIMEOUT_S": "7"}, {"WebhookSender", "Dispatcher", "Ingress"}),

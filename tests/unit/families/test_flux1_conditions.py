@@ -22,6 +22,8 @@ from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels
 from training.build.bundle import CHECKPOINTS
 
+pytestmark = pytest.mark.slow
+
 JOB = make_job(guidance=2.5)
 SQUARE = (slice(16, 40), slice(8, 56))
 

@@ -18,6 +18,8 @@ from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
 
+pytestmark = pytest.mark.slow
+
 EDITORS = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 NOTHING = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
 

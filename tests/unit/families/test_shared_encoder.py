@@ -21,7 +21,9 @@ from deployments.families.state import State
 from deployments.families.step import step
 from deployments.pictures.pixels import Pixels
 
-NAMES = ["flux3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("flux", "flux2klein"))]
+pytestmark = pytest.mark.slow
+
+NAMES = ["flux", "flux2klein", "flux3"]
 
 
 class Elsewhere:
@@ -72,7 +74,7 @@ def test_a_picture_is_the_same_bit_by_bit(name: str) -> None:
     assert elsewhere.asked == before, "what was read is kept"
 
 
-@pytest.mark.parametrize("name", ["flux", pytest.param("flux2klein", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["flux", "flux2klein"])
 def test_no_words_are_read_there_too_once(name: str) -> None:
     job, elsewhere = make_job(prompt="a red star", width=64, height=64, steps=2), Elsewhere(f"bundled/{name}")
     shared = family(name, text_encoder=elsewhere, true_guidance=TrueGuidance(2.0))

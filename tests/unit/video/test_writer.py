@@ -15,6 +15,8 @@ from deployments.video.ffmpeg import VideoError
 from deployments.video.sound import Sound
 from deployments.video.writer import ClipWriter
 
+pytestmark = pytest.mark.slow
+
 RENDERED = (96, 64)
 SIZE = (192, 128)
 
