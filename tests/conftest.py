@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpcore2
 import hypothesis
 import pytest
 from redis.asyncio import Redis
@@ -27,6 +29,9 @@ os.environ["XDG_STATE_HOME"] = os.devnull
 # Shells have what they start in the background ignore Ctrl-C, as would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each HTTP client would read all root certificates again.
+httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
 pytest_plugins = ["support.times"]
 
@@ -75,7 +80,8 @@ def loggers_as_they_were() -> Iterator[None]:
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     yield
     for logger, level, handlers in before:
-        logger.setLevel(level)
+        if logger.level != level:
+            logger.setLevel(level)  # clears a cache of all loggers
         logger.handlers[:] = handlers
 
 

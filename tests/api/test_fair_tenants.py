@@ -119,7 +119,7 @@ def lease(worker: Worker) -> str | None:
     return leases[0].id if leases else None
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(played=st.lists(rounds, min_size=2, max_size=8))
 def test_no_organization_changes_the_order_of_two_others(
     crowded: Service, played: list[tuple[list[Act], int, int]]

@@ -41,7 +41,8 @@ def test_gen_2_max_rewrites_cuts_out_and_can_be_told_not_to(client: Client) -> N
     assert picture.mode == "RGB"
 
 
-@pytest.mark.parametrize("endpoint", ["gen-2-pro", pytest.param("gen-2-pro-preview", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("endpoint", ["gen-2-pro", "gen-2-pro-preview"])
 def test_gen_2_pro_edits_with_references(client: Client, photo: Image.Image, endpoint: str) -> None:
     body = {"prompt": "make it blue", "disable_pup": True}
     _, one = make(client, endpoint, input_image=sent(photo), **body)

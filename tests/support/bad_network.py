@@ -26,9 +26,6 @@ class Instead:
 Fate: TypeAlias = str | Instead | None
 """What becomes of a request; None: it is answered as usual."""
 
-_TLS = httpx2.create_ssl_context()
-"""Reading all root certificates takes a while, and nothing here uses TLS."""
-
 
 @dataclass
 class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
@@ -41,8 +38,8 @@ class BadNetwork(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """Hear of what reaches the service, and of what it answers."""
 
     def __post_init__(self) -> None:
-        self._plain = httpx2.HTTPTransport(verify=_TLS)
-        self._async = httpx2.AsyncHTTPTransport(verify=_TLS)
+        self._plain = httpx2.HTTPTransport()
+        self._async = httpx2.AsyncHTTPTransport()
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(transport=self, trust_env=False, timeout=60)

@@ -14,9 +14,6 @@ HOOK_HOST = "hooks.test"
 """Resolves to a public address, which nothing here ever connects to."""
 HOOK = f"https://{HOOK_HOST}/done"
 
-_TLS = httpx2.create_ssl_context()
-"""One for all clients: each of its own would read all root certificates, though none ever uses TLS."""
-
 
 class Client(httpx2.Client):
     """An HTTP client of the service that holds a key."""
@@ -34,7 +31,6 @@ class Client(httpx2.Client):
             headers={"x-key": secret, **(headers or {})},
             timeout=60,
             trust_env=False,
-            verify=_TLS,
         )
         self.project = project
         self.organization = organization
