@@ -37,9 +37,11 @@ def provider(repository: Path) -> Iterator[str]:
         assert process.stderr is not None
         assert any("running on" in line.lower() or "started" in line.lower() for line in process.stderr)
         issuer = f"http://127.0.0.1:{port}"
-        for name, verified in ((ADA, True), ("eve@example.com", False), ("stranger@example.com", True)):
-            told = {"email": name, "email_verified": verified}
-            httpx2.put(f"{issuer}/users/{name}", json=told, trust_env=False, timeout=60).raise_for_status()
+        # It says that it started before its port is open.
+        with httpx2.Client(transport=httpx2.HTTPTransport(retries=6), base_url=issuer, timeout=60) as administrator:
+            for name, verified in ((ADA, True), ("eve@example.com", False), ("stranger@example.com", True)):
+                told = {"email": name, "email_verified": verified}
+                administrator.put(f"/users/{name}", json=told).raise_for_status()
         yield issuer
     finally:
         process.terminate()

@@ -56,33 +56,15 @@ FRAMING = frozenset({"connection", "content-length", "expect", "host", "te", "tr
 
 DESCRIPTION = Path(__file__).parents[2] / "openapi.json"
 schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), config=SchemathesisConfig(seed=1))
-quick_schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), config=SchemathesisConfig(seed=1))
-# Hundreds of requests at the edges of every field.
-quick_schema.config.phases.coverage.enabled = False
 
 
-def _thoroughness(examples: int) -> settings:
-    """The examples of an endpoint, the same in every run."""
-    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=HEALTH_CHECKS)
-
-
-def _assert_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
+@pytest.mark.slow
+@schema.parametrize()
+@settings(max_examples=15, derandomize=True, database=None, suppress_health_check=HEALTH_CHECKS)
+def test_answers_are_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
     for name in [name for name in case.headers if name.lower() in FRAMING]:
         del case.headers[name]
     response = case.call(base_url=described.base_url, headers={"x-key": caller.secret})
     # No model works here: requests that wait for one are answered as described, by 504.
     waited_in_vain = case.path in (GENERATIONS, EDITS) and response.status_code == 504
     case.validate_response(response, checks=CHECKS[1:] if waited_in_vain else CHECKS)
-
-
-@quick_schema.parametrize()
-@_thoroughness(3)
-def test_answers_are_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
-    _assert_as_described(case, described, caller)
-
-
-@pytest.mark.slow
-@schema.parametrize()
-@_thoroughness(15)
-def test_many_answers_are_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
-    _assert_as_described(case, described, caller)

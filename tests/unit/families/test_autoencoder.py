@@ -17,7 +17,7 @@ from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 
 FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
-NAMES = ["flux3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("kontext", "flux2klein"))]
+NAMES = ["flux3", "kontext", "flux2klein"]
 
 
 def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = None) -> Family:
@@ -25,6 +25,7 @@ def loaded(name: str, *, channels_last: bool = False, tile_above: int | None = N
     return FAMILIES[name].load(BUNDLED / name, chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_channels_that_lie_together_change_roundings_alone(name: str) -> None:
     reference = a_picture(1, 96, 64)
