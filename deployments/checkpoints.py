@@ -16,7 +16,7 @@ from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance
 from deployments.contract.words import Words
 from deployments.engine.backend import NotFinite, OutOfMemory
-from deployments.families.attention import use_attention, use_packed_attention
+from deployments.families.attention import compile_blocks, undo_compilation, use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
 from deployments.families.placement import Placement
@@ -112,22 +112,29 @@ def load(
     family = in_precision(precision)
     if true_guidance is not None and isinstance(family, ClipFamily):
         raise CheckpointError("true_guidance must be null for a video model, which has `guidance`")
+    attentions = use_attention(family, attention)
     setup = {
         "family": type(family).__name__,
         "device": _named(place),
         "dtype": f"{precision}".removeprefix("torch."),
         "dtype_because": reason,
-        "attention": use_attention(family, attention),
-        "compiled": str(compile).lower(),
     }
     if text_encoder is not None:
         setup["text_encoder"] = "shared"
+    unusable = list(attentions.unusable)
     if not isinstance(family, ClipFamily):
-        setup["packed_attention"] = use_packed_attention(family, packed_attention)
-    if compile:
-        family.transformer.compile_repeated_blocks(fullgraph=True, dynamic=True)
+        packed = use_packed_attention(family, packed_attention)
+        setup["packed_attention"] = packed.usable[0]
+        unusable += packed.unusable
+    if unusable:
+        setup["attention_unusable"] = " ".join(unusable)
     loaded = time.monotonic()
-    _warm_up(family, SMALL if place.type == "cpu" else render_side or _WARM_SIDE, again=compile)
+    side = SMALL if place.type == "cpu" else render_side or _WARM_SIDE
+    compiled = _warm_up_compiled(family, attentions.usable, side) if compile else None
+    if compiled is None:
+        _warm_up(family, side, again=False)
+    setup["attention"] = compiled or attentions.usable[0]
+    setup["compiled"] = "true" if compiled else "failed" if compile else "false"
     logger.info(
         "%s: %s%s; loaded in %.1f s, warmed up in %.1f s",
         checkpoint,
@@ -165,6 +172,22 @@ def _sharing_family(folder: Path) -> type[Family]:
     if not hasattr(family, "text_parts"):
         raise CheckpointError(f"{folder} is for videos, which share no text encoder")
     return cast(type[Family], family)
+
+
+def _warm_up_compiled(family: Family | ClipFamily, attentions: Sequence[str], side: int) -> str | None:
+    """Compiles `family` and warms it up. The attention backend that could be compiled; None where the model runs
+    without compilation, since none could."""
+    chosen = compile_blocks(family, attentions)
+    if chosen is None:
+        return None
+    try:
+        _warm_up(family, side, again=True)
+    except CheckpointError as error:
+        logger.warning("compiled, %s; it goes on without compilation", error)
+        undo_compilation(family.transformer)
+        family.transformer.set_attention_backend(attentions[0])
+        return None
+    return chosen
 
 
 def _warm_up(family: Family | ClipFamily, side: int, *, again: bool) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from deployments.contract.counts import BUSY_S, LOAD_S, LOADS
+from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
 from deployments.contract.events import Alive
 
 EVERY_S: Final = 1.0
@@ -29,7 +29,13 @@ class Reports:
         self._jobs = 0
         self._since = 0.0
         self._busy_s = 0.0
-        self._loaded = {LOADS: 1.0, LOAD_S: load_s}
+        setup = engine.setup
+        self._loaded = {
+            LOADS: 1.0,
+            LOAD_S: load_s,
+            COMPILE_FALLBACKS: float(setup.get("compiled") == "failed"),
+            ATTENTION_FALLBACKS: float(len(setup.get("attention_unusable", "").split())),
+        }
         self._told: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
         self._told_at = -EVERY_S
 

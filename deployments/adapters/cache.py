@@ -15,6 +15,7 @@ from deployments.byte_cache import ByteCache, CacheFigures
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError, Unavailable
+from deployments.side_stream import SideStream
 
 
 class AdapterCache:
@@ -23,6 +24,7 @@ class AdapterCache:
     def __init__(self, transformer: nn.Module, store: ObjectStore, limit: int) -> None:
         """`limit` bytes of weights are kept beside those in use, and the latest adapter however large it is."""
         self._transformer = transformer
+        self._device = next(transformer.parameters()).device
         self._store = store
         self._cache: ByteCache[str, AdapterWeights] = ByteCache(limit, lambda weights: weights.nbytes, at_least=1)
         self._lock = Lock()
@@ -58,7 +60,9 @@ class AdapterCache:
 
     def _load(self, key: str) -> AdapterWeights:
         try:
-            return read_weights(self._store.get_blocking(key), self._transformer)
+            data = self._store.get_blocking(key)
+            with SideStream(self._device).beside_the_steps():
+                return read_weights(data, self._transformer)
         except FileNotFoundError:
             raise JobError("the tuned model is no longer available") from None
         except AdapterError as error:

@@ -39,7 +39,7 @@ class LowRank:
     down: Tensor
     up: Tensor
     scale: float
-    """alpha / rank."""
+    """alpha / rank; alpha / sqrt(rank) for rsLoRA (arXiv:2312.03732)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,22 @@ def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
         # Whatever hostile or broken files make of the steps below, they are no adapters.
         raise AdapterError("it is damaged, or no LoRA") from error
     # What goes wrong with the device is no fault of the file.
-    return AdapterWeights({name: _placed(layer, transformer.get_submodule(name)) for name, layer in layers.items()})
+    return AdapterWeights(_on_device(layers, transformer))
 
 
 def _read(data: bytes, transformer: nn.Module) -> dict[str, LowRank]:
-    tensors, alphas = _converted(data, type(transformer).__name__)
+    tensors, alphas, stabilized = _converted(data, type(transformer).__name__)
     names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
     strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
     if strange or not names:
         raise AdapterError(f"not a LoRA of a transformer: {shown(strange[0]) if strange else 'it holds no matrices'}")
     linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
-    return {name: _layer(name, tensors, alphas, linears) for name in sorted(names)}
+    return {name: _layer(name, tensors, alphas, linears, stabilized) for name in sorted(names)}
 
 
-def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Matrices and alphas by layer, names as in the transformer, whatever convention the file follows."""
+def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, float], bool]:
+    """Matrices and alphas by layer, names as in the transformer, whatever convention the file follows; and whether
+    it is an rsLoRA."""
     if base not in _FORMATS:
         raise AdapterError(f"{base} takes no tuned models")
     header = read_header(io.BytesIO(data))
@@ -104,20 +105,25 @@ def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, flo
             alphas[name.removesuffix(_ALPHA)] = float(tensor)
         else:
             matrices[name] = tensor
-    return matrices, _declared_alphas(header) | alphas
+    declared = _declared_config(header)
+    return matrices, _declared_alphas(declared) | alphas, bool(declared.get("use_rslora"))
 
 
-def _declared_alphas(header: dict[str, Any]) -> dict[str, float]:
-    """What the file's header says of alpha, where diffusers wrote it; under "" the one for all layers."""
-    metadata = header.get("__metadata__", {}).get("lora_adapter_metadata")
-    if metadata is None:
-        return {}
-    declared = {k.removeprefix("transformer."): v for k, v in json.loads(metadata).items()}
-    patterns = {str(k): float(v) for k, v in (declared.get("alpha_pattern") or {}).items()}
-    return ({"": float(declared["lora_alpha"])} if "lora_alpha" in declared else {}) | patterns
+def _declared_config(header: dict[str, Any]) -> dict[str, Any]:
+    """PEFT's configuration in the file's header, where diffusers wrote one."""
+    metadata = header.get("__metadata__", {}).get("lora_adapter_metadata") or "{}"
+    return {k.removeprefix("transformer."): v for k, v in json.loads(metadata).items()}
 
 
-def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear]) -> LowRank:
+def _declared_alphas(config: dict[str, Any]) -> dict[str, float]:
+    """Alphas by layer, or by the end of layers' names; under "" the one for all layers."""
+    patterns = {str(k): float(v) for k, v in (config.get("alpha_pattern") or {}).items()}
+    return ({"": float(config["lora_alpha"])} if "lora_alpha" in config else {}) | patterns
+
+
+def _layer(
+    name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear], stabilized: bool
+) -> LowRank:
     linear = linears.get(name)
     if linear is None:
         raise AdapterError(f"the base has no linear layer {shown(name)}")
@@ -127,19 +133,33 @@ def _layer(name: str, tensors: dict[str, Tensor], alphas: dict[str, float], line
     rank = down.shape[0]
     if rank > max(linear.in_features, linear.out_features):
         raise AdapterError(f"{name} is of rank {rank}, more than the base's layer has rows and columns")
-    alpha = alphas.get(name, alphas.get("", float(rank)))
+    alpha = _alpha(name, alphas, float(rank))
     numbers = down.is_floating_point() and up.is_floating_point() and math.isfinite(alpha)
     if rank == 0 or not (numbers and torch.isfinite(down).all() and torch.isfinite(up).all()):
         raise AdapterError(f"{name} is empty, or not all numbers")
     if down.shape != (rank, linear.in_features) or up.shape != (linear.out_features, rank):
         shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
         raise AdapterError(f"{name} is {shapes}, but the base's layer {linear.out_features} x {linear.in_features}")
-    return LowRank(down, up, alpha / rank)
+    return LowRank(down, up, alpha / (math.sqrt(rank) if stabilized else rank))
 
 
-def _placed(layer: LowRank, linear: nn.Module) -> LowRank:
-    weight = linear.get_parameter("weight")
+def _alpha(name: str, alphas: dict[str, float], otherwise: float) -> float:
+    """PEFT's patterns name a layer, or the end of its name from a dot on."""
+    ends = [name, *(name[place + 1 :] for place, letter in enumerate(name) if letter == ".")]
+    return next((alphas[end] for end in [*ends, ""] if end in alphas), otherwise)
+
+
+def _on_device(layers: dict[str, LowRank], transformer: nn.Module) -> dict[str, LowRank]:
+    """All matrices in one copy: each copy waits for the step in progress, and an adapter has hundreds of matrices."""
+    weight = transformer.get_submodule(next(iter(layers))).get_parameter("weight")
     if weight.is_meta:
-        return layer
-    down, up = (matrix.to(weight.device, weight.dtype) for matrix in (layer.down, layer.up))
-    return LowRank(down, up, layer.scale)
+        return layers
+    matrices = [matrix for layer in layers.values() for matrix in (layer.down, layer.up)]
+    flat = torch.cat([matrix.flatten().to(weight.dtype) for matrix in matrices])
+    if weight.is_cuda:
+        flat = flat.pin_memory()
+    parts = iter(flat.to(weight.device, non_blocking=True).split([matrix.numel() for matrix in matrices]))
+    return {
+        name: LowRank(next(parts).view_as(layer.down), next(parts).view_as(layer.up), layer.scale)
+        for name, layer in layers.items()
+    }

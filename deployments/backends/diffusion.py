@@ -14,7 +14,6 @@ import numpy as np
 from deployments.adapters.cache import AdapterCache
 from deployments.adapters.segments import AppliedAdapter
 from deployments.backends.inputs import InputFetcher
-from deployments.backends.side_stream import SideStream
 from deployments.byte_cache import MB
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract import counts
@@ -31,6 +30,7 @@ from deployments.families.step import step
 from deployments.matting.background_remover import BackgroundRemover, load_background_remover, with_network_here
 from deployments.outputs import Outputs
 from deployments.pictures.pixels import Pixels
+from deployments.side_stream import SideStream
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,16 @@ LOADS: Final = "loads"
 LOAD_S: Final = "load_s"
 """Seconds that it took them."""
 
+OUT_OF_MEMORY: Final = "out_of_memory"
+"""Calls of the backend that did not fit into memory; each was tried again in a smaller batch or alone."""
+NOT_FINITE: Final = "not_finite"
+"""Calls of the backend that gave NaN or infinity."""
+COMPILE_FALLBACKS: Final = "compile_fallbacks"
+"""Replicas that run without compilation because it failed."""
+ATTENTION_FALLBACKS: Final = "attention_fallbacks"
+"""Configured attention backends that do not work, by replica."""
+FAULTS: Final = (OUT_OF_MEMORY, NOT_FINITE, COMPILE_FALLBACKS, ATTENTION_FALLBACKS)
+
 BATCH: Final = "batch"
 """A histogram: how many took a step together. MEMBERS is its sum."""
 BATCHES: Final = Buckets((1, 2, 4, 8, 16, 32, 64))

@@ -38,7 +38,13 @@ class DeviceBroken(Exception):
 
 
 class OutOfMemory(Exception):
-    """The batch did not fit. Nothing was changed; the same states may be stepped in smaller batches."""
+    """The batch did not fit. Nothing was changed; the same states may be stepped in smaller batches.
+
+    `crowded`: other processes hold memory of the device, without which it might have fitted."""
+
+    def __init__(self, text: str = "", *, crowded: bool = False) -> None:
+        super().__init__(text)
+        self.crowded = crowded
 
 
 class StateLike(Protocol):

@@ -32,24 +32,25 @@ def hopeless(needed_s: float, left_s: float) -> Failed:
 
 def fail(handle: RequestHandle, error: Exception, health: Health) -> None:
     """Ends the one request that `error` belongs to."""
-    blame = True
+    blame, fits = True, health.has_fitted(handle.job)
     if not isinstance(error, (JobError, OutOfMemory, Unavailable)):
         blame = health.faulted()
         log.error("job %s failed", handle.job.id, exc_info=error)
-    handle.end(failure_event(error, blame=blame))
+    handle.end(failure_event(error, blame=blame, fits=fits))
 
 
-def failure_event(error: Exception, *, blame: bool) -> Failed | Interrupted:
+def failure_event(error: Exception, *, blame: bool, fits: bool = False) -> Failed | Interrupted:
     """How a job ends here that failed alone with `error`.
 
     An error that nobody foresaw may be this worker's and not the job's, so another attempt decides. `blame` says
-    whether it speaks against the job: not when the model has done nothing well since it last failed.
+    whether it speaks against the job: not when the model has done nothing well since it last failed. Memory that ran
+    out is no fault of a job that `fits`, as one of its size was done before, nor where other processes hold some.
     """
     match error:
         case JobError():
             return Failed(str(error))
-        case OutOfMemory():
-            return NO_MEMORY
+        case OutOfMemory(crowded=crowded):
+            return NO_ROOM if crowded or fits else NO_MEMORY
         case TextEncoderUnavailable():
             return TEXT_ENCODER_UNREACHABLE
         case Unavailable():

@@ -79,6 +79,6 @@ class Finisher(Generic[P, S]):
         except Exception as error:
             fail(handle, error, self._health)
         else:
-            self._health.succeeded()
+            self._health.succeeded(handle.job)
             handle.end(Done(output))
         self._requests.stored(handle)

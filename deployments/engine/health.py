@@ -9,6 +9,8 @@ from enum import IntEnum
 
 from deployments.contract import counts
 from deployments.contract.histogram import sum_field
+from deployments.contract.job import GenerationJob
+from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.engine.request_handle import RequestHandle
 
 
@@ -31,6 +33,8 @@ class Health:
         self._faults = 0
         self._broken = False
         self._counts: defaultdict[str, float] = defaultdict(float)
+        self._fitted: list[tuple[int, int]] = []
+        """The largest demands of jobs that were done; none of them covers another."""
 
     def now(self) -> float:
         """By the engine's clock."""
@@ -62,6 +66,9 @@ class Health:
         self._calls[worker] = began = self._clock()
         try:
             yield
+        except (NotFinite, OutOfMemory) as error:
+            self._counts[counts.OUT_OF_MEMORY if isinstance(error, OutOfMemory) else counts.NOT_FINITE] += 1
+            raise
         finally:
             self._calls[worker] = None
             took_s = self._clock() - began
@@ -78,9 +85,16 @@ class Health:
         self._counts[counts.STEP_TIMES.field(counts.STEP, step_ms)] += 1
         self._counts[sum_field(counts.STEP)] += step_ms
 
-    def succeeded(self) -> None:
+    def succeeded(self, job: GenerationJob) -> None:
         """A job is done. A step alone proves nothing: numbers that are none pass through steps without complaint."""
         self._faults = 0
+        demand = _demand(job)
+        if not self.has_fitted(job):
+            self._fitted = [each for each in self._fitted if not _covers(demand, each)] + [demand]
+
+    def has_fitted(self, job: GenerationJob) -> bool:
+        """Whether a job that needs as much memory was done in this process."""
+        return any(_covers(each, _demand(job)) for each in self._fitted)
 
     def faulted(self) -> bool:
         """Notes an unexpected error. True when the job may be to blame: since the last such error another was done, or
@@ -90,3 +104,12 @@ class Health:
 
     def device_broke(self) -> None:
         self._broken = True
+
+
+def _demand(job: GenerationJob) -> tuple[int, int]:
+    """What the memory of a job goes by: pixels of all frames, and input pictures."""
+    return job.width * job.height * (job.clip.frames if job.clip else 1), len(job.inputs)
+
+
+def _covers(demand: tuple[int, int], other: tuple[int, int]) -> bool:
+    return demand[0] >= other[0] and demand[1] >= other[1]

@@ -33,6 +33,10 @@ _FAILED: Final = (
 )
 
 
+_CONTEXT: Final = 2**30
+"""Bytes of a device's memory that this process may hold beside torch's, for its context and libraries."""
+
+
 @contextmanager
 def translated_device_errors() -> Iterator[None]:
     """Turns torch's ways of saying that memory ran out into OutOfMemory, and hands cached blocks back to the device.
@@ -51,9 +55,17 @@ def translated_device_errors() -> Iterator[None]:
         exhausted = text
     if exhausted is not None:
         # Outside the handler: there, the traceback would keep the failed tensors alive.
+        crowded = False
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        raise OutOfMemory(exhausted)
+            crowded = _others_hold_memory()
+        raise OutOfMemory(exhausted, crowded=crowded)
+
+
+def _others_hold_memory() -> bool:
+    """Whether other processes hold memory of the current CUDA device."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved() > _CONTEXT
 
 
 def _is_broken(error: RuntimeError, text: str) -> bool:

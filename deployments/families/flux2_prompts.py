@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from deployments.families.kept import apart
 from deployments.families.pipeline import prompt_length
+from deployments.families.prompts import trim_language_model
 
 MAX_TEXT = 512
 """Text tokens, as the pipelines pad it."""
@@ -30,6 +32,8 @@ class Flux2PromptEncoder:
         self._pipeline = pipeline
         self._dtype = dtype
         self._device = device
+        [*_, last] = signature(pipeline.encode_prompt).parameters["text_encoder_out_layers"].default
+        trim_language_model(pipeline.text_encoder, last)
         self._length = prompt_length(getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer), MAX_TEXT)
 
     def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from deployments.families.kept import apart
+from deployments.families.prompts import trim_language_model
 
 TEXT_MULTIPLE = 80
 MAX_TEXT = 8192
@@ -29,6 +30,7 @@ class Flux3PromptEncoder:
     def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
         """`pipeline` is a `Flux3DistilledModularPipeline` with its text components, on `device`."""
         self._text_encoder: Any = pipeline.text_encoder
+        trim_language_model(self._text_encoder, TEXT_STATES[-1])
         self._processor: Any = pipeline.tokenizer
         self._dtype = dtype
         self._device = device
@@ -69,6 +71,5 @@ class Flux3PromptEncoder:
             position_ids=positions,
             output_hidden_states=True,
             use_cache=False,
-            logits_to_keep=1,
         ).hidden_states
         return apart(torch.cat([states[k] for k in TEXT_STATES], dim=-1).to(self._dtype))

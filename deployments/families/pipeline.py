@@ -24,7 +24,9 @@ def load_pipeline(
     Raises CheckpointError when a component is missing or broken.
     """
     disable_progress_bar()  # a bar is no use in a replica's log
-    options = {"dtype": placement.dtype, "local_files_only": placement.local_only}
+    options: dict[str, Any] = {"dtype": placement.dtype, "local_files_only": placement.local_only}
+    if placement.device.type == "cuda":
+        options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
     absent = dict.fromkeys(without)
     shared = shared_components(folder, placement.dtype, without=absent)
     try:

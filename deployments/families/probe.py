@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 from statistics import median
 from typing import Final
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from deployments.contract.job import GenerationJob
@@ -34,10 +36,15 @@ def try_alone(family: Family | ClipFamily) -> None:
 
 
 def try_together(family: Family) -> None:
-    """One step of two small pictures of different shapes, together and alone. Raises RuntimeError when they differ."""
-    sizes = (SMALL, SMALL), (2 * SMALL, SMALL)
-    together = _velocities(family, [_picture(family, *size) for size in sizes])
-    alone = [_velocities(family, [_picture(family, *size)])[0] for size in sizes]
+    """One step of small pictures of different shapes, together and alone; one of them has a reference where the family
+    takes any, so that the others' rows of references are empty. Raises RuntimeError when they differ."""
+
+    def pictures() -> list[State]:
+        sizes = (SMALL, SMALL), (2 * SMALL, SMALL)
+        return [_picture(family, *size) for size in sizes] + _edited(family)
+
+    together = _velocities(family, pictures())
+    alone = [_velocities(family, [picture])[0] for picture in pictures()]
     for one, other in zip(together, alone, strict=True):
         if not (one - other).abs().max() <= _ALIKE[family.transformer.dtype] * other.abs().max():
             raise RuntimeError("pictures that step together are not what they are alone")
@@ -53,11 +60,11 @@ def warm_up(family: Family, side: int, count: int, *, height: int | None = None)
             family.finish(picture)
 
 
-def step_seconds(family: Family | ClipFamily) -> float:
-    """Of one step of something small, once everything is warm."""
+def step_seconds(family: Family | ClipFamily, side: int = SMALL, *, count: int = 1) -> float:
+    """Of one step of `count` pictures of `side` pixels, or of a tiny clip, once everything is warm."""
     taken = []
     for _ in range(1 + _TIMED):
-        states = [] if isinstance(family, ClipFamily) else [_picture(family) for _ in range(4)]
+        states = [] if isinstance(family, ClipFamily) else [_picture(family, side, side) for _ in range(count)]
         began = time.perf_counter()
         family.probe() if isinstance(family, ClipFamily) else step(family, states)
         taken.append(time.perf_counter() - began)
@@ -69,9 +76,19 @@ def _velocities(family: Family, states: list[State]) -> list[Tensor]:
     return [state.v for state in states if state.v is not None]
 
 
-def _picture(family: Family, width: int = SMALL, height: int = SMALL) -> State:
+def _edited(family: Family) -> list[State]:
+    """A picture with a reference, or nothing where the family takes none."""
+    data = io.BytesIO()
+    Image.new("RGB", (SMALL, SMALL), "grey").save(data, "PNG")
+    try:
+        return [_picture(family, references=(data.getvalue(),))]
+    except JobError:
+        return []
+
+
+def _picture(family: Family, width: int = SMALL, height: int = SMALL, *, references: tuple[bytes, ...] = ()) -> State:
     job = GenerationJob(
-        id=f"probe-{width}x{height}",
+        id=f"probe-{width}x{height}-{len(references)}",
         attempt=0,
         prompt="a probe",
         width=width,
@@ -81,7 +98,7 @@ def _picture(family: Family, width: int = SMALL, height: int = SMALL) -> State:
         output_format="png",
         output_prefix="probe",
     )
-    [state] = family.encode([family.fetch(PreparedRequest(job))])
+    [state] = family.encode([family.fetch(PreparedRequest(job, references))])
     if isinstance(state, JobError):
         raise state
     return state

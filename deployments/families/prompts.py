@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Encoded = TypeVar("Encoded", bound=tuple[Tensor, ...])
 Encoded_co = TypeVar("Encoded_co", bound=tuple[Tensor, ...], covariant=True)
@@ -33,3 +33,12 @@ def from_bytes(data: bytes, device: torch.device, dtype: torch.dtype) -> list[Te
     tensors = safetensors.torch.load(data)
     ordered = [tensors[str(place)] for place in range(len(tensors))]
     return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in ordered]
+
+
+def trim_language_model(model: Any, last_state: int) -> None:
+    """Drops from `model` what comes after hidden state `last_state`: later layers and the head, which gives a logit for
+    every word of its vocabulary and token of the prompt. The first later layer stays: the last state has a norm of its
+    own."""
+    decoder = model.get_decoder()
+    decoder.layers = decoder.layers[: last_state + 1]
+    model.lm_head = nn.Identity()

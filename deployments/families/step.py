@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from deployments.families.device_errors import translated_device_errors
 from deployments.families.moment import Moment
 from deployments.families.state import State, Wordless
+from deployments.side_stream import wait_for
 
 
 class Velocity(Protocol):
@@ -28,21 +28,19 @@ def step(family: Velocity, states: Sequence[State]) -> None:
     """Advances every state by one step, all or nothing.
 
     A picture alone, without an adapter, is computed as by the stock pipeline. All states have steps left to do. Raises
-    OutOfMemory when the batch did not fit; nothing was changed then, and the same states may be tried again in smaller
-    batches.
+    what torch raises when the batch does not fit; the same states may be tried again in smaller batches then.
     """
     if not states:
         return
     assert all(s.i < s.total_steps for s in states), "a finished state in the batch"
     states = sorted(states, key=_place)
-    with translated_device_errors():
-        device = states[0].x.device
-        moment, dt = _moment(states, device)
-        velocities = _beyond(family, states, _velocities(family, states, moment))
-        moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
-        if device.type == "cuda":
-            # A GPU works on in the background, but whoever times steps or waits for them must see them end.
-            torch.cuda.current_stream(device).synchronize()
+    device = states[0].x.device
+    moment, dt = _moment(states, device)
+    velocities = _beyond(family, states, _velocities(family, states, moment))
+    moved = [s.x + dt[k] * velocity for k, (s, velocity) in enumerate(zip(states, velocities, strict=True))]
+    if device.type == "cuda":
+        # A GPU works on in the background, but whoever times steps or waits for them must see them end.
+        wait_for(torch.cuda.current_stream(device))
     for state, x, velocity in zip(states, moved, velocities, strict=True):
         state.x, state.v, state.i = x, velocity, state.i + 1
         if state.i == state.total_steps:

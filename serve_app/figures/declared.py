@@ -113,6 +113,14 @@ MODEL_LOAD: Final = Series(
     LANE,
     "of those that have ended a job",
 )
+MODEL_FAULTS: Final = Series(
+    "gen_model_faults_total",
+    Kind.COUNTER,
+    Source.MODELS,
+    "What went wrong inside models",
+    ("lane", "fault"),
+    "`out_of_memory`, `not_finite` (NaN), `compile_fallbacks`, `attention_fallbacks`",
+)
 CACHE_LOOKUPS: Final = Series(
     "gen_model_cache_lookups_total",
     Kind.COUNTER,

@@ -64,6 +64,8 @@ async def tell_of_model(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
     scrape.add_histogram(declared.MODEL_BATCH, batches, lane=lane)
     scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), lane=lane)
     scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), lane=lane)
+    for fault in counts.FAULTS:
+        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), lane=lane, fault=fault)
     for call in counts.CALLS:
         scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), lane=lane, call=call)
     for cache in counts.CACHES:

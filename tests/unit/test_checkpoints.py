@@ -12,6 +12,7 @@ import pytest
 import torch
 from support.bundle import copied
 from support.jobs import make_clip_job, make_job
+from torch import Tensor
 
 from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError
@@ -27,6 +28,8 @@ from deployments.families.ltx2 import Ltx2
 from deployments.families.ltx2_noise import distilled
 from deployments.families.packed.attention import ATTENTIONS, one_by_one
 from deployments.families.packed.row import Row
+from deployments.families.pipeline import load_pipeline
+from deployments.families.placement import Placement
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.probe import step_seconds
 from deployments.families.state import State
@@ -41,7 +44,7 @@ def loaded() -> Family:
 @pytest.fixture
 def family(loaded: Family) -> Iterator[Family]:
     yield loaded
-    loaded.transformer.reset_attention_backend()
+    loaded.transformer.set_attention_backend("native")
 
 
 def latents(family: Family) -> torch.Tensor:
@@ -100,12 +103,51 @@ def test_unusable_attention_backends_are_logged_and_skipped(family: Family, capl
     """One that doesn't exist, one whose package is missing, one that fails only when called on this device."""
     with caplog.at_level(logging.WARNING):
         chosen = use_attention(family, ["imaginary", "sage", "_native_cudnn", "_native_math", "native"])
-    assert chosen == "_native_math"
-    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple) and record.args] == [
+    assert (set(chosen.usable), chosen.unusable) == ({"_native_math", "native"}, ["imaginary", "sage", "_native_cudnn"])
+    warned = [record for record in caplog.records if record.name == attention.__name__]
+    assert [
+        record.args[0] for record in warned if isinstance(record.args, tuple) and record.levelno == logging.WARNING
+    ] == [
         "imaginary",
         "sage",
         "_native_cudnn",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first"), [((2.0, 1.0), "native"), ((1.0, 2.0), "_native_math"), ((1.0, 0.99), "_native_math")]
+)
+def test_the_fastest_attention_is_used(
+    family: Family, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], first: str
+) -> None:
+    """Of two that are about as fast, the first that was named."""
+    times = iter(seconds)
+    monkeypatch.setattr(attention, "step_seconds", lambda *_, **__: next(times))
+    assert use_attention(family, ["_native_math", "native"]).usable[0] == first
+
+
+@pytest.mark.parametrize(
+    ("graph_breaks", "outcome"), [((), "native"), (("native",), "_native_math"), (("native", "_native_math"), None)]
+)
+def test_a_model_that_can_not_be_compiled_runs_without(
+    family: Family, monkeypatch: pytest.MonkeyPatch, graph_breaks: tuple[str, ...], outcome: str | None
+) -> None:
+    """With the first attention backend that can, or without compilation. By a fake: compilers take a minute."""
+    transformer, before = family.transformer, latents(family)
+    used = list[str]()
+    monkeypatch.setattr(transformer, "set_attention_backend", used.append)
+
+    def compile_repeated_blocks(**_: object) -> None:
+        def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("graph break")
+
+        if used[-1] in graph_breaks:
+            transformer.single_transformer_blocks[0]._compiled_call_impl = broken
+
+    monkeypatch.setattr(transformer, "compile_repeated_blocks", compile_repeated_blocks)
+    assert attention.compile_blocks(family, ["native", "_native_math"]) == outcome
+    assert used[-1] == (outcome or "native")
+    assert torch.equal(latents(family), before)
 
 
 def test_no_usable_attention_backend_is_an_error_that_names_them(family: Family) -> None:
@@ -123,12 +165,46 @@ def test_unusable_attention_of_packed_pictures_is_logged_and_skipped(
     monkeypatch.setattr(attention, "ATTENTIONS", seeing)
     names = ["imaginary", "varlen", "xformers", "flash", "all_as_one", "one_by_one"]
     with caplog.at_level(logging.WARNING):
-        assert use_packed_attention(family, names) == "one_by_one"
+        assert use_packed_attention(family, names).usable == ["one_by_one"]
     skipped = [record.args[0] for record in caplog.records if isinstance(record.args, tuple) and record.args]
     assert skipped == names[:-1]
     assert "not what they are alone" in caplog.text
     with pytest.raises(CheckpointError, match=r"all_as_one"):
         use_packed_attention(family, ["all_as_one"])
+
+
+def test_rows_are_tried_with_a_picture_without_references(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may refuse segments of no length, or fill them with whatever is there."""
+    rows = list[list[int]]()
+
+    def noted(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:
+        rows.append(row.lengths)
+        return one_by_one(q, k, v, row)
+
+    monkeypatch.setattr(attention, "ATTENTIONS", {**ATTENTIONS, "noted": noted})
+    use_packed_attention(family, ["noted"])
+    family.use_packed_attention(one_by_one)
+    assert any(0 in lengths and max(lengths) > 0 for lengths in rows)
+
+
+@pytest.mark.parametrize(("device", "mapped"), [("cuda", {"device_map": "cuda"}), ("cpu", {})])
+def test_weights_are_loaded_straight_to_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, mapped: dict[str, str]
+) -> None:
+    given = dict[str, object]()
+
+    class Pipeline:
+        @classmethod
+        def from_pretrained(cls, folder: str, **options: object) -> Pipeline:
+            given.update(options)
+            return cls()
+
+        def to(self, place: torch.device) -> Pipeline:
+            return self
+
+    (tmp_path / "model_index.json").write_text("{}")
+    load_pipeline(tmp_path, Placement(torch.device(device), torch.bfloat16), Pipeline)
+    assert {name: value for name, value in given.items() if name == "device_map"} == mapped
 
 
 def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixture) -> None:
@@ -260,9 +336,12 @@ def test_a_model_of_videos_is_none_of_pictures(loaded: Family, clip_family: Clip
 
 def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        assert use_attention(clip_family, ["imaginary", "_native_math", "native"]) == "_native_math"
+        assert set(use_attention(clip_family, ["imaginary", "_native_math", "native"]).usable) == {
+            "_native_math",
+            "native",
+        }
     finally:
-        clip_family.transformer.reset_attention_backend()
+        clip_family.transformer.set_attention_backend("native")
     monkeypatch.setattr(clip_family, "probe", lambda: torch.tensor([1.0, torch.nan]))
     with pytest.raises(CheckpointError, match="not finite"):
         use_attention(clip_family, ["native"])

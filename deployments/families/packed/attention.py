@@ -42,8 +42,9 @@ def xformers(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:
     """One call, by xformers' kernels: on CUDA, in every precision."""
     from xformers.ops import fmha  # pyright: ignore[reportMissingImports]
 
-    blocks = fmha.attn_bias.BlockDiagonalMask.from_seqlens(row.lengths, device=q.device)
-    return fmha.memory_efficient_attention(q, k, v, attn_bias=blocks)
+    if row.block_mask is None:
+        row.block_mask = fmha.attn_bias.BlockDiagonalMask.from_seqlens(row.lengths, device=q.device)
+    return fmha.memory_efficient_attention(q, k, v, attn_bias=row.block_mask)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:

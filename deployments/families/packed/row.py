@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class Row:
         whose = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
         self.picture = whose.to(device)
         """Whose each token is, (T,)."""
+        self.block_mask: Any = None
+        """xformers' mask of the row, once one was made: every block of every step needs it."""
 
     @property
     def total(self) -> int:

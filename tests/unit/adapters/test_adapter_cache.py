@@ -63,10 +63,10 @@ def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Mod
 def test_what_a_device_does_is_no_fault_of_the_file(
     transformer: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def full(layer: LowRank, linear: nn.Module) -> LowRank:
+    def full(layers: dict[str, LowRank], transformer: nn.Module) -> dict[str, LowRank]:
         raise error
 
-    monkeypatch.setattr(weights, "_placed", full)
+    monkeypatch.setattr(weights, "_on_device", full)
     store = ObjectStore("memory:///")
     store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
     with pytest.raises(type(error), match=str(error)):

@@ -27,6 +27,36 @@ def test_alpha_is_taken_from_the_header(transformer: nn.Module) -> None:
     assert {layer.scale for layer in weights.layers.values()} == {2.0}
 
 
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({"lora_alpha": 4, "use_rslora": True}, 4 / 2**0.5),
+        ({"lora_alpha": 4, "rank_pattern": {"x": 2}, "alpha_pattern": {"attn.to_q": 6}}, 3.0),
+    ],
+)
+def test_the_scale_of_a_layer_is_pefts(transformer: nn.Module, config: dict[str, object], scale: float) -> None:
+    """Also of an rsLoRA; and by patterns that name the end of a layer's name."""
+    metadata = {"lora_adapter_metadata": json.dumps({f"transformer.{k}": v for k, v in config.items()})}
+    weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
+    assert [layer.scale for layer in weights.layers.values()] == pytest.approx([scale] * 3)
+
+
+def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy waits for the step in progress."""
+    copies = list[torch.Tensor]()
+    to = Tensor.to
+
+    def noted(tensor: Tensor, *where: Any, **how: Any) -> Tensor:
+        copies.extend([tensor] if how.get("non_blocking") else [])
+        return to(tensor, *where, **how)
+
+    monkeypatch.setattr(Tensor, "to", noted)
+    weights = read_weights(adapter_file(random_matrices(transformer)), transformer)
+    assert [tensor.numel() for tensor in copies] == [
+        sum(m.numel() for x in weights.layers.values() for m in (x.down, x.up))
+    ]
+
+
 def test_names_and_shapes_are_checked_without_weights(transformer: nn.Module) -> None:
     bare = copy.deepcopy(transformer).to("meta")
     assert len(read_weights(adapter_file(random_matrices(transformer)), bare).layers) == 3

@@ -8,9 +8,10 @@ from engine_bench import Bench
 from support.jobs import make_job
 from support.virtual_backend import VirtualBackend
 
+from deployments.contract.counts import OUT_OF_MEMORY
 from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.engine.backend import JobError, NotFinite, OutOfMemory, Unavailable
-from deployments.engine.failures import BROKEN, NO_MEMORY, NOTHING_USABLE, STORAGE_UNREACHABLE, failure_event
+from deployments.engine.failures import BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE, STORAGE_UNREACHABLE, failure_event
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -43,10 +44,22 @@ def test_a_step_out_of_memory_shrinks_the_batch_and_loses_nothing() -> None:
 def test_a_picture_that_does_not_fit_alone_fails() -> None:
     bench = Bench(VirtualBackend(errors={("step", "huge"): OutOfMemory()}))
     bench.learn()
-    bench.run(make_job("a"), make_job("huge"), make_job("b"))
+    bench.run(make_job("a"), make_job("huge", width=4096), make_job("b"))
     assert bench.last("huge") == NO_MEMORY
     assert bench.done() == {"a", "b"}
     assert bench.engine.faults == 0
+    assert bench.engine.counts[OUT_OF_MEMORY] == 1
+
+
+@pytest.mark.parametrize("call", ["encode", "step", "finish"])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_memory_that_was_there_before_or_is_others_is_no_fault_of_the_job(call: str, crowded: bool) -> None:
+    """It is tried again, without blame: on this device another time, or on another device."""
+    bench = Bench(VirtualBackend(errors={(call, "b"): OutOfMemory(crowded=crowded)}))
+    if not crowded:
+        bench.run(make_job("a", width=1024))
+    bench.run(make_job("b"))
+    assert bench.last("b") == NO_ROOM
 
 
 def test_encode_out_of_memory_tries_smaller_parts_and_remembers() -> None:
@@ -78,7 +91,7 @@ def test_finish_out_of_memory_is_tried_once_more_between_steps() -> None:
             backend.errors.pop(("finish", "a"), None)
 
     backend.before = relent
-    bench.run(make_job("a"), make_job("b"))
+    bench.run(make_job("a"), make_job("b", width=4096))
     assert isinstance(bench.last("a"), Done)
     assert bench.last("b") == NO_MEMORY
     assert backend.named("finish").count(["b"]) == 2

@@ -71,14 +71,21 @@ def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
         torch.empty(2**52, dtype=torch.uint8)
 
 
+@pytest.mark.parametrize(("others_hold", "crowded"), [(0, False), (6 * 2**30, True)])
 @pytest.mark.parametrize(
     "error", [OutOfMemory(), torch.OutOfMemoryError("CUDA out of memory")], ids=["beside", "torch"]
 )
-def test_whoever_ran_out_of_memory_finds_more_the_next_time(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library beside torch can't have what torch keeps for later."""
+def test_whoever_ran_out_of_memory_finds_more_the_next_time(
+    error: Exception, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library beside torch can't have what torch keeps for later. What other processes hold is told."""
     emptied: list[bool] = []
+    own, context, total = 20 * 2**30, 2**29, 80 * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
-    with pytest.raises(OutOfMemory):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (total - own - context - others_hold, total))
+    with pytest.raises(OutOfMemory) as raised:
         translated(error)
     assert emptied == [True]
+    assert raised.value.crowded == crowded

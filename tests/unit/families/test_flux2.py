@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flux2_stock import assert_same_as_stock
 from flux_drawing import (
     a_picture,
@@ -24,6 +25,7 @@ from support.jobs import make_job
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import TrueGuidance
 from deployments.families.flux2 import Flux2
+from deployments.families.prompts import trim_language_model
 from deployments.families.registry import family_of
 from training.build.bundle import CHECKPOINTS
 
@@ -53,6 +55,15 @@ def test_references_are_read_as_the_stock_pipeline_reads_them(
 ) -> None:
     references = [a_picture(seed, *size) for seed, size in enumerate(sizes)]
     assert_same_as_stock(family, stock, make_job(prompt="combine them", width=96, height=64), *references)
+
+
+def test_of_the_text_encoder_only_what_is_read_is_computed() -> None:
+    pipeline = stock_pipeline(FOLDER)
+    whole = pipeline.encode_prompt("a red circle", device="cpu", text_encoder_out_layers=(3, 6, 9))[0]
+    trim_language_model(pipeline.text_encoder, 9)
+    assert len(pipeline.text_encoder.model.layers) == 10
+    trimmed = pipeline.encode_prompt("a red circle", device="cpu", text_encoder_out_layers=(3, 6, 9))[0]
+    assert torch.equal(trimmed, whole)
 
 
 @pytest.mark.slow

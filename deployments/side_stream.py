@@ -1,9 +1,10 @@
-"""Work on a device beside the steps, where a device can do several things at once."""
+"""CUDA streams for work beside the steps, and waiting for a stream without a busy processor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -25,4 +26,12 @@ class SideStream:
             return
         with torch.cuda.stream(self._stream):
             yield
-        self._stream.synchronize()
+        wait_for(self._stream)
+
+
+def wait_for(stream: Any) -> None:
+    """Returns when the work of a CUDA stream is done. The thread sleeps meanwhile: `Stream.synchronize` spins, and
+    would keep a core busy through every step."""
+    event = torch.cuda.Event(blocking=True)
+    event.record(stream)
+    event.synchronize()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
 
-from deployments.backends.side_stream import SideStream
+from deployments.side_stream import SideStream
 
 
-class NotingStream:
-    def __init__(self, noted: list[str]) -> None:
-        self._noted = noted
+class NotingEvent:
+    def __init__(self, noted: list[str], *, blocking: bool = False) -> None:
+        self._noted, self._blocking = noted, blocking
+
+    def record(self, stream: str) -> None:
+        self._noted.append(f"recorded on {stream}")
 
     def synchronize(self) -> None:
-        self._noted.append("waited")
+        self._noted.append("waited asleep" if self._blocking else "waited busily")
 
 
 @pytest.fixture
@@ -24,12 +28,13 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     noted: list[str] = []
 
     @contextmanager
-    def current(stream: NotingStream) -> Iterator[None]:
+    def current(stream: str) -> Iterator[None]:
         noted.append("entered")
         yield
         noted.append("left")
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: NotingStream(noted))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "its own")
+    monkeypatch.setattr(torch.cuda, "Event", partial(NotingEvent, noted))
     monkeypatch.setattr(torch.cuda, "stream", current)
     return noted
 
@@ -37,13 +42,13 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_is_made_beside_the_steps_is_ready_at_the_end(noted: list[str]) -> None:
     with SideStream(torch.device("cuda")).beside_the_steps():
         noted.append("worked")
-    assert noted == ["entered", "worked", "left", "waited"]
+    assert noted == ["entered", "worked", "left", "recorded on its own", "waited asleep"]
 
 
 def test_an_error_is_not_waited_for(noted: list[str]) -> None:
     with pytest.raises(ZeroDivisionError), SideStream(torch.device("cuda")).beside_the_steps():
         raise ZeroDivisionError
-    assert "waited" not in noted
+    assert noted == ["entered"]
 
 
 def test_other_devices_have_none(noted: list[str]) -> None:
