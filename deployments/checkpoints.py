@@ -62,6 +62,7 @@ def load(
     channels_last: bool = False,
     tile_above: int | None = None,
     true_guidance: TrueGuidance | None = None,
+    redux: str | None = None,
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
     caches: Caches = _CACHES,
@@ -77,7 +78,8 @@ def load(
     `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
     steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
-    `tile_above` and `true_guidance` are for pictures, `distilled` and `enhance_noise` for videos, as in Placement.
+    `tile_above`, `true_guidance` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled` and
+    `enhance_noise` for videos, as in Placement.
     `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
     must have the same weights; for pictures.
 
@@ -97,6 +99,7 @@ def load(
         channels_last=channels_last,
         tile_above=tile_above,
         true_guidance=true_guidance,
+        redux=pipeline_folder(redux)[0] if redux else None,
         distilled=distilled,
         enhance_noise=enhance_noise,
         words=Words.of(folder),

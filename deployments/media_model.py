@@ -203,6 +203,7 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         channels_last=spec.channels_last,
         tile_above=spec.tile_above,
         true_guidance=spec.true_guidance,
+        redux=spec.redux,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
         caches=spec.caches,

@@ -8,6 +8,8 @@ from typing import Final
 BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"
 SIMULATED: Final = "simulated/"
 """Before the milliseconds that a step takes: no model at all (`backends/simulated.py`)."""
+REDUX: Final = "redux"
+"""The folder of a Flux1 checkpoint that holds what reads image prompts."""
 
 
 def place_of(checkpoint: str) -> Path | None:

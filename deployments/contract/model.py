@@ -97,7 +97,8 @@ class ModelSpec:
     for small models that know one size. None renders every picture at its size. `enlarge` `smooth` interpolates;
     `sharp` also makes edges crisp, which suits drawings and posterises photographs. The autoencoder of pictures has its
     channels together in memory (`channels_last`), and takes what is larger than `tile_above` pixels per side in tiles.
-    `true_guidance` is for pictures of a model that is not distilled to guide itself.
+    `true_guidance` is for pictures of a model that is not distilled to guide itself. `redux` is the checkpoint that
+    reads image prompts; without one, a folder of that name in the model's own.
     `distilled` says of a video model that it was made for a few noise levels; `enhance_noise` is how much noise it puts
     over a draft, up to 1, to draw it anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them
     in one forward; one of several may be expected to take `step_goal_s`, and `order` says who goes first. A single
@@ -120,6 +121,7 @@ class ModelSpec:
     channels_last: bool = False
     tile_above: int | None = None
     true_guidance: TrueGuidance | None = None
+    redux: str | None = None
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
     preview_every: float | None = None

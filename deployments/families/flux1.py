@@ -1,8 +1,9 @@
 """Flux1: text to image, Kontext (references), Fill (a mask) and Canny (edges); embedded guidance, any size.
 
 Runs the components of diffusers' `FluxPipeline`, `FluxKontextPipeline`, `FluxFillPipeline` and `FluxControlPipeline`
-in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's picture. A folder `redux`
-inside the checkpoint, with the components of a `FluxPriorReduxPipeline`, makes it take image prompts.
+in the engine's loop. A job that runs alone in float32 gets, bit by bit, the stock pipeline's picture. The
+components of a `FluxPriorReduxPipeline`, of a checkpoint of its own or in the folder `redux`, make it take image
+prompts.
 
 Tokens of a step: text (512 or what the tokenizer knows, and the image prompt's), picture (N), references (M). Position
 ids are (picture, row, column), all zero for text.
@@ -20,6 +21,8 @@ from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
 from torch import Tensor
 
+from deployments.checkpoint_files import index_of
+from deployments.contract.checkpoint import REDUX
 from deployments.engine.backend import JobError
 from deployments.families import autoencoder
 from deployments.families.canvas import Canvas
@@ -39,8 +42,8 @@ from deployments.families.state import State
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels, open_picture
 
-REDUX = "redux"
-"""The folder of a checkpoint that holds what image prompts are read with."""
+_INTERVALS = "_guidance_intervals"
+"""Of a checkpoint's index. Diffusers passes over entries that begin with an underscore."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,8 +55,11 @@ class Flux1State(State):
 class Flux1(Flux[EncodedPrompt]):
     text_parts: ClassVar[Sequence[str]] = TEXT_PARTS
 
-    def __init__(self, pipeline: Any, placement: Placement, redux: Any | None = None) -> None:
-        """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device."""
+    def __init__(
+        self, pipeline: Any, placement: Placement, redux: Any | None = None, *, guidance_intervals: bool = False
+    ) -> None:
+        """`pipeline` is one of `CONDITIONS`, `redux` a `FluxPriorReduxPipeline`; both loaded and on their device.
+        `guidance_intervals`: the checkpoint was trained for steps without guidance between others."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
         autoencoder.place(pipeline.vae, placement)
@@ -68,16 +74,17 @@ class Flux1(Flux[EncodedPrompt]):
             prompts=None if placement.shared_encoder else _encoder_of(pipeline, placement),
         )
         self._latents = latents
+        self._guidance_intervals = guidance_intervals
         self._guided = bool(self.transformer.config.guidance_embeds)
         self._image_prompts = ImagePromptEncoder(redux, self.transformer.dtype, self._device)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        redux = None
-        if (folder / REDUX).is_dir():
-            redux = load_pipeline(folder / REDUX, placement, FluxPriorReduxPipeline)
+        place = placement.redux or folder / REDUX
+        redux = load_pipeline(place, placement, FluxPriorReduxPipeline) if place.is_dir() else None
         absent = TEXT_PARTS if placement.shared_encoder else ()
-        return cls(load_pipeline(folder, placement, without=absent), placement, redux)
+        intervals = bool(index_of(folder).get(_INTERVALS))
+        return cls(load_pipeline(folder, placement, without=absent), placement, redux, guidance_intervals=intervals)
 
     @classmethod
     def prompt_encoder(cls, folder: Path, placement: Placement) -> Flux1PromptEncoder:
@@ -126,7 +133,9 @@ class Flux1(Flux[EncodedPrompt]):
             text = torch.cat([text, self._image_prompts.encode(open_picture(request.image_prompt))], dim=1)
         t, dt = schedule(self._scheduler, job.steps, self._shift(canvas))
         strength = self._condition.guidance if job.guidance is None else job.guidance
-        guidance = guidance_of_steps(job.steps, strength, job.guidance_interval)
+        # Others were distilled at a constant guidance: without it at some steps, their images are washed out.
+        interval = job.guidance_interval if self._guidance_intervals else None
+        guidance = guidance_of_steps(job.steps, strength, interval)
         generator = torch.Generator("cpu").manual_seed(job.seed)
         read = self._condition.read(
             Reading(request, canvas, self._latents, self._references, generator, self._render_side)

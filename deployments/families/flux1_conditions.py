@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
+from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
 from PIL import Image
 from torch import Tensor
 
@@ -24,11 +25,9 @@ from deployments.families.flux1_latents import CELL, Latents, as_tensor, grid_id
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.references import References
 from deployments.pictures.backdrop import Backdrop
-from deployments.pictures.pixels import open_picture, shrink, stretch
+from deployments.pictures.pixels import open_picture, stretch
 
 MAX_REFERENCES = 4
-REFERENCE_PIXELS = 1024 * 1024
-"""Kontext was trained on references of about a megapixel."""
 
 CHANNELS, REFERENCES = "channels", "references"
 """Names in `Conditioned.per`: what is joined to every token of the picture, and what follows them as more tokens."""
@@ -86,13 +85,13 @@ def read_references(reading: Reading) -> Conditioned:
 
     Reference k = 1, 2, ... has the position ids (k, row, column), the picture painted being 0. With one reference this
     is the stock pipeline; with several it is the rule of the Kontext paper (arXiv:2506.15742, section 3), which the
-    stock pipeline leaves out. A reference keeps its size up to a megapixel, cut to whole tokens by resizing; with
-    `render_side`, each gets a canvas by the rule for what is painted.
+    stock pipeline leaves out. A reference is resized to a resolution that Kontext was trained on; with `render_side`,
+    each gets a canvas by the rule for what is painted.
     """
     noise = reading.latents.noise(reading.canvas.grid, reading.generator)
     read = reading.references.read(
         reading.request,
-        lambda picture, alone: reading.latents.mean(as_tensor(_whole_tokens(picture, reading.render_side))),
+        lambda picture, alone: reading.latents.mean(as_tensor(_at_trained_size(picture, reading.render_side))),
     )
     if not read:
         return Conditioned(noise)
@@ -165,12 +164,14 @@ def _masked_picture(request: PreparedRequest) -> tuple[Image.Image, Image.Image,
     return picture, mask, backdrop
 
 
-def _whole_tokens(picture: Image.Image, render_side: int | None) -> Image.Image:
-    """The picture at the size it is read at: sides of whole tokens, a megapixel at most."""
+def _at_trained_size(picture: Image.Image, render_side: int | None) -> Image.Image:
+    """The picture at the size it is read at: of the resolutions that Kontext was trained on, about a megapixel each,
+    the one whose aspect ratio is nearest."""
     if render_side is not None:
         return stretch(picture, canvas_for(*picture.size, TOKEN, render_side).size)
-    picture = shrink(picture, REFERENCE_PIXELS)
-    return stretch(picture, (max(TOKEN, picture.height // TOKEN * TOKEN), max(TOKEN, picture.width // TOKEN * TOKEN)))
+    ratio = picture.width / picture.height
+    _, width, height = min((abs(ratio - w / h), w, h) for w, h in PREFERRED_KONTEXT_RESOLUTIONS)
+    return stretch(picture, (height, width))
 
 
 def _on_canvas(picture: Image.Image, canvas: Canvas, around: Literal["edge", "constant"]) -> Image.Image:

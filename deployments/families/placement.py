@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -29,6 +30,8 @@ class Placement:
     """Of pictures: the side in pixels above which the autoencoder takes one in tiles of that size."""
     true_guidance: TrueGuidance | None = None
     """Of pictures."""
+    redux: Path | None = None
+    """Of Flux1: where the components lie that read image prompts; None: in the checkpoint's folder `redux`, if any."""
     distilled: bool = False
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
     enhance_noise: float = ENHANCE_NOISE

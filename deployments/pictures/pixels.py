@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from typing import TypeAlias
 
 import cv2
@@ -31,15 +30,6 @@ def open_picture(data: bytes) -> Image.Image:
         return picture.convert("RGB")
     except (OSError, ValueError, SyntaxError) as error:
         raise JobError("an input picture cannot be read") from error
-
-
-def shrink(picture: Image.Image, max_pixels: int) -> Image.Image:
-    """The picture itself, or a smaller one in the same ratio of at most about `max_pixels`."""
-    width, height = picture.size
-    if width * height <= max_pixels:
-        return picture
-    scale = math.sqrt(max_pixels / (width * height))
-    return stretch(picture, (max(1, round(height * scale)), max(1, round(width * scale))))
 
 
 def stretch(picture: Image.Image, size: tuple[int, int]) -> Image.Image:

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 import yaml
 from pydantic import Field, model_validator
 
-from deployments.contract.checkpoint import place_of
+from deployments.contract.checkpoint import REDUX, place_of
 from deployments.contract.model import DIFFUSION
 from deployments.contract.words import Words
 from serve_app.config.endpoint import Deprecated, Endpoint, Mode
@@ -40,6 +40,8 @@ class Model(Section):
     steps: int | None = Field(default=None, ge=1)
     """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
     guidance: float | None = None
+    redux: str | None = None
+    """Of a Flux1 model: the checkpoint that reads image prompts. Those of profiles have it in a folder `redux`."""
     distilled: bool = False
     """Of a video model: whether it was made for a few noise levels, which it then gets."""
     matting: MattingSettings = MattingSettings()
@@ -130,6 +132,7 @@ class Catalog(Section):
             steps=_first(mode.steps, chosen.steps, model.steps, 1 if in_one_pass else None),
             guidance=_first(mode.guidance, chosen.guidance, model.guidance),
             instruction="" if in_one_pass else endpoint.instruction,
+            image_prompts=_reads_image_prompts(chosen.checkpoint) if chosen.checkpoint else model.redux is not None,
             words=None if in_one_pass else _words(chosen.checkpoint or model.checkpoint),
         )
 
@@ -156,6 +159,12 @@ def _words(checkpoint: str) -> Words | None:
     """Those of a checkpoint that is here; nothing is fetched to find out. Raises ValueError for a broken list."""
     place = place_of(checkpoint)
     return None if place is None else Words.of(place)
+
+
+def _reads_image_prompts(checkpoint: str) -> bool:
+    """Whether a checkpoint of a profile does; of one on the hub that is not known before it is loaded."""
+    place = place_of(checkpoint)
+    return place is None or (place / REDUX).is_dir()
 
 
 def _first(*values: T | None) -> T | None:

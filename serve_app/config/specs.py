@@ -52,6 +52,7 @@ def of_model(name: str, model: Model, settings: Settings, withheld: WithheldOpti
         sharing=chosen.sharing.spec() if chosen.sharing else None,
         caches=chosen.caches.spec(),
         true_guidance=chosen.true_guidance.spec() if chosen.true_guidance else None,
+        redux=None if chosen.checkpoint else model.redux,
         distilled=model.distilled if chosen.distilled is None else chosen.distilled,
         objects_url=settings.objects_url,
         objects_options=settings.objects.plain_options,

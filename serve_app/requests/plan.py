@@ -18,6 +18,8 @@ class Recipe:
     guidance: float | None = None
     instruction: str = ""
     """What the prompt begins with."""
+    image_prompts: bool = False
+    """Whether the model reads images as part of a prompt, where the endpoint takes any."""
     words: Words | None = None
     """Those that the model knows, where they are few."""
 

@@ -68,6 +68,9 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     tolerance = Tolerance(level, lowest(endpoint.safety.ceilings, caller.ceilings))
     await _check_webhook(guard, body)
     adapter = await _adapter(dependencies, caller, recipe.model, body)
+    if not recipe.image_prompts and getattr(body, "image_prompt", None):
+        message = "This service has no model that reads image prompts (FLUX.1 Redux)"
+        raise Invalid(["body", "image_prompt"], message, "image_prompt_not_available")
     pictures = await _load_pictures(dependencies.inputs, caller, body)
     prepared = await _prepare_pictures(dependencies.inputs, caller, body, pictures)
     video = await _load_video(dependencies.inputs, caller, body)

@@ -85,6 +85,8 @@ def _models(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
             kind = Kind.PIPELINE if backend == DIFFUSION else Kind.NETWORK
             gpus = float(chosen.actor.get("num_gpus") or 0)
             yield Wanted(name, checkpoint, revision, kind, gpus, chosen.actor)
+        if model.redux and not chosen.checkpoint:
+            yield Wanted(f"image prompts of {name}", model.redux, actor=chosen.actor)
         if backend == DIFFUSION:
             yield from _matting(name, chosen.matting or model.matting, chosen.actor)
         if name in finetuned:

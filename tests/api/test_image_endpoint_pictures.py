@@ -12,11 +12,13 @@ import pytest
 from image_endpoints import MASK, MINIMAL, PHOTO, PICTURE_FIELDS, cut_out
 from PIL import Image
 from support.client import Client, problems
-from support.http_service import Service
+from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
+
+from serve_app.config.models import ModelSettings
 
 FILL, CANNY = "gen-pro-1.0-fill", "gen-pro-1.0-canny"
 MB = 2**20
@@ -233,3 +235,11 @@ def test_edges_are_looked_for_unless_they_are_sent(client: Client, worker: Worke
     assert sent["canny"] is None
     assert stored(worker, sent["control"]).size == (80, 70)
     assert "/unused" not in web.asked
+
+
+def test_an_image_prompt_is_refused_where_no_model_reads_one(start_service: StartService) -> None:
+    models = {"flux1-dev": ModelSettings(checkpoint="bundled/kontext")}
+    with start_service(models=models).client() as client:
+        response = client.order("gen-pro", prompt="a cat", image_prompt=PHOTO)
+        assert problems(response) == [(["body", "image_prompt"], "image_prompt_not_available")]
+        client.ordered("gen-pro", prompt="a cat")

@@ -146,6 +146,13 @@ def test_steps_that_an_interval_leaves_out_are_not_guided() -> None:
     assert guidance_of_steps(3, 5.0, 2).tolist() == [5.0, 1.0, 5.0]
 
 
+def test_a_checkpoint_that_was_not_trained_for_intervals_is_guided_at_every_step(stock: Any) -> None:
+    """As FLUX.1-dev: its images would be washed out."""
+    family = Flux1(stock, placement())
+    every, second = (picture_of(family, make_job(guidance=5.0, guidance_interval=n)) for n in (1, 2))
+    assert np.array_equal(every, second)
+
+
 def test_guidance_and_interval_change_the_picture_and_interval_one_is_none(family: Flux1) -> None:
     every = picture_of(family, make_job(guidance=5.0))
     assert np.array_equal(every, picture_of(family, make_job(guidance=5.0, guidance_interval=1)))

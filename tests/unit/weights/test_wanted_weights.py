@@ -54,6 +54,8 @@ def checkpoints(specs: Iterator[object]) -> Iterator[tuple[str, str | None, Kind
                         yield spec.matting.checkpoint or "", spec.matting.revision, Kind.NETWORK
                 elif backend in NETWORKS:
                     yield spec.checkpoint, spec.revision, Kind.NETWORK
+                if spec.redux:
+                    yield spec.redux, None, Kind.PIPELINE
             case TextEncoderSpec():
                 yield spec.checkpoint, spec.revision, Kind.PIPELINE
             case RewriterSpec():
