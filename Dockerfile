@@ -50,7 +50,9 @@ WORKDIR /opt/gen-serve
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     GEN_DATA_DIR=/var/lib/gen-serve \
-    HF_HOME=/var/cache/gen-serve
+    HF_HOME=/var/cache/gen-serve \
+    TORCHINDUCTOR_CACHE_DIR=/var/cache/gen-serve/inductor \
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 # What Ray's processes must start with: serve_app/local/ray_flags.py says what each is for.
 ENV RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_HAPROXY_NBTHREAD=1 \
@@ -64,6 +66,7 @@ ENV RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_worker_niceness=0 \
     FORWARDED_ALLOW_IPS= \
     RAY_AUTH_MODE=token \
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1 \
     OMP_WAIT_POLICY=PASSIVE \
     RAY_USAGE_STATS_ENABLED=0
 EXPOSE 8000 9464

@@ -187,9 +187,9 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
     from deployments.backends.clips import ClipBackend
     from deployments.backends.diffusion import DiffusionBackend
     from deployments.families.clip_family import ClipFamily
-    from deployments.torch_threads import take_threads
+    from deployments.torch_process import set_up_torch
 
-    take_threads(spec.threads)
+    set_up_torch(spec.threads)
     loaded = checkpoints.load(
         spec.checkpoint,
         revision=spec.revision,

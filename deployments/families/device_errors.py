@@ -63,9 +63,10 @@ def translated_device_errors() -> Iterator[None]:
 
 
 def _others_hold_memory() -> bool:
-    """Whether other processes hold memory of the current CUDA device."""
+    """Whether other processes hold memory of this one's share of the current CUDA device."""
     free, total = torch.cuda.mem_get_info()
-    return total - free - torch.cuda.memory_reserved() > _CONTEXT
+    beyond_share = total * (1 - torch.cuda.get_per_process_memory_fraction())
+    return total - free - torch.cuda.memory_reserved() > beyond_share + _CONTEXT
 
 
 def _is_broken(error: RuntimeError, text: str) -> bool:

@@ -76,9 +76,9 @@ class Moderator:
 def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
     """Runs in the thread that will judge, since torch counts threads per thread that calls it."""
     if any(judge.checkpoint for judge in spec.text + spec.pictures):
-        from deployments.torch_threads import take_threads
+        from deployments.torch_process import set_up_torch
 
-        take_threads(spec.threads)
+        set_up_torch(spec.threads)
     return (
         [load_judge(judge, TEXT_JUDGES) for judge in spec.text],
         [load_judge(judge, PICTURE_JUDGES) for judge in spec.pictures],

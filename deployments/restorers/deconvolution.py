@@ -29,7 +29,7 @@ from torch import Tensor
 
 from deployments.contract.model import ModelSpec
 from deployments.pictures.pixels import Pixels
-from deployments.torch_threads import take_threads
+from deployments.torch_process import set_up_torch
 
 _TILE: Final = 1024
 _MARGIN: Final = 32
@@ -83,7 +83,7 @@ class Deconvolution:
 
     def __init__(self, spec: ModelSpec) -> None:
         """Of the spec threads alone matter: there are no weights."""
-        take_threads(spec.threads)
+        set_up_torch(spec.threads)
 
     def restore(self, picture: Pixels, mask: Pixels | None) -> Pixels:
         """A picture that is sharp already comes back as it is."""

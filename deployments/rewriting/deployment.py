@@ -71,7 +71,7 @@ class PromptRewriter:
 def _load(spec: RewriterSpec) -> Rewriter:
     """Runs in the thread that will write, since torch counts threads per thread that calls it."""
     from deployments.rewriting.rewriter import Rewriter
-    from deployments.torch_threads import take_threads
+    from deployments.torch_process import set_up_torch
 
-    take_threads(spec.threads)
+    set_up_torch(spec.threads)
     return Rewriter(spec)

@@ -54,9 +54,9 @@ def _load(spec: TextEncoderSpec) -> tuple[Callable[[Sequence[str]], list[bytes]]
 
     from deployments import checkpoints
     from deployments.families.prompts import as_bytes
-    from deployments.torch_threads import take_threads
+    from deployments.torch_process import set_up_torch
 
-    take_threads(spec.threads)
+    set_up_torch(spec.threads)
     encoder, fingerprint = checkpoints.load_prompt_encoder(
         spec.checkpoint, revision=spec.revision, device=spec.device, dtype=spec.dtype
     )

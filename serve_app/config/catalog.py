@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -14,7 +14,7 @@ from deployments.contract.checkpoint import REDUX, place_of
 from deployments.contract.model import DIFFUSION
 from deployments.contract.words import Words
 from serve_app.config.endpoint import Deprecated, Endpoint, Mode
-from serve_app.config.models import Backend, MattingSettings, ModelSettings
+from serve_app.config.models import Backend, MattingSettings, MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
 from serve_app.moderation.settings import ModerationCatalog
 from serve_app.requests.plan import Recipe
@@ -37,6 +37,8 @@ class Model(Section):
     checkpoint: str = ""
     """Hub id, folder, or `bundled/<name>`; for restorers a file. A profile may override it, and the backend."""
     revision: str | None = None
+    memory: MemorySettings | None = None
+    """Of the checkpoint on a GPU; None: not known, or next to nothing."""
     steps: int | None = Field(default=None, ge=1)
     """For endpoints whose request has no `steps`; a profile may override it, like `guidance`."""
     guidance: float | None = None
@@ -51,6 +53,7 @@ class RewriterModel(Section):
     checkpoint: str
     """A causal language model: hub id, folder, or `bundled/<name>`; a profile may override it."""
     revision: str | None = None
+    memory: MemorySettings | None = None
     instruction: str = ""
     """What a model that knows chats is told to do with a prompt; any other continues it."""
     edit_instruction: str = ""
@@ -116,6 +119,15 @@ class Catalog(Section):
             told |= {name: other.deprecated for name, other in endpoint.other_names.items()}
         return {name: deprecated for name, deprecated in told.items() if deprecated is not None} | self.withdrawn
 
+    def without(self, models: Set[str]) -> Catalog:
+        """Where those models are not served, nor the endpoints that need one of them."""
+        return self.model_copy(
+            update={
+                "models": {name: model for name, model in self.models.items() if name not in models},
+                "endpoints": {name: each for name, each in self.endpoints.items() if not each.models & models},
+            }
+        )
+
     def recipes(self, endpoint: Endpoint, settings: Settings) -> Recipes:
         """How each mode of the endpoint is done on this profile."""
         return {
@@ -146,6 +158,7 @@ def load(settings: Settings) -> Catalog:
     unknown = set(settings.models) - set(catalog.models)
     if unknown:
         raise ValueError(f"models {sorted(unknown)} are configured but not in the catalog")
+    catalog = catalog.without({name for name, model in settings.models.items() if not model.enabled})
     if settings.service.region is not None:
         for name, endpoint in catalog.served.items():
             strange = set(endpoint.regions) - set(settings.service.regions)

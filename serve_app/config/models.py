@@ -102,9 +102,20 @@ class TrueGuidanceSettings(Section):
         return TrueGuidance(**self.model_dump())
 
 
+class MemorySettings(Section):
+    """What a replica needs on its GPU, in GB of 10^9 bytes."""
+
+    weights_gb: float = Field(gt=0)
+    activations_gb: float = Field(default=0.0, ge=0)
+    """Of a step or a decoding alone, at the largest size that endpoints take; batches shrink to what is there."""
+
+
 class ModelSettings(Section):
+    enabled: bool = True
     backend: Backend | None = None
     checkpoint: str | None = None
+    memory: MemorySettings | None = None
+    gpu_gb: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, ge=1)
     guidance: float | None = None
     device: str = "auto"
@@ -169,6 +180,7 @@ class TextEncoderSettings(Section):
 
 class RewriterSettings(Section):
     enabled: bool = True
+    memory: MemorySettings | None = None
     asked_for: tuple[Literal["prompts", "edits", "ratios"], ...] = ("prompts", "edits", "ratios")
     """What of a request it is given: prompts to enrich, prompts of edits, and the choice of a ratio that is open."""
     checkpoint: str | None = None

@@ -15,11 +15,12 @@ runs. The first of these places that has one counts:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from pydantic import BaseModel, ConfigDict
 from pydantic_settings import (
     BaseSettings,
@@ -150,22 +151,29 @@ class _Told(BaseSettings):
                 dotenv_settings: PydanticBaseSettingsSource,
                 file_secret_settings: PydanticBaseSettingsSource,
             ) -> tuple[PydanticBaseSettingsSource, ...]:
-                return sources(settings_cls, env_settings, config, secrets_dir)
+                return sources(settings_cls, env_settings, settings_files(config), secrets_dir)
 
         return Here()
+
+
+def settings_files(config: Path | None) -> list[Path]:
+    """A settings file after the one that it `extends`; those that are there. Raises YAMLError."""
+    if config is None or not config.is_file():
+        return []
+    base = (yaml.safe_load(config.read_text()) or {}).get("extends")
+    return [*(settings_files(config.parent / base) if base else ()), config]
 
 
 def sources(
     settings_cls: type[BaseSettings],
     environment: PydanticBaseSettingsSource,
-    config: Path | None,
+    config: Sequence[Path],
     secrets_dir: Path | None,
 ) -> tuple[PydanticBaseSettingsSource, ...]:
-    """The environment, the files of `secrets_dir`, the settings file: where settings come from, the first first."""
+    """The environment, the files of `secrets_dir`, the settings files, of which a later one goes before: where settings
+    come from, the first first."""
     files = () if secrets_dir is None else (SecretFiles(settings_cls, secrets_dir),)
-    written = (
-        () if config is None or not config.is_file() else (YamlConfigSettingsSource(settings_cls, yaml_file=config),)
-    )
+    written = [YamlConfigSettingsSource(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
     return (environment, *files, *written)
 
 

@@ -146,6 +146,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path(".gen")
     secrets_dir: Path | None = None
     catalog: Path = Path("configs/catalog.yaml")
+    extends: Path | None = None
+    gpu_gb: float | None = Field(default=None, gt=0)
     service: ServiceSettings = ServiceSettings()
     openai: OpenAISettings = OpenAISettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -271,6 +273,8 @@ def load(path: Path) -> Settings:
     except yaml.YAMLError as problem:
         raise ValueError(f"{path} is not valid YAML: {problem}") from None
 
+    if (base := (written or {}).get("extends")) and not (path.parent / base).is_file():
+        raise FileNotFoundError(f"{path}: extends: no such config file: {path.parent / base}")
     folder = os.environ.get(secrets.variable("secrets_dir")) or (written or {}).get("secrets_dir")
 
     class FromFile(Settings):
@@ -283,7 +287,9 @@ def load(path: Path) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return secrets.sources(settings_cls, env_settings, path, Path(folder).expanduser() if folder else None)
+            return secrets.sources(
+                settings_cls, env_settings, secrets.settings_files(path), Path(folder).expanduser() if folder else None
+            )
 
     # As plain Settings again: the class above is local.
     loaded = Settings.model_construct(**dict(FromFile()))

@@ -35,6 +35,8 @@ FLAGS = {
     "FORWARDED_ALLOW_IPS": "",
     # Whoever reaches a port of Ray's may run code, unless they know the cluster's token. Ray's default is no promise.
     AUTH_MODE: "token",
+    # An actor without a share of a GPU sees none. Else a model with `device: auto` takes one that Ray gave to others.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     # Waiting torch threads give their core away. Spinning ones slow a busy machine down several times.
     "OMP_WAIT_POLICY": "PASSIVE",
 }

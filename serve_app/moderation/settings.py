@@ -51,6 +51,8 @@ class _Judges(Section):
 class ModerationCatalog(_Judges):
     """Of several judges, the highest score counts."""
 
+    memory_gb: float | None = None
+    """What the judges' weights and batches take on a GPU, in GB of 10^9 bytes."""
     thresholds: dict[Category, Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]]
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from serve_app.config import catalog as catalogs
 from serve_app.config import fingerprint
 from serve_app.config.bound import BoundSettings
 from serve_app.config.settings import Settings
-from serve_app.preflight import node, objects
+from serve_app.preflight import gpu_memory, node, objects
 from serve_app.preflight.finding import Finding, Verdict, together
 from serve_app.preflight.node import Questions
 from serve_app.weights.wanted import wanted
@@ -31,13 +31,14 @@ def run(settings: Settings, switches: Mapping[str, str]) -> bool:
 
 def look(settings: Settings, switches: Mapping[str, str] | None) -> list[Finding]:
     """At this machine, and with `switches` at every node of the cluster that this process has joined."""
+    shares = list(gpu_memory.look(settings, catalogs.load(settings)))
     if switches is None:
-        return together(node.answer(_questions(settings, None, None), "here"))
+        return [*shares, *together(node.answer(_questions(settings, None, None), "here"))]
     from serve_app.preflight import cluster
 
     seen = asyncio.run(objects.write_seen(settings))
     try:
-        return together(cluster.ask(_questions(settings, switches, seen), switches))
+        return [*shares, *together(cluster.ask(_questions(settings, switches, seen), switches))]
     finally:
         if seen is not None:
             asyncio.run(objects.delete_seen(settings, seen))

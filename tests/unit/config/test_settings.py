@@ -14,14 +14,16 @@ from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.media.clip_sizes import clip_area
 from serve_app.requests.plan import Recipe
 
-PROFILES = ("local", "single-gpu", "cluster")
+PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_is_valid(repository: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository)
     chosen = settings.load(Path(f"configs/{profile}.yaml"))
-    assert catalog.load(chosen).endpoints["gen-3-image-klein"].model in chosen.models
+    endpoints = catalog.load(chosen).endpoints
+    assert endpoints
+    assert all(chosen.model(model).enabled for each in endpoints.values() for model in each.models)
 
 
 def test_the_local_profile_explains_every_setting(repository: Path) -> None:

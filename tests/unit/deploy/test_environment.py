@@ -40,7 +40,14 @@ SECRETS = {
     "HF_TOKEN": "hf_0123456789abcdef",
 }
 """Those that docs/deployment.md has made, beside GEN_SEALING__KEYS."""
-OF_OTHERS = {"PATH", "PYTHONUNBUFFERED", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+OF_OTHERS = {
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "PATH",
+    "PYTHONUNBUFFERED",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+}
 
 
 def environment(dockerfile: str) -> dict[str, str]:

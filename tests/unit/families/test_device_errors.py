@@ -71,12 +71,14 @@ def test_a_real_kernel_that_does_not_fit_into_memory_is_out_of_memory() -> None:
         torch.empty(2**52, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize(("others_hold", "crowded"), [(0, False), (6 * 2**30, True)])
+@pytest.mark.parametrize(
+    ("share", "others_hold", "crowded"), [(1.0, 0, False), (1.0, 6, True), (0.75, 18, False), (0.75, 24, True)]
+)
 @pytest.mark.parametrize(
     "error", [OutOfMemory(), torch.OutOfMemoryError("CUDA out of memory")], ids=["beside", "torch"]
 )
 def test_whoever_ran_out_of_memory_finds_more_the_next_time(
-    error: Exception, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
+    error: Exception, share: float, others_hold: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library beside torch can't have what torch keeps for later. What other processes hold is told."""
     emptied: list[bool] = []
@@ -84,7 +86,8 @@ def test_whoever_ran_out_of_memory_finds_more_the_next_time(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (total - own - context - others_hold, total))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (total - own - context - others_hold * 2**30, total))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: share)
     with pytest.raises(OutOfMemory) as raised:
         translated(error)
     assert emptied == [True]

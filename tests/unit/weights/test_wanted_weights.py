@@ -25,7 +25,7 @@ from serve_app.weights.wanted import Wanted, wanted
 # Ray would have the interval of its reports in the environment, where it is one for all.
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
 
-CONFIGS = ("local", "single-gpu", "cluster")
+CONFIGS = ("local", "single-gpu", "gpu-24gb", "gpu-141gb", "cluster")
 
 
 @pytest.fixture
