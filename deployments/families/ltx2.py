@@ -42,7 +42,7 @@ _UPSAMPLER = "latent_upsampler"
 
 class Ltx2:
     def __init__(self, pipeline: Any, placement: Placement, upsampler: Any | None = None) -> None:
-        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device."""
+        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device, its vocoder in float32."""
         self.transformer: Any = pipeline.transformer
         self._pipeline = pipeline
         self._upsampler = upsampler
@@ -51,14 +51,12 @@ class Ltx2:
         self._distilled = placement.distilled
         self._enhance_noise = placement.enhance_noise
         self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
-        # In float32, as its makers run it: in half the precision its many layers blur what is heard.
-        vocoder = pipeline.vocoder.float()
-        self._sound = ClipSound(pipeline.audio_vae, vocoder, pipeline.transformer, placement.device)
+        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline)
+        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline, in_float32=("vocoder",))
         upsampler: Any = None
         if (folder / _UPSAMPLER).is_dir():
             upsampler = _load_upsampler(folder, placement)

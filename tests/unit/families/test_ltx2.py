@@ -9,6 +9,7 @@ import pytest
 import torch
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
+from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from support.jobs import make_clip_job, make_job
 
 from deployments.checkpoint_files import CheckpointError
@@ -119,6 +120,14 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
     mine, theirs = family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions)
     assert torch.equal(mine.picture, theirs.picture)
     assert torch.equal(mine.sound, theirs.sound)
+
+
+def test_the_vocoder_is_read_in_full_precision() -> None:
+    family = Ltx2.load(CHECKPOINT, Placement(torch.device("cpu"), torch.bfloat16))
+    vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
+    assert family.transformer.dtype == torch.bfloat16
+    loaded = family._sound._vocoder.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in vocoder.items())
 
 
 def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:
