@@ -8,6 +8,7 @@ levels of clips too large for its scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
 from torch import Tensor
 
+from deployments.byte_cache import MB, ByteCache
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
@@ -25,6 +27,7 @@ from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
 from deployments.families.finite import finite
+from deployments.families.kept import size_of
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
 from deployments.families.noise import draw_noise
@@ -53,6 +56,7 @@ class Ltx2:
         self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
         self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
+        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(placement.caches.prompts_mb * MB, size_of)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
@@ -178,13 +182,15 @@ class Ltx2:
 
     def _prompt_embeds(self, job: GenerationJob) -> PromptEmbeds:
         guided = job.guidance is not None and job.guidance > 1
-        texts = ["", job.prompt] if guided else [job.prompt]
+        rows = [self._prompts.made(text, partial(self._encoded, text)) for text in ["", job.prompt][not guided :]]
+        return PromptEmbeds(*(torch.cat(tensors) for tensors in zip(*rows, strict=True)))
+
+    def _encoded(self, text: str) -> tuple[Tensor, ...]:
+        """One row of PromptEmbeds."""
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
-            texts, do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
+            [text], do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
         )
-        return PromptEmbeds(
-            *self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
-        )
+        return self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
         if _clip(job).enhance is not None:

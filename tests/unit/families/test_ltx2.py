@@ -122,6 +122,20 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
     assert torch.equal(mine.sound, theirs.sound)
 
 
+def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, encode, read = Ltx2(stock, placement()), stock.encode_prompt, list[str]()
+
+    def counted(texts: list[str], **options: Any) -> Any:
+        read.extend(texts)
+        return encode(texts, **options)
+
+    monkeypatch.setattr(stock, "encode_prompt", counted)
+    jobs = [make_clip(guidance=guidance) for guidance in (None, 3.0, 3.0)]
+    prompts = [fresh.encode(job, ClipInputs()).prompt for job in jobs]
+    assert read == [jobs[0].prompt, ""]
+    assert torch.equal(prompts[2].for_picture, family.encode(jobs[2], ClipInputs()).prompt.for_picture)
+
+
 def test_the_vocoder_is_read_in_full_precision() -> None:
     family = Ltx2.load(CHECKPOINT, Placement(torch.device("cpu"), torch.bfloat16))
     vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
