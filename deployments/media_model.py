@@ -205,6 +205,8 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         true_guidance=spec.true_guidance,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
+        video_guidance=spec.video_guidance,
+        keyframe_crf=spec.keyframe_crf,
         caches=spec.caches,
         text_encoder=text_encoder,
     )
