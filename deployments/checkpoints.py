@@ -13,7 +13,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance, VideoGuidance
 from deployments.contract.words import Words
 from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.families.attention import compile_blocks, undo_compilation, use_attention, use_packed_attention
@@ -65,6 +65,8 @@ def load(
     redux: str | None = None,
     distilled: bool = False,
     enhance_noise: float = ENHANCE_NOISE,
+    video_guidance: VideoGuidance | None = None,
+    keyframe_crf: int | None = None,
     caches: Caches = _CACHES,
     text_encoder: TextEncoder | None = None,
 ) -> Loaded:
@@ -78,8 +80,8 @@ def load(
     `families.packed.attention.ATTENTIONS`. `compile` compiles the repeated blocks, which takes long once and speeds
     steps up. `render_side` is the shorter side that pictures are rendered with
     before they are scaled to the size asked for (None: at full size), and `enlarge` how. `channels_last`,
-    `tile_above`, `true_guidance` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled` and
-    `enhance_noise` for videos, as in Placement.
+    `tile_above`, `true_guidance` and `redux`, a checkpoint that reads image prompts, are for pictures, `distilled`,
+    `enhance_noise`, `video_guidance` and `keyframe_crf` for videos, as in Placement.
     `caches` bounds what is kept for further jobs. `text_encoder` reads prompts in place of the checkpoint's own, which
     must have the same weights; for pictures.
 
@@ -102,6 +104,8 @@ def load(
         redux=pipeline_folder(redux)[0] if redux else None,
         distilled=distilled,
         enhance_noise=enhance_noise,
+        video_guidance=video_guidance,
+        keyframe_crf=keyframe_crf,
         words=Words.of(folder),
         caches=caches,
         shared_encoder=text_encoder,

@@ -206,6 +206,8 @@ def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[A
         redux=spec.redux,
         distilled=spec.distilled,
         enhance_noise=spec.enhance_noise,
+        video_guidance=spec.video_guidance,
+        keyframe_crf=spec.keyframe_crf,
         caches=spec.caches,
         text_encoder=text_encoder,
     )

@@ -87,6 +87,22 @@ class TrueGuidance:
 
 
 @dataclass(frozen=True, slots=True)
+class VideoGuidance:
+    """The parts of LTX-2's guidance beside CFG of the picture, as diffusers' pipeline has them unless told otherwise.
+
+    `audio` is CFG of the sound. STG goes away from what the network makes without self-attention in `stg_blocks`,
+    modality guidance from what it makes of picture and sound apart: each asks it once more a step, unless `stg` is 0 or
+    `modality` 1. `rescale` is how far the contrast of what is guided returns to that of the prompt alone.
+    """
+
+    audio: float = 7.0
+    stg: float = 1.0
+    stg_blocks: tuple[int, ...] = (28,)
+    modality: float = 3.0
+    rescale: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """`backend` is what runs the model, one of BACKENDS. `checkpoint` is a hub id, a folder, `bundled/<name>`, or
     `simulated/<n>ms`: no model, n ms a step; for restorers a file, or `owner/name/file` on the hub, and empty for those
@@ -100,9 +116,11 @@ class ModelSpec:
     `true_guidance` is for pictures of a model that is not distilled to guide itself. `redux` is the checkpoint that
     reads image prompts; without one, a folder of that name in the model's own.
     `distilled` says of a video model that it was made for a few noise levels; `enhance_noise` is how much noise it puts
-    over a draft, up to 1, to draw it anew. `max_running` jobs are in the engine at a time, at most `max_batch` of them
-    in one forward; one of several may be expected to take `step_goal_s`, and `order` says who goes first. A single
-    forward that takes longer than `step_limit_s` counts as hung.
+    over a draft, up to 1, to draw it anew. Without `video_guidance` it has plain CFG. Its keyframes are compressed by
+    H.264 of `keyframe_crf` first (0: not at all; None: as its generation of LTX-2 learned from).
+    `max_running` jobs are in the engine at a time, at most `max_batch` of them in one forward; one of several may be
+    expected to take `step_goal_s`, and `order` says who goes first. A single forward that takes longer than
+    `step_limit_s` counts as hung.
     `preview_every` is the share of the steps between two previews, which are `preview_interval_s` apart at least.
     """
 
@@ -124,6 +142,8 @@ class ModelSpec:
     redux: str | None = None
     distilled: bool = False
     enhance_noise: float = ENHANCE_NOISE
+    video_guidance: VideoGuidance | None = None
+    keyframe_crf: int | None = None
     preview_every: float | None = None
     preview_interval_s: float = 1.0
     max_running: int = 16

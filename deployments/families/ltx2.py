@@ -2,29 +2,34 @@
 
 Runs the components of diffusers' `LTX2ConditionPipeline` with a loop of its own, so that a clip can wait, move and be
 taken up elsewhere between any two steps. What that pipeline can make is, bit by bit, the same, but for the noise
-levels of clips too large for its scheduler.
+levels of clips too large for its scheduler, and for keyframes of another size than the clip's, which are antialiased.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
-from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline
+from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, rescale_noise_cfg
+from diffusers.pipelines.ltx2.utils import resolve_default_image_crf
 from torch import Tensor
 
+from deployments.byte_cache import MB, ByteCache
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import VideoGuidance
 from deployments.engine.backend import JobError
 from deployments.families import ltx2_noise
 from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
 from deployments.families.finite import finite
+from deployments.families.kept import size_of
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.families.ltx2_sound import ClipSound
 from deployments.families.noise import draw_noise
@@ -42,7 +47,7 @@ _UPSAMPLER = "latent_upsampler"
 
 class Ltx2:
     def __init__(self, pipeline: Any, placement: Placement, upsampler: Any | None = None) -> None:
-        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device."""
+        """`pipeline` is a loaded `LTX2ConditionPipeline`, on its device, its vocoder in float32."""
         self.transformer: Any = pipeline.transformer
         self._pipeline = pipeline
         self._upsampler = upsampler
@@ -50,15 +55,18 @@ class Ltx2:
         self._render_side = placement.render_side
         self._distilled = placement.distilled
         self._enhance_noise = placement.enhance_noise
-        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device)
-        # In float32, as its makers run it: in half the precision its many layers blur what is heard.
-        vocoder = pipeline.vocoder.float()
-        self._sound = ClipSound(pipeline.audio_vae, vocoder, pipeline.transformer, placement.device)
+        self._video_guidance = placement.video_guidance
+        crf = placement.keyframe_crf
+        if crf is None:
+            crf = resolve_default_image_crf(pipeline.text_encoder)
+        self._pictures = ClipPictures(pipeline.vae, pipeline.transformer, placement.device, crf)
+        self._sound = ClipSound(pipeline.audio_vae, pipeline.vocoder, pipeline.transformer, placement.device)
         self._text_length = prompt_length(pipeline.tokenizer, MAX_TEXT)
+        self._prompts: ByteCache[str, tuple[Tensor, ...]] = ByteCache(placement.caches.prompts_mb * MB, size_of)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement) -> Self:
-        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline)
+        pipeline = load_pipeline(folder, placement, LTX2ConditionPipeline, in_float32=("vocoder",))
         upsampler: Any = None
         if (folder / _UPSAMPLER).is_dir():
             upsampler = _load_upsampler(folder, placement)
@@ -153,11 +161,33 @@ class Ltx2:
         return state.picture.x
 
     def _denoised(self, state: ClipState, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Picture and sound without noise as the model foresees them, (1, N, C) float32; what is given stays."""
-        picture, sound, prompt = state.picture, state.sound, state.prompt
+        """Picture and sound without noise as guidance foresees them, (1, N, C) float32; what is given stays."""
+        guidance, prompt = self._guidance(state.job), state.prompt
+        alone = PromptEmbeds(prompt.for_picture[-1:], prompt.for_sound[-1:], prompt.mask[-1:])
+        pictures, sounds = self._predicted(state, sigma, prompt)
+        weaker_pictures, weaker_sounds = [], []
+        if len(prompt.mask) == 2:
+            weaker_pictures.append((_cfg(state.job) - 1, pictures[:1]))
+            weaker_sounds.append((guidance.audio - 1, sounds[:1]))
+        for scale, options in (
+            (guidance.stg, {"spatio_temporal_guidance_blocks": list(guidance.stg_blocks)}),
+            (guidance.modality - 1, {"isolate_modalities": True}),
+        ):
+            if scale > 0:
+                picture, sound = self._predicted(state, sigma, alone, **options)
+                weaker_pictures.append((scale, picture))
+                weaker_sounds.append((scale, sound))
+        return (
+            _guided(state.picture, pictures[-1:], weaker_pictures, guidance.rescale),
+            _guided(state.sound, sounds[-1:], weaker_sounds, guidance.rescale),
+        )
+
+    def _predicted(self, state: ClipState, sigma: Tensor, prompt: PromptEmbeds, **options: Any) -> list[Tensor]:
+        """Picture and sound without noise as the transformer predicts them for each row of the prompt, (rows, N, C)."""
+        picture, sound = state.picture, state.sound
         rows = len(prompt.mask)
         time = sigma * self.transformer.config.timestep_scale_multiplier
-        v_picture, v_sound = self.transformer(
+        velocities = self.transformer(
             hidden_states=picture.x.to(self.transformer.dtype).expand(rows, -1, -1),
             audio_hidden_states=sound.x.to(self.transformer.dtype).expand(rows, -1, -1),
             encoder_hidden_states=prompt.for_picture,
@@ -172,21 +202,24 @@ class Ltx2:
             audio_coords=sound.places.expand(rows, -1, -1, -1),
             use_cross_timestep=bool(self.transformer.config.cross_attn_mod),
             return_dict=False,
+            **options,
         )
-        return (
-            _denoised(picture, v_picture.float(), sigma, state.job.guidance),
-            _denoised(sound, v_sound.float(), sigma, state.job.guidance),
-        )
+        return [stream.x - sigma * v.float() for stream, v in zip((picture, sound), velocities, strict=True)]
+
+    def _guidance(self, job: GenerationJob) -> VideoGuidance:
+        return self._video_guidance or VideoGuidance(audio=_cfg(job), stg=0.0, modality=1.0, rescale=0.0)
 
     def _prompt_embeds(self, job: GenerationJob) -> PromptEmbeds:
-        guided = job.guidance is not None and job.guidance > 1
-        texts = ["", job.prompt] if guided else [job.prompt]
+        guided = max(_cfg(job), self._guidance(job).audio) > 1
+        rows = [self._prompts.made(text, partial(self._encoded, text)) for text in ["", job.prompt][not guided :]]
+        return PromptEmbeds(*(torch.cat(tensors) for tensors in zip(*rows, strict=True)))
+
+    def _encoded(self, text: str) -> tuple[Tensor, ...]:
+        """One row of PromptEmbeds."""
         embeddings, mask, _, _ = self._pipeline.encode_prompt(
-            texts, do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
+            [text], do_classifier_free_guidance=False, max_sequence_length=self._text_length, device=self._device
         )
-        return PromptEmbeds(
-            *self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
-        )
+        return self._pipeline.connectors(embeddings, mask, padding_side=self._pipeline.tokenizer_padding_side)
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
         if _clip(job).enhance is not None:
@@ -239,11 +272,15 @@ def _sound_times(state: ClipState, time: Tensor) -> Tensor:
     return time * (1 - state.sound.known[..., 0])
 
 
-def _denoised(stream: Stream, velocity: Tensor, sigma: Tensor, guidance: float | None) -> Tensor:
-    """(1 or 2, N, C) velocities to the tokens without noise that they lead to, (1, N, C)."""
-    denoised = stream.x - sigma * velocity
-    if len(velocity) == 2:
-        assert guidance is not None
-        unguided, guided = denoised.split(1)
-        denoised = guided + (guidance - 1) * (guided - unguided)
-    return torch.where(stream.known > 0, stream.given, denoised)
+def _cfg(job: GenerationJob) -> float:
+    return 1.0 if job.guidance is None else job.guidance
+
+
+def _guided(stream: Stream, prompted: Tensor, weaker: Iterable[tuple[float, Tensor]], rescale: float) -> Tensor:
+    """The prediction for the prompt, (1, N, C), moved away from each of the weaker ones by its scale."""
+    guided = prompted
+    for scale, prediction in weaker:
+        guided = guided + scale * (prompted - prediction)
+    if rescale > 0:
+        guided = rescale_noise_cfg(guided, prompted, rescale)
+    return torch.where(stream.known > 0, stream.given, guided)

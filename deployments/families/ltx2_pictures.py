@@ -15,6 +15,7 @@ from deployments.families.clip_shape import ClipShape
 from deployments.families.clip_state import Stream
 from deployments.families.finite import finite
 from deployments.pictures.pixels import Pixels
+from deployments.video.recompression import recompressed
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""
@@ -24,8 +25,10 @@ _CONTEXT: Final = 2
 
 
 class ClipPictures:
-    def __init__(self, vae: Any, transformer: Any, device: torch.device) -> None:
+    def __init__(self, vae: Any, transformer: Any, device: torch.device, keyframe_crf: int = 0) -> None:
+        """Keyframes are compressed by H.264 of `keyframe_crf` first; 0: not at all."""
         self._vae = vae
+        self._keyframe_crf = keyframe_crf
         self._rope = transformer.rope
         self._device = device
         self._mean = vae.latents_mean.view(1, -1, 1, 1, 1).to(device, torch.float32)
@@ -46,6 +49,8 @@ class ClipPictures:
         further: list[tuple[Tensor, Tensor]] = []
         first = [] if lead is None else [lead]
         for seconds, picture in keyframes:
+            if self._keyframe_crf:
+                picture = recompressed(picture, self._keyframe_crf)
             frame = shape.lead + min(round(seconds * FPS), shape.frames - 1)
             if frame == 0:
                 first.append(picture[None])

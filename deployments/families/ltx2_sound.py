@@ -23,7 +23,7 @@ _FARTHEST: Final = 5.0
 
 class ClipSound:
     def __init__(self, vae: Any, vocoder: Any, transformer: Any, device: torch.device) -> None:
-        """`vocoder` is in float32."""
+        """`vocoder` is in float32, as its makers run it: in half the precision its many layers blur what is heard."""
         self._vae = vae
         self._vocoder = vocoder
         self._rope = transformer.audio_rope
@@ -79,7 +79,8 @@ class ClipSound:
         """What is heard with the new frames. Raises NotFinite."""
         spectrogram = self._vae.decode(self.latents(tokens).to(self._vae.dtype), return_dict=False)[0]
         rate = int(self._vocoder.config.output_sampling_rate)
-        samples = finite(self._vocoder(spectrogram.float())[0]).float().cpu().numpy()
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            samples = finite(self._vocoder(spectrogram.float())[0]).float().cpu().numpy()
         begin = round(shape.lead / FPS * rate)
         return Sound(samples[:, begin:], rate).fitted(shape.frames / FPS)
 

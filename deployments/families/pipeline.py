@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from diffusers.utils.logging import disable_progress_bar
 from safetensors import SafetensorError
@@ -16,15 +17,20 @@ from deployments.families.shared_components import shared_components
 
 
 def load_pipeline(
-    folder: Path, placement: Placement, kind: Any = DiffusionPipeline, without: Iterable[str] = ()
+    folder: Path,
+    placement: Placement,
+    kind: Any = DiffusionPipeline,
+    without: Iterable[str] = (),
+    in_float32: Iterable[str] = (),
 ) -> Any:
     """The pipeline in `folder`, of the class `kind` (as its index says, if none is given), on its device; the
-    components `without` are None.
+    components `without` are None, and those `in_float32` are so whatever the others are.
 
     Raises CheckpointError when a component is missing or broken.
     """
     disable_progress_bar()  # a bar is no use in a replica's log
-    options: dict[str, Any] = {"dtype": placement.dtype, "local_files_only": placement.local_only}
+    dtype = {"default": placement.dtype, **dict.fromkeys(in_float32, torch.float32)}
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": placement.local_only}
     if placement.device.type == "cuda":
         options["device_map"] = "cuda"  # file by file: not all of it through the machine's memory first
     absent = dict.fromkeys(without)

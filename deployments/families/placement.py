@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, TrueGuidance
+from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, TrueGuidance, VideoGuidance
 from deployments.contract.words import Words
 from deployments.families.prompts import SharedEncoder
 
@@ -36,6 +36,10 @@ class Placement:
     """Of clips: whether the checkpoint was distilled to a few noise levels, which it then gets."""
     enhance_noise: float = ENHANCE_NOISE
     """Over a draft that is enhanced, 0 to 1."""
+    video_guidance: VideoGuidance | None = None
+    """Of clips; None: plain CFG."""
+    keyframe_crf: int | None = None
+    """Of H.264, which a clip's keyframes are compressed by first. 0: not at all; None: as its model learned from."""
     words: Words | None = None
     """How prompts are put before the checkpoint; None: as they are."""
     caches: Caches = field(default_factory=Caches)

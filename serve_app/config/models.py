@@ -17,6 +17,7 @@ from deployments.contract.model import (
     Precision,
     Sharing,
     TrueGuidance,
+    VideoGuidance,
 )
 from deployments.contract.text_encoder import TextEncoderSpec
 from deployments.telemetry.logs import LogSpec
@@ -110,6 +111,19 @@ class MemorySettings(Section):
     """Of a step or a decoding alone, at the largest size that endpoints take; batches shrink to what is there."""
 
 
+class VideoGuidanceSettings(Section):
+    """Guidance of clips in more parts than CFG."""
+
+    audio: float = Field(default=7.0, ge=1, le=100)
+    stg: float = Field(default=1.0, ge=0, le=100)
+    stg_blocks: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(28,), min_length=1)
+    modality: float = Field(default=3.0, ge=1, le=100)
+    rescale: float = Field(default=0.7, ge=0, le=1)
+
+    def spec(self) -> VideoGuidance:
+        return VideoGuidance(**self.model_dump())
+
+
 class ModelSettings(Section):
     enabled: bool = True
     backend: Backend | None = None
@@ -143,6 +157,8 @@ class ModelSettings(Section):
     sharing: SharingSettings | None = None
     distilled: bool | None = None
     enhance_noise: float = Field(default=ENHANCE_NOISE, gt=0, le=1)
+    video_guidance: VideoGuidanceSettings | None = None
+    keyframe_crf: int | None = Field(default=None, ge=0, le=51)
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     actor: dict[str, Any] = {"num_cpus": 0}
     health_check_period_s: float = Field(default=2.0, gt=0)

@@ -87,6 +87,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
             "the first flow time must be at most the second",
         ),
         ("models: {m: {true_guidance: {scale: 2, between: [0.5, 1.5]}}}", r"between"),
+        ("models: {m: {video_guidance: {modality: 0.5}}}", r"video_guidance\.modality\s+Input should be"),
         ("a: [", "YAML"),
     ],
 )

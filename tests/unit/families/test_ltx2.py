@@ -1,25 +1,32 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from diffusers.pipelines.ltx2 import pipeline_ltx2_condition
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, LTX2VideoCondition
+from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from support.jobs import make_clip_job, make_job
+from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.clip import FPS
 from deployments.contract.job import GenerationJob
+from deployments.contract.model import VideoGuidance
 from deployments.engine.backend import JobError
 from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
 from deployments.families.clip_state import ClipState
 from deployments.families.ltx2 import Ltx2
 from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
+from deployments.video.recompression import recompressed
 from deployments.video.sound import Sound
 from training.build.bundle import CHECKPOINTS
 
@@ -27,8 +34,8 @@ CHECKPOINT = CHECKPOINTS / "ltx2"
 WIDTH, HEIGHT = 96, 64
 
 
-def placement(render_side: int | None = None, distilled: bool = False) -> Placement:
-    return Placement(torch.device("cpu"), torch.float32, render_side=render_side, distilled=distilled)
+def placement(render_side: int | None = None, **options: Any) -> Placement:
+    return Placement(torch.device("cpu"), torch.float32, render_side=render_side, **{"keyframe_crf": 0, **options})
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +44,17 @@ def stock() -> Any:
     pipeline: Any = LTX2ConditionPipeline.from_pretrained(CHECKPOINT, dtype=torch.float32, local_files_only=True)
     torch.manual_seed(0)
     pipeline.transformer = type(pipeline.transformer).from_config(pipeline.transformer.config).eval()
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def undistilled(stock: Any) -> Any:
+    """Built as LTX-2.3, with as many blocks as STG needs by default."""
+    torch.manual_seed(1)
+    options = {"num_layers": 29, "perturbed_attn": True, "cross_attn_mod": True, "audio_cross_attn_mod": True}
+    transformer = type(stock.transformer).from_config(stock.transformer.config, **options).eval()
+    pipeline = LTX2ConditionPipeline(**{**stock.components, "transformer": transformer})
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -63,9 +81,21 @@ def denoised(family: Ltx2, job: GenerationJob, inputs: ClipInputs | None = None)
     return state
 
 
-def from_stock(pipeline: Any, job: GenerationJob, conditions: list[LTX2VideoCondition] | None) -> Draft:
+def from_stock(
+    pipeline: Any,
+    job: GenerationJob,
+    conditions: list[LTX2VideoCondition] | None,
+    guidance: VideoGuidance | None = None,
+) -> Draft:
+    """With plain CFG, unless `guidance` is given, of which it is told what is not its default."""
     assert job.clip is not None
-    guidance = 1.0 if job.guidance is None else job.guidance
+    cfg = job.guidance or 1.0
+    g = guidance or VideoGuidance(audio=cfg, stg=0.0, modality=1.0, rescale=0.0)
+    options: dict[str, Any] = {"guidance_scale": cfg, "audio_guidance_scale": g.audio}
+    options |= {"spatio_temporal_guidance_blocks": list(g.stg_blocks)}
+    for name, scale in (("stg_scale", g.stg), ("modality_scale", g.modality), ("guidance_rescale", g.rescale)):
+        options |= {name: scale, f"audio_{name}": scale}
+    defaults = signature(LTX2ConditionPipeline.__call__).parameters
     picture, sound = pipeline(
         conditions=conditions,
         prompt=job.prompt,
@@ -74,19 +104,12 @@ def from_stock(pipeline: Any, job: GenerationJob, conditions: list[LTX2VideoCond
         num_frames=job.clip.frames,
         frame_rate=float(FPS),
         num_inference_steps=job.steps,
-        guidance_scale=guidance,
-        audio_guidance_scale=guidance,
-        stg_scale=0.0,
-        audio_stg_scale=0.0,
-        modality_scale=1.0,
-        audio_modality_scale=1.0,
-        guidance_rescale=0.0,
-        audio_guidance_rescale=0.0,
         generator=torch.Generator("cpu").manual_seed(job.seed),
         use_cross_timestep=bool(pipeline.transformer.config.cross_attn_mod),
         max_sequence_length=min(1024, pipeline.tokenizer.model_max_length),
         output_type="latent",
         return_dict=False,
+        **{name: value for name, value in options.items() if value != defaults[name].default},
     )
     return Draft(picture, sound)
 
@@ -119,6 +142,55 @@ def test_a_clip_from_keyframes_is_the_stock_pipelines(
     mine, theirs = family.draft(denoised(family, job, ClipInputs(pictures))), from_stock(stock, job, conditions)
     assert torch.equal(mine.picture, theirs.picture)
     assert torch.equal(mine.sound, theirs.sound)
+
+
+def test_with_all_parts_of_guidance_a_clip_is_the_stock_pipelines(undistilled: Any) -> None:
+    """At its defaults, and with each part changed, which matters."""
+    parts = {"audio": 1.0, "stg": 0.0, "stg_blocks": (1, 2), "modality": 1.0, "rescale": 0.0}
+    picture, heard = noise(9, HEIGHT, WIDTH), list[Tensor]()
+    job = make_clip(frames=9, steps=1, guidance=3.0, times=(0.0, 1 / FPS))
+    for guidance in (VideoGuidance(), *(replace(VideoGuidance(), **{part: parts[part]}) for part in parts)):
+        family = Ltx2(undistilled, placement(video_guidance=guidance))
+        mine = family.draft(denoised(family, job, ClipInputs((picture, picture))))
+        conditions = [LTX2VideoCondition(frames=picture, index=index, crf=0) for index in (0, 1)]
+        theirs = from_stock(undistilled, job, conditions, guidance)
+        assert torch.equal(mine.picture, theirs.picture)
+        assert torch.equal(mine.sound, theirs.sound)
+        heard.append(mine.sound)
+    assert not any(torch.allclose(sound, heard[0], atol=1e-3) for sound in heard[1:])
+
+
+def test_keyframes_are_compressed_where_the_stock_pipeline_does_so(stock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs PyAV for that; here ffmpeg takes its place."""
+    monkeypatch.setattr(pipeline_ltx2_condition, "apply_image_conditioning_crf", recompressed)
+    family, pictures = Ltx2(stock, placement(keyframe_crf=None)), (noise(0, 64, 96), noise(1, 65, 97))
+    job = make_clip(times=(0.0, 9 / FPS))
+    mine = family.draft(denoised(family, job, ClipInputs(pictures)))
+    theirs = from_stock(stock, job, [LTX2VideoCondition(frames=p, index=2 * i) for i, p in enumerate(pictures)])
+    assert torch.equal(mine.picture, theirs.picture)
+    assert torch.equal(mine.sound, theirs.sound)
+
+
+def test_equal_prompts_are_encoded_once(stock: Any, family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, encode, read = Ltx2(stock, placement()), stock.encode_prompt, list[str]()
+
+    def counted(texts: list[str], **options: Any) -> Any:
+        read.extend(texts)
+        return encode(texts, **options)
+
+    monkeypatch.setattr(stock, "encode_prompt", counted)
+    jobs = [make_clip(guidance=guidance) for guidance in (None, 3.0, 3.0)]
+    prompts = [fresh.encode(job, ClipInputs()).prompt for job in jobs]
+    assert read == [jobs[0].prompt, ""]
+    assert torch.equal(prompts[2].for_picture, family.encode(jobs[2], ClipInputs()).prompt.for_picture)
+
+
+def test_the_vocoder_is_read_in_full_precision() -> None:
+    family = Ltx2.load(CHECKPOINT, Placement(torch.device("cpu"), torch.bfloat16))
+    vocoder = LTX2Vocoder.from_pretrained(CHECKPOINT, subfolder="vocoder", dtype=torch.float32).state_dict()
+    assert family.transformer.dtype == torch.bfloat16
+    loaded = family._sound._vocoder.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in vocoder.items())
 
 
 def test_the_beginning_of_a_clip_that_goes_on_is_the_stock_pipelines(stock: Any, family: Ltx2) -> None:

@@ -204,6 +204,15 @@ def test_what_is_heard_is_exactly_as_long_as_the_new_frames(sound: ClipSound, le
     assert np.isfinite(heard.samples).all()
 
 
+def test_no_vocoder_rounds_as_tf32_does() -> None:
+    sound, allowed = two_eared(), [torch.backends.cudnn.allow_tf32]
+    shape = a_shape(sound, 0, 9)
+    sound._vocoder.register_forward_pre_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    with torch.inference_mode():
+        sound.decoded(shape, sound.stream(shape, None).x)
+    assert [*allowed, torch.backends.cudnn.allow_tf32] == [True, False, True]
+
+
 def test_what_is_heard_with_the_lead_is_left_out(sound: ClipSound) -> None:
     whole, behind = a_shape(sound, 0, 33), a_shape(sound, 9, 24)
     assert whole.sound_latents == behind.sound_latents
