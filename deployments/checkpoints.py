@@ -119,6 +119,8 @@ def load(
     family = in_precision(precision)
     if true_guidance is not None and isinstance(family, ClipFamily):
         raise CheckpointError("true_guidance must be null for a video model, which has `guidance`")
+    if (video_guidance or keyframe_crf is not None) and not isinstance(family, ClipFamily):
+        raise CheckpointError("video_guidance and keyframe_crf must be null for a model of images")
     attentions = use_attention(family, attention)
     setup = {
         "family": type(family).__name__,

@@ -36,6 +36,7 @@ from deployments.families.noise import draw_noise
 from deployments.families.pipeline import load_pipeline, prompt_length
 from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
+from deployments.side_stream import wait_for
 from deployments.video.sound import Sound
 
 MAX_TEXT = 1024
@@ -121,7 +122,7 @@ class Ltx2:
             for stream, denoised in ((state.picture, picture), (state.sound, sound))
         ]
         if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+            wait_for(torch.cuda.current_stream(self._device))
         state.picture.x, state.sound.x = moved
         state.denoised = picture
         state.i += 1
