@@ -69,9 +69,11 @@ class SharingSettings(Section):
     """Any name, the same for all that share it."""
     goes: Literal["first", "last"]
     patience_s: float = Field(default=10.0, ge=0)
+    turn_s: float | None = Field(default=None, gt=0)
+    """Of models that the device has room for one at a time; None: there is room for it beside the others."""
 
     def spec(self) -> Sharing:
-        return Sharing(**self.model_dump())
+        return Sharing(**self.model_dump(exclude={"turn_s"}))
 
 
 class CacheSettings(Section):

@@ -7,6 +7,7 @@ dispatcher prolongs its leases, and when one is dead the reaper of any other tak
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import tracer_of
 from serve_app.accounts.archive import Archive
 from serve_app.config.bound import BoundSettings
+from serve_app.config.models import SharingSettings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
@@ -80,6 +82,11 @@ class Dispatcher:
         if moderator and thresholds:
             took = partial(self._tally.observe, Tallied.JUDGING)
             gate = _gate(moderator, thresholds, objects, settings.moderation, took)
+        self._turns: dict[str, list[str]] = defaultdict(list)
+        """By device, the models that take turns on it."""
+        for name in models:
+            if (sharing := settings.model(name).sharing) and sharing.turn_s:
+                self._turns[sharing.device].append(name)
         self._lanes: dict[str, Lane] = {}
         for name, handle in models.items():
             model = settings.model(name)
@@ -87,7 +94,8 @@ class Dispatcher:
             dependencies = Dependencies(
                 _caller(handle, levels), timed, gate=gate, objects=objects, tracer=self._tracer, **writes
             )
-            self._lanes[name] = Lane(name, self._store, dependencies, chosen, model)
+            has_turn = partial(self._has_turn, name, sharing) if (sharing := model.sharing) and sharing.turn_s else None
+            self._lanes[name] = Lane(name, self._store, dependencies, chosen, model, has_turn)
         self._maintenance = Maintenance(self._store, objects, list(models))
         accounts, prefix = settings.accounts, settings.redis.prefix
         self._archive = Archive(redis, prefix, objects, accounts.journal_entries, accounts.usage_days)
@@ -106,6 +114,10 @@ class Dispatcher:
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
             }
         )
+
+    async def _has_turn(self, name: str, sharing: SharingSettings) -> bool:
+        lanes = self._turns[sharing.device]
+        return await self._store.turn(sharing.device, sharing.turn_s or 0, lanes) == name
 
     async def check_health(self) -> None:
         self._loops.check()

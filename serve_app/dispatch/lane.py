@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
@@ -44,7 +45,9 @@ class Lane:
         dependencies: Dependencies,
         settings: DispatcherSettings,
         model: ModelSettings,
+        has_turn: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`has_turn`: whether it is the model's turn, where models take turns on a device. Asked before each lease."""
         self.name = name
         self.wake = asyncio.Event()
         self._store = store
@@ -53,6 +56,7 @@ class Lane:
         # Enough to keep every replica full and, by the headroom, to ask for one more.
         ahead = settings.headroom + settings.max_preparing
         self._max_leased = model.max_running * model.autoscaling.max_replicas + ahead * settings.replicas
+        self._has_turn = has_turn
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -63,7 +67,8 @@ class Lane:
             # Cleared before looking, so that a wake-up that comes meanwhile is not lost.
             self.wake.clear()
             room = self._flow.room()
-            leases = await self._store.lease(self.name, room, self._max_leased) if room > 0 else []
+            may = room > 0 and (self._has_turn is None or await self._has_turn())
+            leases = await self._store.lease(self.name, room, self._max_leased) if may else []
             for lease in leases:
                 if self._draining:
                     await self._store.release(self.name, lease.id, lease.attempt, strike=False)

@@ -14,6 +14,7 @@ Structures (`gen:` stands for the configured prefix, `{lane}` for the queue of o
 | `gen:fair:{lane}` | zset | projects by the virtual end of their last task; those in the past are forgotten |
 | `gen:stats:{lane}` | hash | counts: `accepted`, outcomes, `put_back strikes interruptions reaped refused cancelled` |
 | `gen:timings:{lane}` | hash | histograms of how long tasks waited and took: `timings.py` |
+| `gen:turn:{device}` | hash | `lane since` of the model whose turn it is; `waits:{lane}`, since when others wait, ms |
 | `gen:pace:{lane}` | hash | `batch step_s` of the last step that was told of; goes after a minute |
 | `gen:work:{lane}` | hash | sums of what replicas counted, by the names of `deployments/contract/counts.py` |
 | `gen:device:{lane}` | hash | microseconds of a device that tasks took which have ended, by endpoint |
@@ -125,6 +126,11 @@ class TaskStore(Admission):
             )
             for task_id, attempt, isolated, created, job, project, traceparent, now, left in rows
         ]
+
+    async def turn(self, device: str, turn_s: float, lanes: Sequence[str]) -> str:
+        """The one of `lanes` whose model has its turn on a device that has room for one of them at a time; "" while
+        none had one. It passes on after `turn_s`, or when the lane has no tasks, to the one that has waited longest."""
+        return await self._run("turn", "", [device, round(1000 * turn_s), *lanes])
 
     async def heartbeat(self, lane: str, held: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Prolongs the leases of these (id, attempt). Returns those that are no longer held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.asyncio import Redis
@@ -39,6 +39,7 @@ class Scene:
         self.ratio: Write | None = None
         self.gate: Gate | None = None
         self.tracer: Tracer = OFF
+        self.has_turn: Callable[[], Awaitable[bool]] | None = None
         self._loops: dict[Lane, list[asyncio.Task[None]]] = {}
 
     def dispatcher(self, rewrite_s: float = 0.2, **settings: Any) -> Lane:
@@ -53,7 +54,7 @@ class Scene:
             ratio=self.ratio,
             tracer=self.tracer,
         )
-        lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25))
+        lane = Lane(LANE, self.store, dependencies, chosen, ModelSettings(max_running=25), self.has_turn)
         self.lanes.append(lane)
         self._loops[lane] = [asyncio.create_task(loop) for loop in (lane.lease(), lane.heartbeat(), self._look(lane))]
         return lane

@@ -380,3 +380,17 @@ async def test_what_goes_back_without_a_strike_does_so_however_long_the_store_is
     monkeypatch.setattr(scene.store, "release", out_of_reach)
     monkeypatch.setattr(lane, "_AGAIN_S", 0)
     await assert_work_goes_back_without_a_strike(scene)
+
+
+async def test_a_lane_leases_only_while_its_model_has_its_turn(scene: Scene) -> None:
+    turns = iter([False, False, True])
+    asked = list[bool]()
+
+    async def has_turn() -> bool:
+        asked.append(next(turns, True))
+        return asked[-1]
+
+    scene.has_turn = has_turn
+    scene.dispatcher()
+    await scene.ended(await scene.submit(3))
+    assert asked[:3] == [False, False, True]

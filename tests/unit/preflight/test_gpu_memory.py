@@ -160,6 +160,20 @@ def test_no_endpoint_is_the_checkpoint_of_a_cheaper_one(
     assert all(len(each) == 1 for each in prices.values())
 
 
+def test_the_documentation_has_the_memory_of_each_profile(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    rows: dict[str, dict[str, str]] = {}
+    for profile in PROFILES:
+        chosen = loaded(profile, monkeypatch, repository)
+        for need in needs(chosen, catalog.load(chosen)):
+            cells = rows.setdefault(f"{need.who.removeprefix('models.')} | {need.weights_gb:.1f}", {})
+            cells[profile] = f"{need.total_gb:.1f} of {need.room_gb:.1f}"
+    lines = [f"| GB | weights | {' | '.join(f'`{profile}`' for profile in PROFILES)} |", "|---" * 7 + "|"]
+    lines += [
+        f"| {row} | {' | '.join(cells.get(profile, '–') for profile in PROFILES)} |" for row, cells in rows.items()
+    ]
+    assert "\n".join(lines) in (repository / "docs/deployment.md").read_text(), "\n".join(lines)
+
+
 def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
