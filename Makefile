@@ -18,9 +18,10 @@ define RUN
 	$(PYTEST) -n 2 --dist worksteal -m "$(1)" $(PAGES)
 	$(PYTEST) -m "$(1) and whole_service" --ignore $(PAGES) tests/e2e tests/chaos
 endef
+GPU_CHECK ?= build/gpu-check
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-slow test-all promises conformance check proof chaos chaos-cluster attack bench bench-smoke lock audit openapi figures clean
+.PHONY: help run test test-slow test-all promises conformance check proof chaos chaos-cluster attack bench bench-smoke gpu-check lock audit openapi figures clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -80,6 +81,9 @@ bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
 bench-smoke: $(VENV)/.dev  ## Run every part of every benchmark with tiny counts; but for peers part of make test-all
 	$(BIN)/python -m pytest tests/e2e/benchmarks
 	$(BIN)/python -m benchmarks smoke peers
+
+gpu-check: $(VENV)/.run  ## Check and measure models on this machine's GPU; with CHECKPOINT=... that one
+	$(BIN)/python -m benchmarks.gpu --out $(GPU_CHECK) $(addprefix --checkpoint ,$(CHECKPOINT))
 
 lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its hashes; those of published clients and of peers, too
 	$(BIN)/uv pip compile -q pyproject.toml -c constraints.txt --universal --python-version 3.11 \

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from benchmarks import suite, views
+from benchmarks.gpu import report
 from benchmarks.results import PUBLISHED, Result, read_all
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -30,6 +31,7 @@ VIEWS: Final[dict[str, View]] = {
     "batching": views.batching,
     "packing": views.packing,
     "simulated-gpu": views.simulated_gpu,
+    "gpu": lambda _: report.markdown(),
     "sizing": views.sizing,
     "clips": views.clips,
     "deblur": views.deblur,

@@ -17,6 +17,8 @@ from benchmarks.report import Report, Target
 RUNS: Final = Path(__file__).parent / "out"
 """Not under version control."""
 PUBLISHED: Final = Path(__file__).parent / "results"
+OF_GPUS: Final = "gpu-*.json"
+"""Published by `benchmarks.gpu`, which has a format of its own."""
 
 
 def new_folder(runs: Path = RUNS) -> Path:
@@ -83,8 +85,9 @@ class Result:
 
 
 def read_all(folder: Path) -> dict[str, Result]:
-    """By name. Other files than JSON are passed over."""
-    return {result.name: result for result in map(Result.read, sorted(folder.glob("*.json")))}
+    """By name. Other files than JSON are passed over, and what `benchmarks.gpu` published."""
+    files = [file for file in sorted(folder.glob("*.json")) if not file.match(OF_GPUS)]
+    return {result.name: result for result in map(Result.read, files)}
 
 
 def publish(run: Path, published: Path = PUBLISHED) -> list[str]:

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import IO, Final
 
-from imageio_ffmpeg import get_ffmpeg_exe
-
 _SPEAKER: Final = re.compile(r"^\[[^\]]*\] *")
 """Which part of ffmpeg complains, and its address in memory."""
 
@@ -18,6 +16,9 @@ class VideoError(Exception):
 
 def command(*arguments: str) -> list[str]:
     """ffmpeg, which reads no terminal, says only what went wrong and stops at the first thing that did."""
+    # Large, and of no use to models of pictures: they run without it.
+    from imageio_ffmpeg import get_ffmpeg_exe
+
     return [get_ffmpeg_exe(), "-nostdin", "-hide_banner", "-y", "-v", "error", "-xerror", *arguments]
 
 

@@ -1,0 +1,145 @@
+"""The engine over one model: pictures a second, and what happens beside its steps or in place of them."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any, Final
+from unittest.mock import patch
+from uuid import uuid4
+
+import torch
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
+
+from benchmarks.gpu.models import Model, load
+from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, step_again
+from deployments.backends.diffusion import DiffusionBackend
+from deployments.backends.side_stream import SideStream
+from deployments.contract.events import LAST, Done, Event, Progress
+from deployments.contract.objects import ObjectStore
+from deployments.engine.loop import Engine
+
+_LEFT: Final = 12 * 10**9
+"""Bytes of memory on a full device."""
+_PATIENCE_S: Final = 60.0
+
+
+def engine(bench: Workbench, model: Model) -> None:
+    many = 4 if bench.tiny else 24
+    sizes: dict[str, Sizes] = {f"{side} px": [(side, side)] * many for side in (512, 1024)}
+    for label, each in (sizes | {"4 sizes": [*MIXED] * (many // 4)}).items():
+        for name, settings in (("batch 1", {"max_batch": 1}), ("batch 8", {}), ("previews", {"preview_every": 0.25})):
+            with bench.part(f"pictures of {label}, {name}") as found, _running(bench, model, **settings) as running:
+                running.make(each[:2])
+                found |= running.make(each)
+    for side, count in ((512, 1), (512, 8), (1024, 1), (1024, 8)):
+        with bench.part(f"pictures of {side} px, stock pipeline, {count} at a time") as found:
+            if getattr(model.pipeline, "text_encoder", None) is None:
+                raise Skipped("there is no stock pipeline with a text encoder beside the model")
+            given: Figures = {"prompt": [f"picture {number} of a red fox in the snow" for number in range(count)]}
+            given |= {"width": bench.pixels(side), "height": bench.pixels(side), "num_inference_steps": 4}
+            given["max_sequence_length"] = bench.states(model, [(side, side)])[0].per["text"].shape[1]
+            taken = bench.cost(lambda given=given: model.pipeline(**given), rounds=2)
+            found |= {"pictures_per_s": round(1e3 * count / taken["ms"], 2)} | taken
+    with bench.part("decode beside steps") as found:
+        found |= _decode_beside_steps(bench, model)
+    with bench.part("cancel") as found, _running(bench, model) as running:
+        went = threading.Event()
+        [job] = bench.jobs([(1024, 1024)], steps=200)
+        handle = running.engine.submit(job, lambda event: went.set() if isinstance(event, Progress) else None)
+        assert went.wait(_PATIENCE_S), "the job took no step"
+        began = time.perf_counter()
+        running.engine.cancel(handle)
+        while running.engine.running:
+            time.sleep(0.001)
+        found |= {"gone_ms": round(1e3 * (time.perf_counter() - began), 2)} | running.make([(512, 512)])
+    with bench.part("out of memory") as found, _crowded(bench, model), _running(bench, model) as running:
+        found |= running.make([(2048, 2048)] * min(many, 8), steps=2)
+
+
+def loading(bench: Workbench) -> None:
+    """From a folder as the hub has it, whose files are in the page cache by then."""
+    with bench.part("load") as found, tempfile.TemporaryDirectory() as folder:
+        bench.model("klein-4b").pipeline.save_pretrained(folder)
+        bench.forget()
+        began = time.perf_counter()
+        model, loaded = load(folder, bench.device, bench.pixels(2048))
+        found |= {"as_the_service_s": round(time.perf_counter() - began, 2), **loaded.setup}
+        found["memory_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)
+        del model, loaded
+        bench.clear()
+        placed = {"torch_dtype": torch.bfloat16, "device_map": "cuda" if bench.cuda else None}
+        took = bench.seconds(lambda: DiffusionPipeline.from_pretrained(folder, **placed))
+        found["straight_to_the_device_s"] = round(took, 2)
+
+
+class Runner:
+    """An engine, and a folder for its results."""
+
+    def __init__(self, bench: Workbench, model: Model, folder: str, settings: dict[str, Any]) -> None:
+        backend = DiffusionBackend(model.family, ObjectStore(Path(folder).as_uri()))
+        self.engine = Engine(backend, **{"max_running": 16, "max_batch": 8, **settings})
+        self.engine.start()
+        self._bench = bench
+
+    def make(self, sizes: Sizes, steps: int = 4) -> Figures:
+        """Pictures of new prompts. Raises RuntimeError where one of them was not made."""
+        self._bench.hurry()
+        ended: Queue[Event] = Queue()
+        began, worked = time.perf_counter(), time.process_time()
+        for job in self._bench.jobs(sizes, steps, unheard=uuid4().hex):
+            self.engine.submit(job, lambda event: ended.put(event) if isinstance(event, LAST) else None)
+        last = [ended.get(timeout=_PATIENCE_S) for _ in sizes]
+        passed, worked = time.perf_counter() - began, time.process_time() - worked
+        if bad := [event for event in last if not isinstance(event, Done)]:
+            raise RuntimeError(f"{len(bad)} of {len(last)} jobs ended with {bad[0]}")
+        return {"pictures_per_s": round(len(sizes) / passed, 2), "cpu_s_a_picture": round(worked / len(sizes), 3)}
+
+
+@contextmanager
+def _running(bench: Workbench, model: Model, **settings: Any) -> Iterator[Runner]:
+    with tempfile.TemporaryDirectory() as folder:
+        runner = Runner(bench, model, folder, settings)
+        try:
+            yield runner
+        finally:
+            runner.engine.stop(_PATIENCE_S)
+
+
+@contextmanager
+def _crowded(bench: Workbench, model: Model) -> Iterator[None]:
+    """No room for a row of large pictures."""
+    if not bench.cuda:
+        with patch.object(model.family, "packed", side_effect=torch.OutOfMemoryError("as on a full device")):
+            yield
+        return
+    bench.clear()
+    held = torch.empty(max(0, torch.cuda.mem_get_info()[0] - _LEFT), dtype=torch.uint8, device=bench.device)
+    yield
+    del held
+
+
+def _decode_beside_steps(bench: Workbench, model: Model) -> Figures:
+    stepping, [decoded] = (bench.states(model, [(1024, 1024)]) for _ in range(2))
+    stream, ended, alone = SideStream(bench.device), threading.Event(), bench.cost(step_again, model, stepping)["ms"]
+
+    def decode() -> None:
+        while not ended.is_set():
+            with stream.beside_the_steps():
+                model.family.finish(decoded)
+
+    thread = threading.Thread(target=decode)
+    thread.start()
+    began, steps = time.perf_counter(), 4 if bench.tiny else 20
+    for _ in range(steps):  # each waits for its own stream, not for the whole device
+        step_again(model, stepping)
+    beside = 1e3 * (time.perf_counter() - began) / steps
+    ended.set()
+    thread.join()
+    return {"step_alone_ms": alone, "step_beside_ms": round(beside, 2)}

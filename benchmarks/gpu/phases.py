@@ -1,0 +1,56 @@
+"""Phases by their names: what one process measures, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.gpu import engine, kernels, steps
+from benchmarks.gpu.models import load
+from benchmarks.gpu.workbench import Workbench
+
+
+def run(names: list[str], device: str, file: Path, budget_s: float, *, tiny: bool) -> None:
+    """A name that is no phase's is a checkpoint."""
+    bench = Workbench(device, file, budget_s, tiny=tiny)
+    for bench.phase in names:
+        with bench.part("phase"):
+            PHASES.get(bench.phase, _checkpoint)(bench)
+
+
+def _pictures(name: str, bench: Workbench) -> None:
+    model, whole = bench.model(name), name == "klein-4b"
+    steps.correctness(bench, model)
+    if whole:
+        steps.attentions(bench, model)
+    steps.costs(bench, model, bench.counts if whole else sorted({1, bench.counts[-2]}))
+
+
+def _checkpoint(bench: Workbench) -> None:
+    began = time.perf_counter()
+    model, loaded = load(bench.phase, bench.device, bench.pixels(2048))
+    with bench.part("load") as found:
+        found |= {"s": round(time.perf_counter() - began, 1), **loaded.setup}
+    steps.correctness(bench, model)
+    if not bench.phase.startswith("bundled/"):  # these are too small for anybody to ask how fast they are
+        steps.attentions(bench, model)
+        steps.costs(bench, model, bench.counts)
+        engine.engine(bench, model)
+
+
+PHASES: Final[Mapping[str, Callable[[Workbench], None]]] = {
+    "machine": kernels.machine,
+    "kernels": kernels.kernels,
+    "klein-4b": partial(_pictures, "klein-4b"),
+    "engine": lambda bench: engine.engine(bench, bench.model("klein-4b")),
+    "adapters": lambda bench: steps.adapters(bench, bench.model("klein-4b")),
+    "compiled": lambda bench: steps.compiled(bench, bench.model("klein-4b")),
+    "fp8": kernels.fp8,
+    "loading": engine.loading,
+    "flux1": partial(_pictures, "flux1"),
+    "flux3": partial(_pictures, "flux3"),
+    "ltx2": steps.clip,
+}

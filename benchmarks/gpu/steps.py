@@ -1,0 +1,255 @@
+"""Steps of one model: whether they are right, and what they cost beside stock ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from benchmarks.gpu.models import PACKED, Model, clip_transformer
+from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, comparison, step_again
+from deployments.adapters.segments import AppliedAdapter
+from deployments.adapters.weights import AdapterWeights, read_weights
+from deployments.contract.job import Adapter
+from deployments.families.flux import to_grid
+from deployments.families.flux1 import Flux1
+from deployments.families.moment import Moment
+from deployments.families.packed.attention import ATTENTIONS
+from deployments.families.packed.row import Row
+from deployments.families.state import State
+from deployments.families.step import step
+
+_NATIVE: Final = ("native", "_native_cudnn", "_native_flash")
+_ALONE: Final = (*_NATIVE, "_native_efficient", "xformers", "flash", "_flash_3", "sage")
+"""Diffusers' names of attention, for pictures that step alone."""
+_CLIP: Final = (16, 22, 40, 126)
+"""Latents of a clip of 121 frames, 1280 x 704 px: frames, rows, columns, and of its sound."""
+
+
+def correctness(bench: Workbench, model: Model) -> None:
+    """The last packed attention that works stays in use."""
+    with bench.part("alone against the stock pipeline") as found:
+        compared: dict[int, Figures] = {}
+        for steps in (1, 4):
+            [state] = bench.states(model, [(1024, 1024)], steps)
+            latents = _drawn_by_stock(model, state)
+            while state.i < state.total_steps:
+                step(model.family, [state])
+            compared[steps] = comparison(model.network.dtype, [state.x], [latents])
+        # In bfloat16 the pipeline rounds latents and times in between, so later steps of both begin elsewhere.
+        found |= compared[1] | {"difference_after_4_steps": compared[4]["difference"]}
+    for name in reversed(PACKED):
+        with bench.part(f"row against alone, {name}") as found:
+            found |= _row_against_alone(bench, model, name)
+    if not isinstance(model.family, Flux1):
+        with bench.part("row with references against alone") as found:
+            name = PACKED[0] if bench.cuda else PACKED[-1]
+            found |= _row_against_alone(bench, model, name, references=(1, 0, 2, 0))
+
+
+def costs(bench: Workbench, model: Model, counts: Sequence[int]) -> None:
+    with bench.part("weights") as found:
+        parts = {"transformer": model.network} if model.pipeline is None else model.pipeline.components
+        found |= {f"{name}_gb": _gb(part) for name, part in parts.items() if isinstance(part, nn.Module)}
+    for side in (512, 1024):
+        for count in counts:
+            _row(bench, model, f"row of {count} x {side} px", [(side, side)] * count)
+        with bench.part(f"stock pipeline, 1 x {side} px") as found:
+            states = [bench.states(model, [(side, side)], steps)[0] for steps in (2, 6)]
+            brief, longer = (bench.cost(_drawn_by_stock, model, state)["ms"] for state in states)
+            found |= {"ms": round((longer - brief) / 4, 2), "steps_per_s": round(4000 / (longer - brief), 2)}
+    _row(bench, model, "row of 4 sizes", MIXED)
+    _row(bench, model, "row of 1 x 2048 px", [(2048, 2048)])
+    for side in (1024, 2048, 4096):
+        with bench.part(f"decode {side} px") as found:
+            found |= bench.cost(model.family.finish, *bench.states(model, [(side, side)]), rounds=1)
+    with bench.part("preview") as found:
+        states = bench.states(model, [(1024, 1024)])
+        step_again(model, states)
+        found |= bench.cost(model.family.preview, *states)
+
+
+def attentions(bench: Workbench, model: Model, names: Sequence[str] = _ALONE) -> str:
+    """Of a picture alone, by diffusers' names; the fastest that is right."""
+    taken: dict[str, float] = {}
+    for name in names:
+        with bench.part(f"alone, attention {name}") as found:
+            if name != "native":
+                bench.needs_cuda()
+            right, states = (bench.states(model, [(1024, 1024)]) for _ in range(2))
+            right = step_again(model, right)
+            try:
+                model.network.set_attention_backend(name)
+            except RuntimeError as missing:  # the package that it comes from
+                raise Skipped(str(missing)) from missing
+            try:
+                found |= comparison(model.network.dtype, step_again(model, states), right)
+                found |= bench.cost(step_again, model, states)
+            finally:
+                model.network.set_attention_backend("native")
+            taken |= {name: found["ms"]} if found["passed"] else {}
+    return min(taken, key=lambda name: taken[name], default="native")
+
+
+def compiled(bench: Workbench, model: Model) -> None:
+    """Static batches at their best: compiled, by the fastest attention of a picture alone."""
+    fastest = attentions(bench, model, _NATIVE)
+    model.network.set_attention_backend(fastest)
+    counters.clear()
+    backend: Any = {} if bench.cuda else {"backend": "eager"}
+    model.network.compile_repeated_blocks(fullgraph=True, dynamic=True, **backend)
+    for width, height in (*MIXED, (2048, 1024)):
+        with bench.part(f"1 x {width} x {height} px") as found:
+            states = bench.states(model, [(width, height)])
+            found |= {"attention": fastest, "first_s": round(bench.seconds(step_again, model, states), 2)}
+            found |= bench.cost(step_again, model, states, pictures=1)
+            found["graphs"] = counters["stats"]["unique_graphs"]
+    for side in (512, 1024):
+        for count in bench.counts:
+            with bench.part(f"static batch of {count} x {side} px") as found:
+                batch = _static(bench, bench.states(model, [(side, side)] * count))
+                found |= bench.cost(model.family.velocity, *batch, pictures=count)
+    bench.forget()
+
+
+def adapters(bench: Workbench, model: Model) -> None:
+    files = [_adapter(model.network, seed) for seed in range(4)]
+    loaded = [read_weights(file, model.network) for file in files]
+    with bench.part("load, nothing beside") as found:
+        found |= {"s": round(bench.seconds(read_weights, files[0], model.network), 3), "mb": len(files[0]) // 10**6}
+    with bench.part("load beside steps") as found:
+        states, ended = bench.states(model, [(1024, 1024)]), threading.Event()
+        thread = threading.Thread(target=lambda: [step_again(model, states) for _ in iter(ended.is_set, True)])
+        thread.start()
+        time.sleep(0.2)
+        began = time.perf_counter()
+        read_weights(files[0], model.network)
+        found["s"] = round(time.perf_counter() - began, 3)
+        ended.set()
+        thread.join()
+    with bench.part("row of two adapters against alone") as found:
+        two = MIXED[:2]
+        alone = [step_again(model, [state])[0] for state in _adapted(bench.states(model, two), loaded[:2])]
+        row, wrong = (step_again(model, _adapted(bench.states(model, two), each)) for each in (loaded[:2], loaded[2:]))
+        found |= comparison(model.network.dtype, row, alone, wrong)
+    for count in (0, 1, 4):
+        several = _adapted(bench.states(model, [(512, 512)] * 8), loaded[:count])
+        with bench.part(f"row of 8 x 512 px, {count} adapters") as found:
+            found |= bench.cost(step_again, model, several, pictures=8)
+
+
+@torch.inference_mode()
+def clip(bench: Workbench) -> None:
+    """The transformer of LTX-2.3 by itself, with noise for a prompt."""
+    bench.forget()
+    network = clip_transformer(bench.device, tiny=bench.tiny)
+    with bench.part("step of a clip of 5 s, 1280 x 704 px") as found:
+        frames, rows, columns, sound = (each // 8 + 1 for each in _CLIP) if bench.tiny else _CLIP
+        config, tokens, text = network.config, frames * rows * columns, 1024
+        at, mask = torch.full((1, 1), 500.0, device=bench.device), torch.ones(1, text, device=bench.device)
+        shapes = {
+            "hidden_states": (tokens, config.in_channels),
+            "audio_hidden_states": (sound, config.audio_in_channels),
+            "encoder_hidden_states": (text, config.cross_attention_dim),
+            "audio_encoder_hidden_states": (text, config.audio_cross_attention_dim),
+        }
+        given: Figures = {
+            name: torch.randn(1, *each, device=bench.device, dtype=network.dtype) for name, each in shapes.items()
+        }
+        given |= {"timestep": at.expand(1, tokens), "audio_timestep": at, "sigma": at[0], "audio_sigma": at[0]}
+        given |= {"encoder_attention_mask": mask, "audio_encoder_attention_mask": mask}
+        given["video_coords"] = network.rope.prepare_video_coords(1, frames, rows, columns, bench.device, fps=24.0)
+        given["audio_coords"] = network.audio_rope.prepare_audio_coords(1, sound, bench.device)
+        given |= {"use_cross_timestep": bool(config.cross_attn_mod), "return_dict": False}
+        found |= {"weights_gb": _gb(network), "tokens": tokens}
+        found |= bench.cost(lambda: network(**given), pictures=1)
+
+
+def _gb(network: nn.Module) -> float:
+    return round(sum(parameter.nbytes for parameter in network.parameters()) / 1e9, 2)
+
+
+def _drawn_by_stock(model: Model, state: State) -> Tensor:
+    """Latents that the stock pipeline makes from the noise and the prompt of `state`."""
+    if model.pipeline is None:
+        raise Skipped("its stock pipeline wants pictures, or is modular; unit tests compare it bit by bit")
+    seen: list[Tensor] = []
+
+    def told(_pipeline: Any, _step: int, _time: Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
+        seen.append(tensors["latents"])
+        return tensors
+
+    given: Figures = {"prompt_embeds": state.per["text"], "latents": to_grid(state.x, state.grid)}
+    if isinstance(model.family, Flux1):
+        given |= {"pooled_prompt_embeds": state.per["pooled"], "latents": state.x}
+    given |= {"guidance_scale": 1.0 if state.guidance is None else float(state.guidance[0])}
+    given |= {"width": state.job.width, "height": state.job.height, "num_inference_steps": state.job.steps}
+    model.pipeline(**given, output_type="latent", callback_on_step_end=told)
+    return seen[-1]
+
+
+def _row_against_alone(bench: Workbench, model: Model, attention: str, references: Sequence[int] = ()) -> Figures:
+    if attention != "one_by_one":
+        bench.needs_cuda()
+    alone = [step_again(model, [state])[0] for state in bench.states(model, MIXED, references=references)]
+    model.family.use_packed_attention(_across)
+    wrong = step_again(model, bench.states(model, MIXED, references=references))
+    try:
+        model.family.use_packed_attention(ATTENTIONS[attention])
+        states = bench.states(model, MIXED, references=references)
+        compared = comparison(model.network.dtype, step_again(model, states), alone, wrong)
+        return compared | bench.cost(step_again, model, states)
+    except Exception:
+        model.family.use_packed_attention(ATTENTIONS["one_by_one"])
+        raise
+
+
+def _across(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:
+    """What no attention may do: every picture sees the others."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+
+def _row(bench: Workbench, model: Model, name: str, sizes: Sizes) -> None:
+    with bench.part(name) as found:
+        states = bench.states(model, sizes)
+        found |= bench.cost(step_again, model, states, pictures=len(sizes))
+        before, worked = time.perf_counter(), time.thread_time()
+        step_again(model, states)
+        found["thread_cpu_share"] = round((time.thread_time() - worked) / (time.perf_counter() - before), 2)
+
+
+def _static(bench: Workbench, states: Sequence[State]) -> tuple[State, Moment]:
+    """Pictures of one shape as a batch of the stock forward, and its moment."""
+    first, count = states[0], len(states)
+    per = {name: torch.cat([state.per[name] for state in states]) for name in first.per}
+    times = [first.t[:1], first.t[1:2], *([] if first.guidance is None else [first.guidance[:1]])]
+    moment = Moment(*(each.expand(count).to(bench.device) for each in times))
+    return replace(first, x=torch.cat([state.x for state in states]), per=per), moment
+
+
+def _adapter(network: nn.Module, seed: int) -> bytes:
+    """A file of rank 16, for all linear layers of the blocks."""
+    generator, matrices = torch.Generator().manual_seed(seed), {}
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Linear) and "transformer_blocks" in name:
+            for part, shape in (("A", (16, layer.in_features)), ("B", (layer.out_features, 16))):
+                matrix = torch.randn(shape, generator=generator) / shape[1] ** 0.5
+                matrices[f"transformer.{name}.lora_{part}.weight"] = matrix.to(torch.bfloat16)
+    return safetensors.torch.save(matrices)
+
+
+def _adapted(states: Sequence[State], loaded: Sequence[AdapterWeights]) -> Sequence[State]:
+    """Those beside each other have the same one."""
+    for number, state in enumerate(states if loaded else ()):
+        which = number * len(loaded) // len(states)
+        state.adapter = AppliedAdapter(loaded[which].layers, 1.0)
+        state.job = replace(state.job, adapter=Adapter(str(which), "", 1.0))
+    return states

@@ -1,0 +1,170 @@
+"""The bench that a phase works at: a device, the time that is left, and a file of figures."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeAlias
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from benchmarks.gpu.models import Model, build
+from deployments.contract.job import GenerationJob
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+
+TOLERANCES: Final = {torch.float32: 1e-3, torch.bfloat16: 0.05}
+"""Norm of a difference by that of what it should be, up to which two ways to compute the same count as equal."""
+CONTROL: Final = 3.0
+"""So many times as far off a wrong computation has to be, or the comparison could not have shown it."""
+MIXED: Final = ((1024, 1024), (512, 512), (1280, 768), (768, 1024))
+_TINY: Final = 16
+"""So many times smaller the pictures of bundled checkpoints are."""
+
+Figures: TypeAlias = dict[str, Any]
+Sizes: TypeAlias = Sequence[tuple[int, int]]
+"""Widths and heights in pixels."""
+
+
+class Skipped(Exception):
+    """What can't be measured here; its text says why."""
+
+
+class Workbench:
+    def __init__(self, device: str, file: Path, budget_s: float, *, tiny: bool) -> None:
+        """`tiny` takes bundled checkpoints and small pictures in place of those of full size."""
+        self.device, self.tiny = torch.device(device), tiny
+        self.cuda = self.device.type == "cuda"
+        self.counts = (1, 2) if tiny else (1, 2, 4, 8, 16)
+        self.phase = ""
+        self._ends = time.monotonic() + budget_s
+        self._file = file
+        self._found: Figures = {"phases": {}, "failed": {}, "skipped": {}}
+        self._model: tuple[str, Model] | None = None
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[Figures]:
+        """Records the figures that are put into its dict. What fails within takes nothing else with it."""
+        figures: Figures = {}
+        label, began = f"{self.phase}: {name}", time.monotonic()
+        try:
+            yield figures
+        except (Skipped, ImportError) as reason:
+            self._found["skipped"][label] = str(reason)
+        except Exception as error:
+            traceback.print_exc()
+            self._found["failed"][label] = f"{type(error).__name__}: {error}"[:500]
+        self._found["phases"].setdefault(self.phase, {}).update({name: figures} if figures else {})
+        self._file.write_text(json.dumps(self._found, indent=1))
+        print(f"{label} {json.dumps(figures)} ({time.monotonic() - began:.1f} s)", flush=True)
+
+    def cost(self, call: Callable[..., object], *given: Any, rounds: int = 3, pictures: int = 0) -> dict[str, float]:
+        """Of `call(*given)`: milliseconds, GB of memory beyond what is there before, and `pictures` a second."""
+        self.clear()
+        before = torch.cuda.memory_allocated() if self.cuda else 0
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        self.seconds(call, *given)
+        figures = {"gb": round((torch.cuda.max_memory_allocated() - before) / 1e9, 2)} if self.cuda else {}
+        taken = median(self.seconds(call, *given) for _ in range(1 if self.tiny else rounds))
+        return (
+            {"ms": round(1e3 * taken, 2)} | ({"steps_per_s": round(pictures / taken, 2)} if pictures else {}) | figures
+        )
+
+    def seconds(self, call: Callable[..., object], *given: Any) -> float:
+        """Raises Skipped when the time is over."""
+        self.hurry()
+        self.wait()
+        began = time.perf_counter()
+        call(*given)
+        self.wait()
+        return time.perf_counter() - began
+
+    def hurry(self) -> None:
+        if time.monotonic() > self._ends:
+            raise Skipped("no time was left")
+
+    def needs_cuda(self) -> None:
+        if not self.cuda:
+            raise Skipped("needs CUDA")
+
+    def wait(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def clear(self) -> None:
+        if self.cuda:
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def model(self, name: str) -> Model:
+        """The one before makes room for it."""
+        if self._model is None or self._model[0] != name:
+            self.forget()
+            self._model = name, build(name, self.device, tiny=self.tiny, tile_above=self.pixels(2048))
+        return self._model[1]
+
+    def forget(self) -> None:
+        self._model = None
+        self.clear()
+
+    def pixels(self, side: int) -> int:
+        return side // _TINY if self.tiny else side
+
+    def jobs(self, sizes: Sizes, steps: int = 4, unheard: str = "") -> list[GenerationJob]:
+        """The same at each call, but for `unheard`, which makes their prompts new."""
+        jobs = []
+        for number, (width, height) in enumerate(sizes):
+            name, prompt = f"{unheard}{number:03d}", f"picture {unheard}{number} of a red fox in the snow"
+            size: Any = {"width": self.pixels(width), "height": self.pixels(height), "steps": steps, "seed": number}
+            jobs.append(GenerationJob(name, 1, prompt, **size, output_format="png", output_prefix=name))
+        return jobs
+
+    def states(self, model: Model, sizes: Sizes, steps: int = 4, references: Sequence[int] = ()) -> list[State]:
+        """`references` says how many each picture has; none by default."""
+        file = io.BytesIO()
+        Image.linear_gradient("L").resize((self.pixels(1024), self.pixels(512))).convert("RGB").save(file, "png")
+        requests = [
+            PreparedRequest(job, (file.getvalue(),) * (references[number] if references else 0))
+            for number, job in enumerate(self.jobs(sizes, steps))
+        ]
+        states = [state for state in model.family.encode(requests) if isinstance(state, State)]
+        assert len(states) == len(requests), "a job was refused"
+        return states
+
+
+def step_again(model: Model, states: Sequence[State]) -> list[Tensor]:
+    """Their first step, whatever was done before; velocities."""
+    for state in states:
+        state.i = 0
+    step(model.family, states)
+    return [state.v for state in states if state.v is not None]
+
+
+def comparison(
+    dtype: torch.dtype, found: Sequence[Tensor], right: Sequence[Tensor], wrong: Sequence[Tensor] = ()
+) -> Figures:
+    """A line of correctness in that precision. `wrong` is what a mistake would give: it has to be far off."""
+    apart, tolerance = _apart(found, right), TOLERANCES[dtype]
+    figures = {"difference": float(f"{apart:.3g}"), "tolerance": tolerance, "passed": apart <= tolerance}
+    if wrong:
+        figures["control"] = float(f"{_apart(wrong, right):.3g}")
+        figures["passed"] &= figures["control"] > CONTROL * apart
+    return figures
+
+
+def _apart(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """The largest share of a norm. Infinite where a number is none."""
+    shares = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in zip(found, right, strict=True)]
+    return max(share if math.isfinite(share) else math.inf for share in shares)

@@ -1,0 +1,73 @@
+"""The check for GPUs runs without one, on small checkpoints, and says what it found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import report
+from benchmarks.gpu.__main__ import GROUPS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    out = tmp_path_factory.mktemp("gpu")
+    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--tiny", "--out", str(out)]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / report.FILE).read_text())
+
+
+def test_every_phase_finds_something_or_says_why_not(found: dict[str, Any]) -> None:
+    assert found["failed"] == {}
+    phases = {phase for _, phases in GROUPS.values() for phase in phases if not phase.startswith("bundled/")}
+    assert phases == found["phases"].keys()
+    assert [phase for phase, parts in found["phases"].items() if not parts] == ["fp8"]
+    others = {
+        "flux3: alone against the stock pipeline",
+        "flux3: stock pipeline, 1 x 512 px",
+        "flux3: stock pipeline, 1 x 1024 px",
+    }
+    assert {part for part, why in found["skipped"].items() if why != "needs CUDA"} == others
+
+
+def test_rows_are_right_and_mistakes_would_show(found: dict[str, Any]) -> None:
+    compared = [figures for parts in found["phases"].values() for figures in parts.values() if "passed" in figures]
+    assert report.wrong(found) == []
+    assert all(figures["difference"] <= figures["tolerance"] for figures in compared)
+    controls = [figures["control"] for figures in compared if "control" in figures]
+    assert len(controls) >= 6
+    assert min(controls) > 10 * max(figures["tolerance"] for figures in compared)
+
+
+def test_the_table_shows_every_figure_and_what_was_expected(folder: Path, found: dict[str, Any]) -> None:
+    table = (folder / "table.txt").read_text()
+    assert table == report.table(found)
+    assert all(part in table for parts in found["phases"].values() for part in parts)
+    assert table.count("expected ") == len(report.EXPECTED)
+
+
+def test_what_is_wrong_is_said(found: dict[str, Any]) -> None:
+    figures = {"difference": 0.2, "tolerance": 0.05, "passed": False}
+    assert report.wrong({"phases": {"flux1": {"row": figures}}}) == ["flux1: row"]
+    assert "NOT WITHIN" in report.table(found | {"phases": {"flux1": {"row": figures}}})
+
+
+def test_figures_are_published_for_a_card_alone(folder: Path, found: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="mean nothing"):
+        report.publish(folder, tmp_path)
+    assert report.markdown(tmp_path) == "Nothing was measured on a GPU yet."
+    (tmp_path / "gpu-a-card.json").write_text(json.dumps(found))
+    assert "| klein-4b: row of 2 x 1024 px |" in report.markdown(tmp_path)
