@@ -169,7 +169,7 @@ def test_the_documentation_has_the_memory_of_each_profile(monkeypatch: pytest.Mo
             cells[profile] = f"{need.total_gb:.1f} of {need.room_gb:.1f}"
     lines = [f"| GB | weights | {' | '.join(f'`{profile}`' for profile in PROFILES)} |", "|---" * 7 + "|"]
     lines += [
-        f"| {row} | {' | '.join(cells.get(profile, '–') for profile in PROFILES)} |" for row, cells in rows.items()
+        f"| {row} | {' | '.join(cells.get(profile, '') for profile in PROFILES)} |" for row, cells in rows.items()
     ]
     assert "\n".join(lines) in (repository / "docs/deployment.md").read_text(), "\n".join(lines)
 
