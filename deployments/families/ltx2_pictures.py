@@ -15,7 +15,7 @@ from deployments.families.clip_shape import ClipShape
 from deployments.families.clip_state import Stream
 from deployments.families.finite import finite
 from deployments.pictures.pixels import Pixels
-from deployments.video.recompression import recompressed
+from deployments.pictures.recompression import recompressed
 
 _CHUNK_PIXELS: Final = 32 * 1280 * 704
 """Of the frames that are decoded at a time: what the decoder needs grows with them."""

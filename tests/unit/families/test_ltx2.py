@@ -26,7 +26,7 @@ from deployments.families.clip_state import ClipState
 from deployments.families.ltx2 import Ltx2
 from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
-from deployments.video.recompression import recompressed
+from deployments.pictures.recompression import recompressed
 from deployments.video.sound import Sound
 from training.build.bundle import CHECKPOINTS
 
