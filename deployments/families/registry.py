@@ -16,6 +16,7 @@ FAMILIES = {
     "FluxControlPipeline": "deployments.families.flux1:Flux1",
     "Flux2Pipeline": "deployments.families.flux2:Flux2",
     "Flux2KleinPipeline": "deployments.families.flux2:Flux2",
+    "Flux2KleinKVPipeline": "deployments.families.flux2_kv:Flux2KV",
     "Flux3DistilledModularPipeline": "deployments.families.flux3:Flux3",
     "LTX2Pipeline": "deployments.families.ltx2:Ltx2",
     "LTX2ConditionPipeline": "deployments.families.ltx2:Ltx2",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from diffusers.models.embeddings import apply_rotary_emb
 from torch import Tensor
 
-from deployments.adapters.segments import AdaptedLayers
+from deployments.adapters.segments import AdaptedLayers, AppliedAdapter
 from deployments.families.moment import Moment
 from deployments.families.packed.attention import Attention, one_by_one
 from deployments.families.packed.row import Row
@@ -33,6 +34,10 @@ class PackedForward(ABC):
         packed = self._packed(states)
         with self._adapted.applied([state.adapter for state in states]):
             return self._velocities(x.to(self._net.dtype), packed, moment).float()
+
+    def adapted(self, adapter: AppliedAdapter | None) -> AbstractContextManager[None]:
+        """Within it the transformer's own forward of a single picture has that adapter."""
+        return self._adapted.applied([adapter])
 
     @abstractmethod
     def _constants(self, state: State) -> Constants:
