@@ -30,7 +30,6 @@ VIEWS: Final[dict[str, View]] = {
     "machine": views.where,
     "batching": views.batching,
     "packing": views.packing,
-    "simulated-gpu": views.simulated_gpu,
     "gpu": lambda _: report.markdown(),
     "sizing": views.sizing,
     "clips": views.clips,

@@ -21,7 +21,6 @@ MODULES: Final = {
     "overhead": "overhead",
     "batching": "batching",
     "packing": "packing",
-    "simulated-gpu": "simulated_gpu",
     "clips": "clips",
     "deblur": "deblur",
     "peers": "peers.comparison",

@@ -85,19 +85,6 @@ def packing(found: Results) -> str:
     return table(("", "one at a time", "static batches", "engine"), rows) + "\n\n" + told
 
 
-def simulated_gpu(found: Results) -> str:
-    """Simulated, which is said in every row."""
-    sides = ("one", "static", "engine")
-    rows = [
-        (
-            f"simulated: {cell['mix']}, load {cell['load']:g}",
-            *(" · ".join(plain(cell[side][figure]) for figure in ("rate", "good", "p99_s")) for side in sides),
-        )
-        for cell in found["simulated-gpu"].figures["cells"]
-    ]
-    return table(("rate · goodput · p99 s", "one at a time", "static batches", "engine"), rows)
-
-
 def sizing(found: Results) -> str:
     """What everything around the models takes, for whoever counts machines."""
     of_task = found["tasks"].figures["cpu_ms_per_task"]["median"]
