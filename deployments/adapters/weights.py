@@ -1,8 +1,8 @@
 """The weights of an adapter (LoRA): small matrices that are added to a transformer's linear layers.
 
-A file is read with safetensors, so nothing in it is ever executed. Its names may follow any of the conventions that
-diffusers converts; after that every matrix must belong to a linear layer of the base and fit it, or the file is refused
-as a whole: an adapter that applies in part would look like one that does not work.
+A file is read with safetensors, so nothing in it is ever executed. Its names may follow any of the conventions of
+`conventions.py`; every matrix must belong to a linear layer of the base and fit it, or the file is refused as a whole:
+an adapter that applies in part would look like one that does not work.
 """
 
 from __future__ import annotations
@@ -16,20 +16,14 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from diffusers import loaders
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from deployments.adapters.header import AdapterError, read_header, shown
+from deployments.adapters.conventions import Matrices, by_layer
+from deployments.adapters.header import AdapterError, read_header
 
-_FORMATS = {
-    "FluxTransformer2DModel": "FluxLoraLoaderMixin",
-    "Flux2Transformer2DModel": "Flux2LoraLoaderMixin",
-    "Flux3Transformer2DModel": "Flux3LoraLoaderMixin",
-}
-"""Which of diffusers' converters reads adapters of a transformer class."""
-
-_DOWN, _UP, _ALPHA = ".lora_A.weight", ".lora_B.weight", ".alpha"
+_BASES = frozenset(("FluxTransformer2DModel", "Flux2Transformer2DModel", "Flux3Transformer2DModel"))
+"""Classes of transformers that take adapters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +68,20 @@ def read_weights(data: bytes, transformer: nn.Module) -> AdapterWeights:
 
 
 def _read(data: bytes, transformer: nn.Module) -> dict[str, LowRank]:
-    tensors, alphas, stabilized = _converted(data, type(transformer).__name__)
-    names = {key.removesuffix(suffix) for key in tensors for suffix in (_DOWN, _UP) if key.endswith(suffix)}
-    strange = [key for key in tensors if not key.endswith((_DOWN, _UP))]
-    if strange or not names:
-        raise AdapterError(f"not a LoRA of a transformer: {shown(strange[0]) if strange else 'it holds no matrices'}")
-    linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
-    return {name: _layer(name, tensors, alphas, linears, stabilized) for name in sorted(names)}
-
-
-def _converted(data: bytes, base: str) -> tuple[dict[str, Tensor], dict[str, float], bool]:
-    """Matrices and alphas by layer, names as in the transformer, whatever convention the file follows; and whether
-    it is an rsLoRA."""
-    if base not in _FORMATS:
+    base = type(transformer).__name__
+    if base not in _BASES:
         raise AdapterError(f"{base} takes no tuned models")
-    header = read_header(io.BytesIO(data))
+    config = _declared_config(read_header(io.BytesIO(data)))
     try:
         tensors = safetensors.torch.load(data)
     except (SafetensorError, ValueError) as error:
         raise AdapterError("not a safetensors file") from error
-    try:
-        converted = getattr(loaders, _FORMATS[base]).lora_state_dict(dict(tensors))
-    except (KeyError, ValueError, NotImplementedError) as error:  # the last is how diffusers refuses names
-        raise AdapterError("its names follow no convention known for this base") from error
-    matrices: dict[str, Tensor] = {}
-    alphas: dict[str, float] = {}
-    for key, tensor in (converted | {k: v for k, v in tensors.items() if k.endswith(_ALPHA)}).items():
-        name = key.removeprefix("transformer.")
-        if name.endswith(_ALPHA):
-            alphas[name.removesuffix(_ALPHA)] = float(tensor)
-        else:
-            matrices[name] = tensor
-    declared = _declared_config(header)
-    return matrices, _declared_alphas(declared) | alphas, bool(declared.get("use_rslora"))
+    linears = {name: module for name, module in transformer.named_modules() if isinstance(module, nn.Linear)}
+    alphas, stabilized = _declared_alphas(config), bool(config.get("use_rslora"))
+    return {
+        name: _layer(name, matrices, linears[name], alphas, stabilized)
+        for name, matrices in by_layer(tensors, linears).items()
+    }
 
 
 def _declared_config(header: dict[str, Any]) -> dict[str, Any]:
@@ -121,25 +96,15 @@ def _declared_alphas(config: dict[str, Any]) -> dict[str, float]:
     return ({"": float(config["lora_alpha"])} if "lora_alpha" in config else {}) | patterns
 
 
-def _layer(
-    name: str, tensors: dict[str, Tensor], alphas: dict[str, float], linears: dict[str, nn.Linear], stabilized: bool
-) -> LowRank:
-    linear = linears.get(name)
-    if linear is None:
-        raise AdapterError(f"the base has no linear layer {shown(name)}")
-    if name + _DOWN not in tensors or name + _UP not in tensors:
-        raise AdapterError(f"half of {name} is missing")
-    down, up = tensors[name + _DOWN], tensors[name + _UP]
-    rank = down.shape[0]
+def _layer(name: str, matrices: Matrices, linear: nn.Linear, alphas: dict[str, float], stabilized: bool) -> LowRank:
+    down, up = matrices.down, matrices.up
+    rank = len(down)
     if rank > max(linear.in_features, linear.out_features):
         raise AdapterError(f"{name} is of rank {rank}, more than the base's layer has rows and columns")
-    alpha = _alpha(name, alphas, float(rank))
+    alpha = _alpha(name, alphas, float(rank)) if matrices.alpha is None else matrices.alpha
     numbers = down.is_floating_point() and up.is_floating_point() and math.isfinite(alpha)
     if rank == 0 or not (numbers and torch.isfinite(down).all() and torch.isfinite(up).all()):
         raise AdapterError(f"{name} is empty, or not all numbers")
-    if down.shape != (rank, linear.in_features) or up.shape != (linear.out_features, rank):
-        shapes = f"{tuple(up.shape)} x {tuple(down.shape)}"
-        raise AdapterError(f"{name} is {shapes}, but the base's layer {linear.out_features} x {linear.in_features}")
     return LowRank(down, up, alpha / (math.sqrt(rank) if stabilized else rank))
 
 

