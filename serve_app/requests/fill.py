@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from serve_app.media.geometry import fit
-from serve_app.media.masks import alpha_mask, grey_mask
+from serve_app.media.masks import WHITE_FROM, alpha_mask, grey_mask, white_area
 from serve_app.requests.fields import JSON_NUMBER, JSON_REAL, ImageInput, NullIsUnset, Text
 from serve_app.requests.pictures import Picture, PictureProblem, Role, check_mask_size
 from serve_app.requests.plan import Plan
@@ -24,6 +24,8 @@ class FillRequest(UpsamplingRequest):
     """`input_image` is taken for `image`, where only that is sent; other unknown fields are ignored."""
 
     image_fields: ClassVar[Mapping[str, Role]] = {"image": "references", "mask": "mask"}
+
+    other_names: ClassVar[frozenset[str]] = frozenset(("input_image",))
 
     image: ImageInput = Field(
         repr=False,
@@ -54,6 +56,13 @@ class FillRequest(UpsamplingRequest):
         if mask is None:
             raise PictureProblem("mask", "Field required, as the image has no transparent parts", "missing")
         check_mask_size(mask, image)
+        if not white_area(mask).any():
+            raise PictureProblem(
+                "mask",
+                f"The mask must be white ({WHITE_FROM} to 255) where to paint anew, but it is darker everywhere. Scale "
+                "masks of 0 and 1 by 255. To paint what is transparent, send an image with transparency and no mask",
+                "mask_empty",
+            )
         return [pictures[0], Picture("mask", mask)]
 
     def plan(self, references: Sequence[tuple[int, int]]) -> Plan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 from support.pictures import encoded, picture, sent
 
 PHOTO = encoded(picture(96, 64))
-MASK = encoded(picture(96, 64, mode="L"))
+MASK = sent(ImageOps.expand(Image.new("L", (48, 32), 255), (24, 16)))
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "gen-2-max": {"prompt": "a cat"},

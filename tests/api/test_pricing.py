@@ -182,7 +182,7 @@ def test_an_invalid_body_is_refused_as_if_it_were_submitted(
         ("gen-3-image-klein", {"prompt": "x", "images": [SMALL, "AAAA"]}),
         ("gen-2-max", {"prompt": "x", "input_image_2": "AAAA"}),
         ("gen-pro-1.0-fill", {"image": PHOTO, "mask": encoded(picture(10, 10, mode="L"))}),
-        (ERASE, {"image": PHOTO, "mask": MASK}),
+        (ERASE, {"image": PHOTO, "mask": encoded(picture(96, 64))}),
         (OUTPAINTING, MINIMAL[OUTPAINTING] | {"reference_offset_x": -1}),
         (DEBLUR, {"image": encoded(picture(2049, 2048))}),
     ],

@@ -12,14 +12,21 @@ ORIENTATION_TAG = 0x0112
 
 
 def picture(
-    width: int = 96, height: int = 64, form: str = "PNG", mode: str = "RGB", orientation: int | None = None
+    width: int = 96,
+    height: int = 64,
+    form: str = "PNG",
+    mode: str = "RGB",
+    orientation: int | None = None,
+    *,
+    white: bool = False,
 ) -> bytes:
-    """A picture file; noise-free, so also a large one is a small file."""
+    """A picture file, black or white; noise-free, so also a large one is a small file."""
     exif = Image.Exif()
     if orientation is not None:
         exif[ORIENTATION_TAG] = orientation
     buffer = io.BytesIO()
-    Image.new(mode, (width, height)).save(buffer, form, exif=exif)
+    image = Image.new("L", (width, height), 255).convert(mode) if white else Image.new(mode, (width, height))
+    image.save(buffer, form, exif=exif)
     return buffer.getvalue()
 
 
