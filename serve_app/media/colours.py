@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from PIL import Image, ImageChops, ImageCms
 
-_PROFILE_BYTES: Final = 2**20
+MAX_PROFILE_BYTES: Final = 8 * 2**20
 _SPACES: Final = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGB", "CMYK": "CMYK"}
 """What a profile for each mode is for."""
 _ROUNDING: Final = 2
@@ -23,7 +23,7 @@ _STEPS: Final = (0, 36, 73, 109, 146, 182, 219, 255)
 def in_srgb(picture: Image.Image, profile: bytes | None) -> Image.Image:
     """`picture` is 8-bit grey, RGB, RGBA or CMYK. It comes back in the same mode, but CMYK as RGB; unchanged, to the
     pixel, where the profile is that of sRGB, is for another mode, or makes no sense."""
-    if not profile or len(profile) > _PROFILE_BYTES:
+    if not profile or len(profile) > MAX_PROFILE_BYTES:
         return picture
     try:
         its = ImageCms.getOpenProfile(io.BytesIO(profile))

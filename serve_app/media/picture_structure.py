@@ -8,6 +8,7 @@ these bounds; a progressive JPEG usually has about ten scans.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +16,9 @@ MAX_SCANS: Final = 100
 MAX_PARTS: Final = 50_000
 """Segments of a JPEG, chunks of a PNG or a WebP."""
 MAX_FRAMES: Final = 1000
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_NEEDED: Final = frozenset((b"tRNS", b"iCCP", b"eXIf", b"acTL", b"fcTL", b"fdAT"))
+"""Ancillary chunks of a PNG that say how the picture looks."""
 
 _MARKER: Final = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
 """Within the pixels of a JPEG every other 0xff is followed by a zero, or restarts the decoder (d0 to d7)."""
@@ -29,11 +33,29 @@ def scans(data: bytes) -> int:
     """How often the pixels are drawn; 1 where it is no JPEG. Raises TooMuchWork, also for too many parts or frames."""
     if data[:2] == b"\xff\xd8":
         return _jpeg_scans(data)
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
+    if data[:8] == _PNG:
         _check(_png_chunks(data), frame=b"fcTL")
     elif data[:4] == b"RIFF":
         _check(_webp_chunks(data), frame=b"ANMF")
     return 1
+
+
+def without_text(data: bytes) -> bytes:
+    """A PNG without ancillary chunks that say nothing of how it looks, or are broken: comments that a decoder would
+    refuse for their size. Anything else as it is."""
+    if data[:8] != _PNG:
+        return data
+    at, kept = 8, [_PNG]
+    while kind := data[at + 4 : at + 8]:
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        ancillary = kind[0] & 0x20
+        broken = zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big")
+        if not ancillary or (kind in _NEEDED and not broken):
+            kept.append(data[at:end])
+        at = end
+        if kind == b"IEND":
+            break
+    return b"".join(kept)
 
 
 def _jpeg_scans(data: bytes) -> int:
