@@ -114,7 +114,8 @@ async def opened(
     finetunes = FinetuneRegistry(redis, prefix, at_rest)
     guard = UrlGuard(settings.network.allow)
     tracer = tracer_of(settings.tracing.spec(), "ingress")
-    inputs = Inputs(guard, settings.service.decoders, FetchTurns.of(settings.network))
+    service = settings.service
+    inputs = Inputs(guard, service.decoders, FetchTurns.of(settings.network), service.public_url)
     projects, organizations = ProjectStore(redis, prefix), OrganizationStore(redis, prefix)
     callers, sessions = Callers(redis, prefix), SessionStore(redis, prefix)
     signed_in = SignedIn(sessions, callers, organizations, projects, settings.accounts.local_role)

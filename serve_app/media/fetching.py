@@ -6,8 +6,10 @@ Whoever serves a URL may be slow or hostile. So each owner has few fetches at a 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import Final, Protocol
 
 import httpx2
@@ -16,7 +18,7 @@ from serve_app.media.bounded_answers import AnswerRefused
 from serve_app.media.holding import hold
 from serve_app.media.settings import NetworkSettings
 from serve_app.media.turns import Turns
-from serve_app.media.url_guard import UrlGuard, UrlRefused, receiver_of
+from serve_app.media.url_guard import UrlGuard, UrlRefused, connection_problem, receiver_of
 
 GRACE_S: Final = 3.0
 MIN_BYTES_PER_S: Final = 8 * 1024
@@ -77,21 +79,24 @@ class FetchTurns:
 
 
 class Fetcher:
-    def __init__(self, guard: UrlGuard, turns: FetchTurns) -> None:
+    def __init__(self, guard: UrlGuard, turns: FetchTurns, about: str | None = None) -> None:
+        """`about` is the address of this service, which hosts are told: some refuse clients that don't say who they
+        are."""
         self._guard = guard
         self._turns = turns
+        self._agent = f"gen-serve/{version('gen-serve')}" + (f" (+{about})" if about else "")
 
     async def fetch(self, url: str, owner: str, limits: FileLimits) -> bytes:
         """The body behind `url`, at most `max_bytes` of it. Raises what `limits` refuses with, or TooManyFetches."""
         try:
-            async with self._guard.client(timeout=limits.timeout_s) as client:
+            async with self._guard.client(timeout=limits.timeout_s, headers={"user-agent": self._agent}) as client:
                 return await self._follow(client, url, owner, limits)
         except (UrlRefused, AnswerRefused) as refusal:
             raise limits.refuse(f"the URL was refused: {refusal}") from None
         except (TimeoutError, httpx2.TimeoutException):
             raise limits.refuse(f"the URL did not answer in full within {limits.timeout_s:g} s") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL):
-            raise limits.refuse("the URL could not be fetched") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise limits.refuse(f"the URL could not be fetched: {connection_problem(error)}") from None
 
     async def _follow(self, client: httpx2.AsyncClient, url: str, owner: str, limits: FileLimits) -> bytes:
         """The body behind `url` and up to `max_redirects` redirects, each of which passes the client's guard anew."""
@@ -117,23 +122,54 @@ def _joined(base: httpx2.URL, location: str, limits: FileLimits) -> httpx2.URL:
 
 
 def _answer(client: httpx2.AsyncClient, url: httpx2.URL) -> AbstractAsyncContextManager[httpx2.Response]:
-    # As it is: a compressed body could unfold past any limit.
     return client.stream("GET", url, headers={"Accept-Encoding": "identity"})
 
 
 async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
     if response.status_code != httpx2.codes.OK:
         raise limits.refuse(f"the URL answered with HTTP status {response.status_code}")
-    body, holding = bytearray(), hold.get()
+    body, holding, decompressor = bytearray(), hold.get(), _decompressor(response, limits)
     patient_until = asyncio.get_running_loop().time() + GRACE_S
     try:
         async with asyncio.timeout_at(patient_until) as too_slow:
-            async for chunk in response.aiter_raw():
+            async for raw in response.aiter_raw():
+                chunk = decompressor.unfolded(raw, limits.max_bytes + 1 - len(body)) if decompressor else raw
                 body += chunk
                 if len(body) > limits.max_bytes:
                     raise limits.refuse("the file is too large")
                 holding(len(chunk))
                 too_slow.reschedule(patient_until + len(body) / MIN_BYTES_PER_S)
+    except zlib.error:
+        raise limits.refuse("what the URL answered is not compressed as it says") from None
     except TimeoutError:
         raise limits.refuse(f"the URL sends less than {MIN_BYTES_PER_S // 1024} KiB a second") from None
     return bytes(body)
+
+
+class _Decompressor:
+    """Undoes `gzip` or `deflate`, which some hosts use though nobody asked. Never unfolds more than it may."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with a header of either kind
+        self._begun = False
+
+    def unfolded(self, raw: bytes, most: int) -> bytes:
+        """At most `most` bytes. Raises zlib.error."""
+        try:
+            plain = self._inner.decompress(self._inner.unconsumed_tail + raw, most)
+        except zlib.error:
+            if self._begun:
+                raise
+            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # many write deflate without its header
+            plain = self._inner.decompress(raw, most)
+        self._begun = True
+        return plain
+
+
+def _decompressor(response: httpx2.Response, limits: FileLimits) -> _Decompressor | None:
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        return _Decompressor()
+    if encoding not in ("", "identity"):
+        raise limits.refuse(f"the URL answered in the encoding {encoding[:20]!r}; expected none, gzip or deflate")
+    return None

@@ -28,9 +28,12 @@ _PREPARED_AT_A_TIME: Final = 2
 class Inputs:
     """For one event loop. `owner` is whoever shares nothing with others: an organization."""
 
-    def __init__(self, guard: UrlGuard, decoders: int, turns: FetchTurns | None = None) -> None:
-        """`decoders` is how many processes decode pictures at a time; `turns` has its defaults unless it is given."""
-        self._fetcher = Fetcher(guard, turns or FetchTurns())
+    def __init__(
+        self, guard: UrlGuard, decoders: int, turns: FetchTurns | None = None, about: str | None = None
+    ) -> None:
+        """`decoders` is how many processes decode pictures at a time; `turns` has its defaults unless it is given;
+        `about` is as in Fetcher."""
+        self._fetcher = Fetcher(guard, turns or FetchTurns(), about)
         self._decoders = Decoders(decoders)
         self._videos = FairThreads(_VIDEOS_AT_A_TIME, 1, "videos")
         self._preparing = FairThreads(_PREPARED_AT_A_TIME, 1, "preparing")

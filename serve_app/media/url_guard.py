@@ -99,6 +99,22 @@ class UrlGuard:
         return any(ip in network for network in self._networks) or is_public(ip)
 
 
+def connection_problem(error: Exception) -> str:
+    """Why a call failed, as far as that is anybody's business: fit for the eyes of whoever wrote the URL."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    for kind, problem in (
+        (ssl.SSLCertVerificationError, "its TLS certificate is not trusted"),
+        (ssl.SSLError, "it does not speak TLS there"),
+        (ConnectionRefusedError, "the connection was refused"),
+        (ConnectionResetError, "the connection was reset"),
+    ):
+        if any(isinstance(each, kind) for each in causes):
+            return problem
+    return "could not connect" if isinstance(error, httpx2.ConnectError) else "the answer broke off"
+
+
 def parse_url(url: str) -> httpx2.URL:
     """The parts of `url`. Raises UrlRefused unless it is an http(s) URL with a host and without credentials."""
     try:

@@ -13,7 +13,7 @@ from typing import Final
 import httpx2
 
 from serve_app.media.bounded_answers import AnswerRefused
-from serve_app.media.url_guard import UrlRefused
+from serve_app.media.url_guard import UrlRefused, connection_problem
 
 KEPT_BYTES: Final = 1024
 """Of an answer's body."""
@@ -63,8 +63,8 @@ async def post(
         answer = Answer(None, f"no answer within {timeout_s:g} s")
     except (UrlRefused, AnswerRefused) as refusal:
         answer = Answer(None, str(refusal))
-    except httpx2.ConnectError:
-        answer = Answer(None, "could not connect")
+    except httpx2.ConnectError as error:
+        answer = Answer(None, connection_problem(error))
     except (httpx2.HTTPError, httpx2.InvalidURL):
         answer = Answer(None, "the connection broke, or what came was not HTTP")
     return Answer(answer.status, answer.error, answer.text, answer.retry_after_s, time.monotonic() - began)

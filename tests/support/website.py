@@ -40,6 +40,8 @@ class Website:
         self.pages: dict[str, Page] = {}
         self.asked: list[str] = []
         """Every path it was asked for, in order."""
+        self.agents: list[str | None] = []
+        """What clients called themselves, in order."""
         self.received: list[tuple[dict[str, str], bytes]] = []
         """What was sent to it, in order: headers with their names in lower case, and the body."""
         self.closing = threading.Event()
@@ -76,6 +78,7 @@ def serving(host: str = "127.0.0.1") -> Iterator[Website]:
 
         def do_GET(self) -> None:
             site.asked.append(self.path)
+            site.agents.append(self.headers["user-agent"])
             page = site.pages.get(self.path, nothing)
             if page.gate is not None:
                 page.gate.reached.set()

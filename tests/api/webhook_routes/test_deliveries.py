@@ -80,7 +80,7 @@ def test_a_receiver_that_is_not_there_has_no_status(
     task_id = ended(client, worker, f"http://{HOOK_HOST}:1/")
     send(service)
     (attempt,) = deliveries(client, task_id)["attempts"]
-    assert (attempt["status"], attempt["error"], attempt["response"]) == (None, "could not connect", None)
+    assert (attempt["status"], attempt["error"], attempt["response"]) == (None, "the connection was refused", None)
 
 
 @promise(

@@ -61,7 +61,7 @@ async def test_a_receiver_that_is_not_there(store: TaskStore, outbox: Outbox, tm
         task_id = await one_ended(store, f"http://127.0.0.1:{bound.getsockname()[1]}/")
         async with running(sender_of(outbox, store, tmp_path)):
             delivery = await attempted(outbox, task_id)
-    assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(None, "could not connect")]
+    assert [(attempt.status, attempt.error) for attempt in delivery.log] == [(None, "the connection was refused")]
 
 
 async def test_of_an_endless_answer_only_the_beginning_is_read(
