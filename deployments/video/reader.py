@@ -51,6 +51,13 @@ _PLAIN_REASONS: Final = (
 """For what ffmpeg says of files that people do send. Of broken ones it says best itself what is broken."""
 _MOST_ADDRESSES: Final = 4 * 2**30
 """Of one run altogether, in bytes."""
+_HDR: Final = re.compile(rb"Video: .*(arib-std-b67|smpte2084)")
+"""The transfer functions HLG, as phones film, and PQ."""
+_TONE_MAPPED: Final = (
+    "zscale=t=linear:npl=203,format=gbrpf32le,zscale=p=bt709,tonemap=mobius:desat=0,zscale=t=bt709:m=bt709:r=tv"
+)
+"""To the range and the colours of BT.709. 203 candelas are white there (ITU-R BT.2408)."""
+_FIRST_FRAME_S: Final = 60
 _CPU_SECONDS: Final = 300
 """For one run. Unlike time on the clock it passes neither while the machine is busy nor while nobody takes frames."""
 
@@ -98,7 +105,8 @@ def frames(path: Path, size: tuple[int, int], *, fps: int = FPS, chunk: int = 16
     Each covers `size`, width and height; what stands out over it is cut off on both sides alike.
     """
     width, height = size
-    filters = ["-vf", f"{_paced(fps)},{_covering(width, height)}", "-frames:v", str(round(LONGEST_S * fps))]
+    shown = f"{_paced(fps)},{_covering(width, height)}" + (f",{_TONE_MAPPED}" if _is_hdr(path) else "")
+    filters = ["-vf", shown, "-frames:v", str(round(LONGEST_S * fps))]
     arguments = ["-map", "0:V:0", *filters, "-fps_mode", "passthrough", "-pix_fmt", "rgb24", "-f", "rawvideo"]
     with (
         tempfile.TemporaryFile() as stderr,
@@ -142,6 +150,22 @@ def sound(path: Path, rate: int = SOUND_RATE) -> Sound | None:
 def _paced(fps: int) -> str:
     """From the file's begin, which the sound shares, though the first frame may come later."""
     return f"fps={fps}:start_time=0"
+
+
+def _is_hdr(path: Path) -> bool:
+    """As the file says."""
+    first = ["-map", "0:V:0", "-frames:v", "1", "-v", "info", "-f", "null"]
+    with (
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(_reading(path, *first), stdout=subprocess.DEVNULL, stderr=stderr) as process,
+    ):
+        _confine(process)
+        try:
+            process.wait(_FIRST_FRAME_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        stderr.seek(0)
+        return _HDR.search(stderr.read()) is not None
 
 
 def _covering(width: int, height: int) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from video_making import made, remade
 
 from deployments.video import reader
-from deployments.video.ffmpeg import VideoError
+from deployments.video.ffmpeg import VideoError, command
 from deployments.video.reader import Frames, VideoInfo, frames, last_frames, probe, sound
 from deployments.video.sound import Sound
 from deployments.video.writer import ClipWriter
@@ -234,6 +235,24 @@ def test_processor_time_is_limited(stored: Callable[[bytes], Path], monkeypatch:
     with pytest.raises(VideoError, match=r"to its end|within a frame"):  # noqa: PT012
         for piece in frames(stored(claims_to_last(100_000)), (256, 256), chunk=100):
             assert len(piece)
+
+
+def hdr(tmp_path: Path, transfer: str, colour: str) -> Path:
+    """A second of one colour, its numbers those of BT.2020 and `transfer`."""
+    file = tmp_path / f"{transfer}.mp4"
+    source = f"color=c={colour}:s=64x64:r=24:d=1,scale=out_color_matrix=bt2020,format=yuv420p10le"
+    tags = f"log-level=0:colorprim=bt2020:transfer={transfer}:colormatrix=bt2020nc"
+    codec = ["-c:v", "libx265", "-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", tags]
+    subprocess.run(command("-f", "lavfi", "-i", source, *codec, str(file)), check=True, capture_output=True)
+    return file
+
+
+@pytest.mark.parametrize(("transfer", "white"), [("arib-std-b67", "0xBFBFBF"), ("smpte2084", "0x949494")])
+def test_hdr_is_brought_into_the_range_of_other_pictures(tmp_path: Path, transfer: str, white: str) -> None:
+    """White of 203 candelas is nearly white; taken for what it is not, it was grey."""
+    assert min(colour(all_of(hdr(tmp_path, transfer, white), (64, 64))[0][0])) > 200
+    red, green, blue = colour(all_of(hdr(tmp_path, transfer, "0x904040"), (64, 64))[0][0])
+    assert red - max(green, blue) > 100, "a colour of the wide gamut is stronger in the narrow one"
 
 
 def test_nobody_needs_to_take_all_frames(stored: Callable[[bytes], Path]) -> None:
