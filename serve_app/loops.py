@@ -1,29 +1,83 @@
-"""Loops that a deployment's replica runs for as long as it lives."""
+"""Loops that a deployment's replica runs for as long as it lives, and whether they get on.
+
+A loop says when it has nothing to do (`rest`, `idle`). One that has not come to that for long hangs, or fails at every
+pass: then the replica is unhealthy, and Ray Serve starts another one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
 
 from redis.exceptions import RedisError
 
 logger = logging.getLogger(__name__)
 
-_PAUSE_S = 0.2
-_INSIST_S = 0.05
+HANGS_S: Final = 120.0
+"""After so long without rest a loop hangs."""
+FAILS_S: Final = 30.0
+"""For so long it may fail at every pass. Not while Redis is away: another process would not reach it either."""
+_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
+_INSIST_S: Final = 0.05
 """Between two cancellations of a loop that goes on."""
+
+
+@dataclass(eq=False, slots=True)
+class _Progress:
+    busy_since: float | None = None
+    failing_since: float | None = None
+    failures: int = 0
+
+
+_current: ContextVar[_Progress | None] = ContextVar("loop", default=None)
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """Within it the loop that runs here waits for something to do, however long."""
+    progress = _current.get()
+    if progress is not None:
+        progress.busy_since = progress.failing_since = None
+        progress.failures = 0
+    try:
+        yield
+    finally:
+        if progress is not None:
+            progress.busy_since = time.monotonic()
+
+
+async def rest(seconds: float) -> None:
+    """Waits for the next pass of a loop."""
+    with idle():
+        await asyncio.sleep(seconds)
 
 
 class Loops:
     def __init__(self, loops: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
-        self._tasks = [asyncio.create_task(_forever(name, loop), name=name) for name, loop in loops.items()]
+        self._progress = {name: _Progress() for name in loops}
+        self._tasks = [
+            asyncio.create_task(_forever(name, loop, self._progress[name]), name=name) for name, loop in loops.items()
+        ]
 
     def check(self) -> None:
-        """Raises RuntimeError when one has ended."""
+        """Raises RuntimeError when one has ended, hangs, or does nothing but fail."""
+        now = time.monotonic()
         for task in self._tasks:
+            name = task.get_name()
+            progress = self._progress[name]
             if task.done():
-                raise RuntimeError(f"the {task.get_name()} loop has ended")
+                raise RuntimeError(f"the {name} loop has ended")
+            if progress.failing_since is not None and now - progress.failing_since > FAILS_S:
+                raise RuntimeError(f"the {name} loop has failed {progress.failures} times in a row")
+            if progress.busy_since is not None and now - progress.busy_since > HANGS_S:
+                raise RuntimeError(f"the {name} loop hangs")
 
     async def stop(self) -> None:
         running = set(self._tasks)
@@ -34,15 +88,21 @@ class Loops:
             _, running = await asyncio.wait(running, timeout=_INSIST_S)
 
 
-async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+async def _forever(name: str, loop: Callable[[], Awaitable[None]], progress: _Progress) -> None:
     """Runs a loop again whenever it fails: Redis comes back, and bugs must not stop the others' work."""
+    _current.set(progress)
     while True:
+        progress.busy_since = time.monotonic()
         try:
             await loop()
         except asyncio.CancelledError:
             raise
         except RedisError as problem:
+            progress.failing_since, progress.failures = None, 0
             logger.warning("task store out of reach: %s", type(problem).__name__)
         except Exception:
+            progress.failing_since = progress.failing_since or time.monotonic()
+            progress.failures += 1
             logger.exception("the %s loop failed and starts again", name)
-        await asyncio.sleep(_PAUSE_S)
+        progress.busy_since = None
+        await asyncio.sleep(min(_PAUSE_S * 2 ** max(0, progress.failures - 1), _LONGEST_PAUSE_S))

@@ -12,7 +12,6 @@ again. Any number of archivers may run at once.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable
@@ -29,6 +28,7 @@ from serve_app.accounts.daily_counts import DailyCounts, day_of
 from serve_app.accounts.journal import Journal
 from serve_app.accounts.segments import Row
 from serve_app.accounts.windows import windows_of
+from serve_app.loops import rest
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Archive:
                     logger.info("archived %d segments", made)
             except (BaseError, OSError) as problem:
                 logger.warning("nothing was archived, the object store is out of reach: %s", type(problem).__name__)
-            await asyncio.sleep(_EVERY_S)
+            await rest(_EVERY_S)
 
     async def archive_due(self) -> int:
         """Archives all that is old enough, of all organizations. Returns how many segments that made."""
@@ -73,6 +73,7 @@ class Archive:
                     made += 1
             for counts in self._counts:
                 made += await self._archive_months(counts, organization, kept_since)
+            await rest(0)
         return made
 
     async def _archive_entries(self, journal: Journal, organization: str) -> bool:

@@ -26,7 +26,7 @@ from serve_app.config.models import SharingSettings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
 from serve_app.dispatch.lane import Lane
 from serve_app.dispatch.maintenance import Maintenance
-from serve_app.loops import Loops
+from serve_app.loops import Loops, idle, rest
 from serve_app.moderation.gate import Calls, Gate
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store import connection
@@ -133,14 +133,14 @@ class Dispatcher:
     async def _be_present(self) -> None:
         while True:
             await self._store.dispatcher_is_here()
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await rest(_LOOK_EVERY_S)
 
     async def _look(self) -> None:
         """The net below the wake channels, which may lose messages: one look for all lanes."""
         while True:
             for name in await self._store.with_work(*self._lanes):
                 self._lanes[name].wake.set()
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await rest(_LOOK_EVERY_S)
 
     async def _listen(self) -> None:
         """Hears of new work and of work to stop. Lossy; `_look` and the heartbeats find what was missed."""
@@ -149,7 +149,10 @@ class Dispatcher:
         stop = store.channel("stop")
         async with self._redis.pubsub() as pubsub:
             await pubsub.subscribe(stop, *lanes)
-            async for message in pubsub.listen():
+            messages = pubsub.listen()
+            while True:
+                with idle():
+                    message = await anext(messages)
                 if message["type"] != "message":
                     continue
                 if message["channel"] == stop:

@@ -18,6 +18,7 @@ from serve_app.config.settings import DispatcherSettings
 from serve_app.dispatch.attempt import Attempt, Broke, Dependencies, GivenUp, NotStarted, Stale, Unavailable, WorkerLost
 from serve_app.dispatch.flow import Flow
 from serve_app.dispatch.run_attempt import run_attempt
+from serve_app.loops import idle, rest
 from serve_app.tasks.job import NewerJob
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
@@ -77,7 +78,8 @@ class Lane:
             # Those that need no preparing are committed now, and count as such when there is room to be found.
             await asyncio.sleep(0)
             if not leases:
-                await self.wake.wait()
+                with idle():
+                    await self.wake.wait()
 
     async def heartbeat(self) -> None:
         """Prolongs the leases; work whose lease is lost stops."""
@@ -88,7 +90,7 @@ class Lane:
                 if not attempt.completing:
                     logger.info("lost the lease of %s, attempt %d: its work stops", *held)
                     attempt.stop()
-            await asyncio.sleep(self._store.limits.lease_s / 4)
+            await rest(self._store.limits.lease_s / 4)
 
     def stop(self, task_id: str) -> None:
         """Stops the work on a task that was cancelled or ran out of time."""

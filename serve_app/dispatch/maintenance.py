@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from redis.exceptions import RedisError
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.dispatch.generation import CHECKPOINTS, checkpoint_of
+from serve_app.loops import rest
 from serve_app.tasks.store import TaskStore
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Maintenance:
         """
         steady_since = last_answer = time.monotonic()
         while True:
-            await asyncio.sleep(_REAP_EVERY_S)
+            await rest(_REAP_EVERY_S)
             asked = time.monotonic()
             try:
                 await self._store.ping()
@@ -76,12 +76,13 @@ class Maintenance:
                     await drop()
                 except UNREACHABLE as problem:
                     logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
-            await asyncio.sleep(_SWEEP_EVERY_S)
+            await rest(_SWEEP_EVERY_S)
 
     async def _drop_tasks(self) -> None:
         ids = await self._store.sweep()
         while ids:
             ids = await self._store.sweep(await self._without_objects(ids))
+            await rest(0)
 
     async def _without_objects(self, ids: Sequence[str]) -> Sequence[str]:
         """Those whose objects are gone now: one that can't be deleted keeps none of the others. Raises what the object
@@ -120,3 +121,4 @@ class Maintenance:
             task = await self._store.get(task_id)
             if key == checkpoint_of(task_id) and (task is None or task.status.terminal):
                 await self._objects.delete([key])
+            await rest(0)

@@ -9,7 +9,6 @@ Every process of the service looks for itself, every few seconds; models are tol
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Final, cast
 
@@ -17,6 +16,7 @@ from redis.asyncio import Redis
 
 from deployments.telemetry import logs
 from deployments.telemetry.logs import Levels
+from serve_app.loops import rest
 
 _LOOK_EVERY_S: Final = 2.0
 
@@ -52,4 +52,4 @@ class LogLevels:
             if found != self._seen:
                 logs.set_levels({**self._configured, **found})
                 self._seen = found
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await rest(_LOOK_EVERY_S)

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from deployments.contract.histogram import Buckets, sum_field
+from serve_app.loops import rest
 
 _EVERY_S: Final = 1.0
 _LAST_S: Final = 3.0
@@ -86,7 +87,7 @@ class Tally:
 
     async def keep_adding(self, redis: Redis, prefix: str) -> None:
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await rest(_EVERY_S)
             with suppress(RedisError):
                 # Not to be broken off: nobody would know whether it was done. `add_rest` waits for it.
                 await asyncio.shield(self.add_to(redis, prefix))

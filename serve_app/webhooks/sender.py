@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from deployments.contract.objects import UNREACHABLE
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
+from serve_app.loops import idle, rest
 from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard
 from serve_app.sealing.sealer import Sealer, Unreadable
@@ -72,7 +73,10 @@ class Sender:
         """Hears of what is due. Lossy; `send` also looks by itself."""
         async with self._outbox.redis.pubsub() as pubsub:
             await pubsub.subscribe(self._outbox.channel)
-            async for _ in pubsub.listen():
+            messages = pubsub.listen()
+            while True:
+                with idle():
+                    await anext(messages)
                 self._look.set()
 
     async def send(self) -> None:
@@ -86,14 +90,14 @@ class Sender:
                     running = self._running[claim] = asyncio.create_task(self._deliver(claim))
                     running.add_done_callback(lambda _, claim=claim: self._ended(claim))
             if not claims:
-                with contextlib.suppress(TimeoutError):
+                with idle(), contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_EVERY_S):
                         await self._look.wait()
 
     async def prolong(self) -> None:
         """Keeps the claims of what is still on its way."""
         while True:
-            await asyncio.sleep(self._outbox.policy.claim_s / _PROLONGS_PER_CLAIM)
+            await rest(self._outbox.policy.claim_s / _PROLONGS_PER_CLAIM)
             await self._outbox.prolong(list(self._running))
 
     async def drain(self) -> None:
