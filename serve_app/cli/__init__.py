@@ -117,10 +117,25 @@ def _explain(problem: Exception) -> tuple[int, str]:
         case ArchiveOutOfReach():
             return 1, f"older entries are out of reach in the object store: {problem}"
         case ValidationError():
-            return 2, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors())
+            return 2, "; ".join(_settings_problems(problem))
         case FileNotFoundError() | OverflowError() | ValueError():
             return 2, str(problem)
         case OSError():
             return 1, f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem)
         case _:
             raise problem
+
+
+def _settings_problems(problem: Any) -> list[str]:
+    """One for each setting and message: models that share their settings, by a YAML anchor, are named together."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for each in problem.errors():
+        first, *rest = map(str, each["loc"])
+        names = [rest.pop(0)] if first == "models" and len(rest) > 1 else []
+        places.setdefault((".".join(rest) if names else ".".join([first, *rest]), each["msg"]), []).extend(names)
+    return [
+        f"models.{names[0] if len(names) == 1 else '{' + ', '.join(names) + '}'}.{place}: {message}"
+        if names
+        else f"{place}: {message}"
+        for (place, message), names in places.items()
+    ]

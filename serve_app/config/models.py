@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -21,7 +21,7 @@ from deployments.contract.model import (
 )
 from deployments.contract.text_encoder import TextEncoderSpec
 from deployments.telemetry.logs import LogSpec
-from serve_app.section import Section
+from serve_app.section import Actor, Device, Section
 
 
 def _known_backend(name: str) -> str:
@@ -43,6 +43,12 @@ class AutoscalingSettings(Section):
     look_back_period_s: float = Field(default=5.0, gt=0)
     metrics_interval_s: float = Field(default=1.0, gt=0)
 
+    @model_validator(mode="after")
+    def _in_order(self) -> AutoscalingSettings:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas ({self.min_replicas}) must be at most max_replicas ({self.max_replicas})")
+        return self
+
 
 class MattingSettings(Section):
     """What cuts the subject out of a picture where its background is to go."""
@@ -50,7 +56,7 @@ class MattingSettings(Section):
     backend: str = "grabcut"
     checkpoint: str | None = None
     revision: str | None = None
-    device: str = "auto"
+    device: Device = "auto"
 
     @model_validator(mode="after")
     def _known_backend(self) -> MattingSettings:
@@ -134,7 +140,7 @@ class ModelSettings(Section):
     gpu_gb: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, ge=1)
     guidance: float | None = None
-    device: str = "auto"
+    device: Device = "auto"
     dtype: Precision = "auto"
     text_encoder: str | None = None
     attention: list[str] = ["native"]
@@ -162,10 +168,16 @@ class ModelSettings(Section):
     video_guidance: VideoGuidanceSettings | None = None
     keyframe_crf: int | None = Field(default=None, ge=0, le=51)
     autoscaling: AutoscalingSettings = AutoscalingSettings()
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
     health_check_period_s: float = Field(default=2.0, gt=0)
     health_check_timeout_s: float = Field(default=3.0, gt=0)
     drain_s: float = Field(default=60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _batch_is_full_in_the_engine(self) -> ModelSettings:
+        if "max_batch" in self.model_fields_set and self.max_batch > self.max_running:
+            raise ValueError(f"max_batch ({self.max_batch}) must be at most max_running ({self.max_running})")
+        return self
 
     @model_validator(mode="after")
     def _scales_up(self) -> ModelSettings:
@@ -182,14 +194,14 @@ class TextEncoderSettings(Section):
 
     checkpoint: str
     revision: str | None = None
-    device: str = "auto"
+    device: Device = "auto"
     dtype: Precision = "auto"
     threads: int | None = Field(default=None, ge=1)
     max_batch: int = Field(default=8, ge=1)
     min_replicas: int = Field(default=1, ge=1)
     max_replicas: int = Field(default=1, ge=1)
     downscale_delay_s: float = Field(default=600.0, ge=0)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
 
     def spec(self, logs: LogSpec) -> TextEncoderSpec:
         told = self.model_dump(include={"checkpoint", "revision", "device", "dtype", "threads", "max_batch"})
@@ -202,10 +214,10 @@ class RewriterSettings(Section):
     asked_for: tuple[Literal["prompts", "edits", "ratios"], ...] = ("prompts", "edits", "ratios")
     """What of a request it is given: prompts to enrich, prompts of edits, and the choice of a ratio that is open."""
     checkpoint: str | None = None
-    device: str = "auto"
+    device: Device = "auto"
     dtype: Precision = "auto"
     timeout_s: float = Field(default=10.0, gt=0)
     min_replicas: int = Field(default=0, ge=0)
     max_replicas: int = Field(default=1, ge=1)
     downscale_delay_s: float = Field(default=600.0, ge=0)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}

@@ -26,7 +26,7 @@ from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
 from serve_app.sealing.at_rest import AtRest
 from serve_app.sealing.settings import Key, SealingSettings
-from serve_app.section import Section
+from serve_app.section import Actor, Section
 from serve_app.tasks.settings import TaskSettings
 
 LOOPBACK_ORIGINS: Final = "loopback"
@@ -51,7 +51,7 @@ class ServiceSettings(Section):
     basic_status_clients: list[str] = ["ai-sdk/", "bfl-python/"]
     ingress_replicas: int = Field(default=1, ge=1)
     max_ongoing_requests: int = Field(default=2000, ge=1)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
     max_per_node: int | None = Field(default=None, ge=1, le=100)
     proxies: Literal["head", "every_node"] = "every_node"
     path_aliases: list[Annotated[str, Field(pattern="^[a-z0-9]+$")]] = []
@@ -100,7 +100,7 @@ class WebhookSettings(Section):
     keys: list[Key] = []
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
     replicas: int = Field(default=1, ge=1)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
     max_per_node: int | None = Field(default=None, ge=1, le=100)
     schedule_s: tuple[Annotated[float, Field(gt=0)], ...] = (5, 30, 120, 600, 3600, 6 * 3600, 24 * 3600)
     jitter: float = Field(default=0.1, ge=0, le=1)
@@ -116,7 +116,7 @@ class WebhookSettings(Section):
 
 class DispatcherSettings(Section):
     replicas: int = Field(default=2, ge=1)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
     max_per_node: int | None = Field(default=None, ge=1, le=100)
     headroom: int = Field(default=4, ge=1)
     max_preparing: int = Field(default=256, ge=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from deployments.contract.model import Precision
 from deployments.contract.moderation import CATEGORIES, PICTURE_JUDGES, TEXT_JUDGES, JudgeSpec
-from serve_app.section import Section
+from serve_app.section import Actor, Section
 
 
 def _known_category(name: str) -> str:
@@ -86,5 +86,5 @@ class ModerationSettings(_Judges):
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=1, ge=1)
     downscale_delay_s: float = Field(default=600.0, ge=0)
-    actor: dict[str, Any] = {"num_cpus": 0}
+    actor: Actor = {"num_cpus": 0}
     max_per_node: int | None = Field(default=None, ge=1, le=100)

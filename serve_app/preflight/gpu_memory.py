@@ -17,6 +17,7 @@ from serve_app.config.catalog import Catalog, Model
 from serve_app.config.models import CacheSettings, MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
 from serve_app.preflight.finding import Finding, fine, refused, unusual
+from serve_app.preflight.weights import gpus
 
 CONTEXT_GB: Final = 0.6
 """Of a process that uses CUDA, with its libraries."""
@@ -70,6 +71,10 @@ def needs(settings: Settings, catalog: Catalog) -> list[Need]:
 def look(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
     """What can't work, for every replica with a share of a GPU; nothing where none has."""
     found = needs(settings, catalog)
+    if found and settings.ray.address is None and not gpus():
+        told = f"this machine has none that nvidia-smi shows, and {', '.join(need.who for need in found)} need one"
+        yield refused("GPU", _WHERE, told, "a GPU with its driver, or device: cpu and no num_gpus")
+        return
     if not any(need.share for need in found):
         return
     good = True

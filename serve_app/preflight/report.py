@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -55,6 +56,8 @@ def show(findings: Sequence[Finding]) -> None:
         drawn.add_row(each.what, each.where, verdict, Text(each.told), Text(each.mend))
     console = Console()
     console.print(drawn) if console.is_terminal else Console(width=1000).print(drawn)
+    count = Counter(each.verdict for each in findings)
+    console.print(", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict))
 
 
 def _questions(settings: Settings, switches: Mapping[str, str] | None, seen: str | None) -> Questions:

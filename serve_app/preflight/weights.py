@@ -22,7 +22,7 @@ _FETCH: Final = "gen-serve weights fetch"
 
 def look(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
     """On this machine."""
-    gpus = _gpus()
+    here = gpus()
     missing, whole = set(), bool(wanted)
     for each in wanted:
         place = each.place()
@@ -32,7 +32,7 @@ def look(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
         elif not place.exists() or not os.access(place, os.R_OK):
             yield refused(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
             whole = False
-        elif gpus and each.gpus and (size := _size(place)) > (room := min(gpus) * each.gpus):
+        elif here and each.gpus and (size := _size(place)) > (room := min(here) * each.gpus):
             told = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
             yield unusual("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
     if missing:
@@ -43,8 +43,8 @@ def look(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
             yield unusual(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
     if whole:
         yield fine(_WHAT, where, "all here")
-    if gpus:
-        yield fine("GPU memory", where, f"{len(gpus)} of {min(gpus) / _GIB:.0f} GiB at least")
+    if here:
+        yield fine("GPU memory", where, f"{len(here)} of {min(here) / _GIB:.0f} GiB at least")
 
 
 def _size(folder: Path) -> int:
@@ -53,7 +53,7 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in files if file.suffix in _WEIGHTS and file.is_file())
 
 
-def _gpus() -> list[int]:
+def gpus() -> list[int]:
     """The memory of each, in bytes; empty where there are none."""
     tool = shutil.which("nvidia-smi")
     if tool is None:

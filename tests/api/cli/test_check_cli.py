@@ -53,3 +53,12 @@ def test_a_cluster_that_is_not_there_is_told_at_once(begun: GenServe, monkeypatc
     monkeypatch.setattr(ray_flags, "apply", lambda: None)  # what it sets must not stay in this process
     ran = begun("check")
     assert (ran.code, f"nobody listens at ray.address, {address}" in ran.err) == (1, True)
+
+
+def test_a_mistake_that_models_share_is_told_once(gen_serve: GenServe, tmp_path: Path) -> None:
+    config = tmp_path / "shared.yaml"
+    config.write_text("models: {flux3-klein: &all {device: gpu}, flux2-pro: *all, eraser: *all}")
+    ended = gen_serve("check", "--config", str(config))
+    assert ended.code == 2
+    assert "models.{flux3-klein, flux2-pro, eraser}.device: String should match" in ended.err
+    assert ended.err.count("String should match") == 1

@@ -77,6 +77,16 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("tasks: {lease_s: 0}", "lease_s"),
         ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),
         ("models: {m: {autoscaling: {max_replicas: 2, downscale_delay_s: 5}}}", "downscale_delay_s"),
+        ("models: {m: {device: gpu}}", r"models\.m\.device\s+String should match"),
+        ("models: {m: {autoscaling: {min_replicas: 3}}}", r"min_replicas \(3\) must be at most max_replicas \(1\)"),
+        (
+            "models: {m: {max_batch: 8, max_running: 4, autoscaling: {target_ongoing_requests: 2}}}",
+            "at most max_running",
+        ),
+        ("models: {m: {actor: {num_gpu: 1}}}", "unknown: num_gpu; expected some of accelerator_type"),
+        ("models: {m: {actor: {num_gpus: -1}}}", r"num_gpus must be a number of at least 0, not -1"),
+        ("moderation: {actor: {resources: {small: lots}}}", r"small must be a number of at least 0, not 'lots'"),
+        ("extends: nowhere.yaml", r"no such config file: .*nowhere\.yaml"),
         ("models: {m: {text_encoder: t5}}", r"models\.m\.text_encoder: no 't5' in text_encoders \(there is none\)"),
         (
             "models: {m: {true_guidance: {scale: 0.5}}}",
@@ -94,8 +104,17 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
 def test_a_mistake_is_named(tmp_path: Path, content: str, key: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
-    with pytest.raises(ValueError, match=key):
+    with pytest.raises((ValueError, FileNotFoundError), match=key):
         settings.load(path)
+
+
+def test_a_file_says_what_differs_from_the_one_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("gpu_gb: 84\nmodels: {m: {device: cuda, actor: {num_cpus: 2, num_gpus: 0.5}}}")
+    (tmp_path / "config.yaml").write_text("extends: base.yaml\nmodels: {m: {actor: {num_gpus: 1}}}")
+    loaded = settings.load(tmp_path / "config.yaml")
+    assert loaded.gpu_gb == 84
+    assert loaded.model("m").device == "cuda"
+    assert loaded.model("m").actor == {"num_cpus": 2, "num_gpus": 1}
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3Fo
 from deployments.families.prompts import trim_language_model
 from serve_app.config import catalog, settings
 from serve_app.config.settings import Settings
+from serve_app.preflight import gpu_memory
 from serve_app.preflight.finding import Verdict
 from serve_app.preflight.gpu_memory import look, needs
 
@@ -25,6 +26,11 @@ BFLOAT16 = 2e-9
 """GB of a parameter."""
 VISION = 0.44
 """Billions of parameters of a vision tower, which is loaded and not used."""
+
+
+@pytest.fixture(autouse=True)
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "gpus", lambda: [80 * 2**30])
 
 
 def loaded(profile: str, monkeypatch: pytest.MonkeyPatch, repository: Path) -> Settings:
@@ -194,3 +200,11 @@ def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, 
     [finding] = look(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
     assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.told
+
+
+def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
+    monkeypatch.setattr(gpu_memory, "gpus", list)
+    chosen = loaded("gpu-24gb", monkeypatch, repository)
+    [finding] = look(chosen, catalog.load(chosen))
+    assert finding.verdict is Verdict.REFUSED
+    assert "models.flux2-pro-snapshot, models.deblur need one" in finding.told

@@ -28,7 +28,7 @@ def seen(*wanted: Wanted) -> dict[str, tuple[Verdict, str]]:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "_gpus", lambda: [4000])
+    monkeypatch.setattr(weights, "gpus", lambda: [4000])
 
 
 def test_the_bundled_ones_are_here(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
