@@ -150,7 +150,10 @@ def changed(config: str, errors: Path, *, bind: str | None = None, limits: Limit
         (r"^( +stats socket .*)mode 666", r"\1mode 600"),
     )
     for pattern, replacement in changes:
-        config = re.sub(pattern, replacement, config, flags=re.MULTILINE)
+        config, found = re.subn(pattern, replacement, config, flags=re.MULTILINE)
+        if not found:
+            # Ray's template has changed: without limits for slow and many requests the proxy must not run.
+            raise LookupError(f"HAProxy's configuration has nothing like {pattern!r}")
     if bind is not None:
         address = f"[{bind}]" if ":" in bind else bind
         config = re.sub(r"^(frontend http_frontend\n +bind ).*:", rf"\g<1>{address}:", config, flags=re.MULTILINE)

@@ -121,11 +121,10 @@ def replica() -> Iterator[tuple[int, list[str]]]:
             thread.join()
 
 
-@contextmanager
-def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator[Proxy]:
-    """The proxy before one replica, or as it starts: without an application."""
+def written_by_ray(file: Path, replica_port: int | None) -> HAProxyConfig:
+    """Ray writes its configuration for HAProxy to `file`."""
     config = HAProxyConfig(
-        socket_path=str(folder / "admin.sock"),
+        socket_path=str(file.with_name("admin.sock")),
         enable_hap_optimization=False,
         http_options=HTTPOptions(host="127.0.0.1", port=free_port()),
         metrics_port=free_port(),
@@ -134,8 +133,15 @@ def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator
     )
     servers = [ServerConfig("replica", "127.0.0.1", replica_port)] if replica_port else []
     backends = {"http-gen": BackendConfig("http-gen", "/", servers=servers, app_name="gen")} if servers else {}
-    file = folder / "haproxy.cfg"
     HAProxyApi(config, backends, str(file))._generate_config_file_internal()
+    return config
+
+
+@contextmanager
+def proxied(folder: Path, replica_port: int | None, seen: list[str]) -> Iterator[Proxy]:
+    """The proxy before one replica, or as it starts: without an application."""
+    file = folder / "haproxy.cfg"
+    config = written_by_ray(file, replica_port)
     proxy_start.write_errors(folder)
     file.write_text(proxy_start.changed(file.read_text(), folder, bind=ADDRESS, limits=LIMITS))
     checked = subprocess.run([get_haproxy_binary(), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
@@ -323,14 +329,21 @@ def test_only_requests_that_change_nothing_go_to_a_second_replica(tmp_path: Path
     assert frontend[2] == "    http-request disable-l7-retry if !METH_GET"
 
 
-@pytest.mark.parametrize(("options", "bound"), [([], "127.0.0.1:8000"), (["--bind", "::"], "[::]:8000")])
+def test_a_template_that_has_changed_is_refused(tmp_path: Path) -> None:
+    written_by_ray(tmp_path / "haproxy.cfg", None)
+    config = (tmp_path / "haproxy.cfg").read_text().replace("retry-on conn-failure", "retry-on all-retryable-errors")
+    with pytest.raises(LookupError, match="retry-on"):
+        proxy_start.changed(config, tmp_path)
+
+
+@pytest.mark.parametrize(("options", "bound"), [([], "127.0.0.1"), (["--bind", "::"], "[::]")])
 def test_it_becomes_the_program_with_all_its_arguments(tmp_path: Path, options: list[str], bound: str) -> None:
     config = tmp_path / "haproxy.cfg"
-    config.write_text("frontend http_frontend\n    bind 127.0.0.1:8000\n")
+    port = written_by_ray(config, None).frontend_port
     command = [sys.executable, proxy_start.__file__, *options, "/bin/cat", "-n", "-f", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert "invalid option -- 'f'" in done.stderr, "cat got what was meant for the proxy"
-    assert f"bind {bound}\n" in config.read_text()
+    assert f"bind {bound}:{port}\n" in config.read_text()
     head, _, body = (tmp_path / "502.http").read_bytes().decode().partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 503 ")
     assert f"Content-Length: {len(body)}" in head
