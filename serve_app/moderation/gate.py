@@ -162,7 +162,13 @@ class Gate:
         tolerance: Tolerance,
         leaving: Callable[[], bool],
     ) -> list[str]:
-        judged = await asyncio.gather(*(self._judged(call, leaving) for call in calls))
+        judging = [asyncio.ensure_future(self._judged(call, leaving)) for call in calls]
+        try:
+            judged = await asyncio.gather(*judging)
+        finally:
+            # Where one failed, the others' retries would hold places that other tasks wait for.
+            for each in judging:
+                each.cancel()
         highest: dict[str, float] = {}
         for scores in judged:
             for name, score in scores.items():
