@@ -7,7 +7,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from diffusers.pipelines.flux import pipeline_flux_kontext
 from flux1_stock import stock_run
 from flux_drawing import placement, png, stock_pipeline
 from PIL import Image
@@ -15,7 +14,6 @@ from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
-from deployments.families import flux1_conditions
 from deployments.families.flux1 import Flux1
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
@@ -106,11 +104,6 @@ def mask_request(job: GenerationJob, picture: Image.Image, mask: Image.Image) ->
 
 
 class TestKontext:
-    @pytest.fixture(autouse=True)
-    def trained_on_small_pictures(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (flux1_conditions, pipeline_flux_kontext):
-            monkeypatch.setattr(module, "PREFERRED_KONTEXT_RESOLUTIONS", [(48, 128), (64, 64), (96, 48)])
-
     @pytest.mark.parametrize("size", [(64, 64), (30, 31), (96, 70), (480, 1280)])
     def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
         reference = a_picture(1, *size)

@@ -35,7 +35,7 @@ def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
 @pytest.mark.parametrize(("checkpoint", "references"), [("flux", 0), ("kontext", 1)])
 def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
     given = [a_picture(1, 64, 64)] * references
-    inputs = {"image": given[0], "max_area": 64 * 64, "_auto_resize": False} if given else {}
+    inputs = {"image": given[0], "max_area": 64 * 64} if given else {}
     stock, job = stock_pipeline(CHECKPOINTS / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
     expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
     guided = family(checkpoint)
