@@ -30,15 +30,16 @@ class LinkSigner:
             raise ValueError(f"the secret that signs links must have at least {_MIN_SECRET_BYTES} bytes")
         self._secret = secret
 
-    def sign(self, key: str, life_s: float, now: float) -> str:
-        """The path and query that open the object `key` for `life_s` seconds or up to half as long again.
+    def sign(self, key: str, life_s: float, now: float, *, exact: bool = False) -> str:
+        """The path and query that open the object `key` for `life_s` seconds; or, so that links that are asked for
+        again are mostly the same, up to half as long again.
 
         `now` is epoch seconds. Raises ValueError when the life is not positive.
         """
         if life_s <= 0:
             raise ValueError("the life of a link must be positive")
         life = ceil(life_s)
-        step = max(1, life // 2)
+        step = 1 if exact else max(1, life // 2)
         expires = ceil((now + life) / step) * step
         path = _path(key)
         return f"{path}?se={expires}&sig={self._signature(path, str(expires))}"

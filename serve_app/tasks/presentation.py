@@ -16,8 +16,8 @@ from serve_app.tasks.task import Status, Task
 
 Vocabulary = Literal["full", "basic"]
 _BASIC = {Status.REASONING, Status.GENERATING}
-_PRIVATE = {"key", "draft", "thumbnail"}
-"""What a result holds for the service itself: where its objects are, and what is needed to go on from a draft."""
+_PUBLIC = ("prompt", "seed", "start_time", "end_time", "duration")
+"""Of a result, what clients see beside links. It also holds where its objects are, and what a draft is gone on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class Presenter:
         shown = {"sample": await self._link(stored["key"], base)}
         if draft := stored.get("draft"):
             shown["draft_cache"] = await self._link(draft["key"], base)
-        return shown | {name: value for name, value in stored.items() if name not in _PRIVATE and value is not None}
+        return shown | {name: stored[name] for name in _PUBLIC if stored.get(name) is not None}
 
     async def _link(self, key: str, base: str) -> str:
         is_picture = media_type(key).startswith("image/")
         return await self.link(key, base, self.image_life_s if is_picture else self.video_life_s)
 
-    async def link(self, key: str, base: str, life_s: float) -> str:
-        """One that opens the object for `life_s` seconds, or somewhat longer."""
+    async def link(self, key: str, base: str, life_s: float, *, exact: bool = False) -> str:
+        """One that opens the object for `life_s` seconds, or somewhat longer unless it is `exact`."""
         if self.objects.can_sign:
             return await self.objects.sign(key, timedelta(seconds=life_s))
-        return base + self.links.sign(key, life_s, time.time())
+        return base + self.links.sign(key, life_s, time.time(), exact=exact)
 
 
 def encoded(body: dict[str, Any]) -> bytes:

@@ -14,6 +14,7 @@ from support.promises import promise
 from support.worker import Worker
 
 from serve_app.config.settings import ServiceSettings
+from serve_app.http.routes import results
 from serve_app.tasks.task import Status
 
 KEYS = {"id", "status", "result", "progress", "details", "preview"}
@@ -290,6 +291,18 @@ def test_an_unchanged_answer_needs_no_body(client: Client, worker: Worker) -> No
     changed = client.get("/v1/get_result", params={"id": task_id}, headers=tag)
     assert (changed.status_code, changed.json()["status"]) == (200, "Generating")
     assert changed.headers["etag"] != first.headers["etag"]
+
+
+@pytest.mark.parametrize(("now", "same"), [(1000.0, True), (1199.0, True), (1201.0, False)])
+def test_a_link_that_is_signed_anew_changes_no_tag_until_the_last_one_ends(
+    monkeypatch: pytest.MonkeyPatch, now: float, same: bool
+) -> None:
+    """As S3 does at each poll. Half of a link's life is left when the tag changes."""
+    tags = []
+    for signature, at in (("a", 901.0), ("b", now)):
+        monkeypatch.setattr(results.time, "time", lambda at=at: at)
+        tags.append(results._etag(f'{{"sample": "https://bucket/x.png?sig={signature}", "seed": 1}}'.encode(), 600.0))
+    assert (tags[0] == tags[1]) is same
 
 
 def test_answers_are_not_kept_by_caches_unasked(client: Client) -> None:

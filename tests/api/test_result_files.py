@@ -59,6 +59,21 @@ def test_head_says_the_same_without_the_body(client: Client, link: str) -> None:
         assert headed.headers[name] == got.headers[name]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_file_that_a_client_has_is_not_sent_again(client: Client, link: str, method: str) -> None:
+    first = client.get(link)
+    for condition in (
+        {"If-None-Match": first.headers["etag"]},
+        {"If-None-Match": f'"other", W/{first.headers["etag"]}'},
+        {"If-Modified-Since": first.headers["last-modified"]},
+    ):
+        again = client.request(method, link, headers=condition)
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
+        assert again.headers["access-control-allow-origin"] == "*"
+    assert client.get(link, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
 @promise("Decided: polling", "signed query, no header needed, CORS open, right `Content-Type`, range requests")
 @pytest.mark.parametrize(
     ("asked", "start", "stop"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -23,6 +24,7 @@ def task_id(client: Client, service: Service) -> str:
 def test_whoever_has_the_link_sees_the_result(client: Client, task_id: str) -> None:
     link = client.post(f"/v1/tasks/{task_id}/links", json={"expires_in": 3600}).json()
     assert link["expires"] == pytest.approx(time.time() + 3600, abs=60)
+    assert float(parse_qs(urlsplit(link["url"]).query)["se"][0]) == pytest.approx(link["expires"], abs=2)
     assert httpx2.get(link["url"], trust_env=False, timeout=60).content == PICTURE
 
 

@@ -45,4 +45,5 @@ async def make_link(
     now, kept_until = time.time(), task.finished + services.settings.tasks.retention_s
     expires = min(now + wish.expires_in, kept_until)
     base = public_base(request, services.settings.service)
-    return Link(url=await services.presenter.link(task.result["key"], base, max(expires - now, 1.0)), expires=expires)
+    url = await services.presenter.link(task.result["key"], base, max(expires - now, 1.0), exact=True)
+    return Link(url=url, expires=expires)

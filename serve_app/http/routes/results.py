@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+import stat
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 
 from deployments.contract.media_type import media_type
 from serve_app.http import task_view
@@ -24,6 +29,10 @@ FILES = "/v1/results/"
 """Where result files are, for everyone who has a link."""
 _RECHECK_S = 2.0
 """The completion channel may lose messages, so a waiting poll also looks by itself."""
+_QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
+"""Of a link, with what stands in front of it."""
+_CONDITIONS = StaticFiles(check_dir=False)
+"""Knows when a file is unchanged; serves none."""
 _OPEN = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",
@@ -47,13 +56,14 @@ async def get_result(
     ] = 0,
 ) -> Response:
     """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
+    task_id = task_id.lower()  # some clients write ids in capitals
     with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
         *_, task = [look async for look in task_view.looks(services, task_id, _RECHECK_S, wait if may_wait else 0)]
     if task is None:
         return JSONResponse(presentation.not_found(task_id), status_code=404)
 
     content = await task_view.encoded(services, task, request)
-    headers = {"ETag": _etag(content), "Cache-Control": "private, no-cache"}
+    headers = {"ETag": _etag(content, services.settings.links.image_life_s), "Cache-Control": "private, no-cache"}
     if services.settings.service.basic_status_clients:
         headers["Vary"] = "User-Agent"
     if not task.status.terminal:
@@ -70,15 +80,30 @@ async def get_result(
     responses=errors(403, 404),
     include_in_schema=False,
 )
-async def get_file(services: Deps, key: str, se: str = "", sig: str = "") -> Response:
-    """A result file of the local object store, by a signed link. Ranges are served."""
+async def get_file(request: Request, services: Deps, key: str, se: str = "", sig: str = "") -> Response:
+    """A result file of the local object store, by a signed link. Ranges, `If-None-Match` and `If-Modified-Since`."""
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
         raise HTTPException(403, "This link is not valid or has expired; poll again for a fresh one", _OPEN)
     path = services.objects.root / key
-    if not await run_in_threadpool(path.is_file):
+    found = await run_in_threadpool(_stat, path)
+    if found is None:
         raise HTTPException(404, "This result is no longer kept", _OPEN)
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
-    return _ResultFile(path, media_type=media_type(key), headers=headers)
+    answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=found)
+    if not _CONDITIONS.is_not_modified(answer.headers, request.headers):
+        return answer
+    unchanged = NotModifiedResponse(answer.headers)
+    unchanged.headers.update(_OPEN)
+    return unchanged
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None where there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
 class _ResultFile(FileResponse):
@@ -100,6 +125,9 @@ async def preflight(key: str) -> Response:
     return Response(status_code=204, headers=_OPEN)
 
 
-def _etag(content: bytes) -> str:
-    """Changes with whatever a client can see, a link that was signed anew included."""
-    return f'"{hashlib.sha256(content).hexdigest()[:24]}"'
+def _etag(content: bytes, life_s: float) -> str:
+    """Changes with whatever a client can see, but for signatures of links, which some stores make anew at each poll;
+    and before a link of an earlier answer ends."""
+    seen, links = _QUERY.subn(rb"\1", content)
+    until = str(time.time() // (life_s / 2)) if links else ""
+    return f'"{hashlib.sha256(seen + until.encode()).hexdigest()[:24]}"'

@@ -52,8 +52,8 @@ async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
 
 
 async def test_what_is_no_draft_has_no_such_key() -> None:
-    body = await _body(result={"key": "results/t/1/clip.mp4", **FIGURES})
-    assert set(body["result"]) == {"sample", *FIGURES}
+    body = await _body(result={"key": "results/t/1/clip.mp4", "of the next release": 1, **FIGURES})
+    assert set(body["result"]) == {"sample", *FIGURES}, "nothing that clients were not promised"
     assert {name: body["result"][name] for name in FIGURES} == FIGURES
 
 
