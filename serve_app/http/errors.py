@@ -6,8 +6,9 @@ No answer carries a stack trace, a path, or the value of what was sent: values m
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -46,6 +47,8 @@ _NAME_CHARS = 100
 _MESSAGE_CHARS = 1000
 """Messages may repeat what was sent."""
 
+_PLAIN_TYPES: Final = frozenset(("int_type", "float_type", "bool_type"))
+_PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,10})?|true|false", re.IGNORECASE)
 _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
@@ -159,7 +162,7 @@ async def _internal(request: Request, problem: Exception) -> JSONResponse:
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """Pydantic's entry without the input's value; only plain context (bounds, patterns) stays, as far as it is news."""
-    entry = _shortened({"type": error["type"], "loc": error["loc"], "msg": _cut(error["msg"], _MESSAGE_CHARS)})
+    entry = _shortened({"type": error["type"], "loc": error["loc"], "msg": _cut(_message(error), _MESSAGE_CHARS)})
     context = {
         k: _cut(v, _MESSAGE_CHARS) if isinstance(v, str) else v
         for k, v in error.get("ctx", {}).items()
@@ -168,6 +171,14 @@ def _entry(error: Mapping[str, Any]) -> dict[str, Any]:
     if context:
         entry["ctx"] = context
     return entry
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """Numbers and truth values in quotes are what form-like clients send: such a value is no secret, and repeated."""
+    sent = error.get("input")
+    if error["type"] in _PLAIN_TYPES and isinstance(sent, str) and _PLAIN.fullmatch(sent):
+        return f'"{sent}" is a string; send {sent.lower()}'
+    return error["msg"]
 
 
 def _encodable(name: str) -> str:

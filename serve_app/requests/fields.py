@@ -237,6 +237,10 @@ class GenerationRequest(BaseModel):
         A seed that was left out is drawn here, so plan a request once.
         """
 
+    def ignored_pictures(self) -> tuple[str, ...]:
+        """Warnings about fields with pictures that are not known here, where unknown fields are ignored."""
+        return ()
+
     def finetune(self) -> tuple[str, float] | None:
         """The id of the tuned model to use and its strength; None on endpoints without."""
         return None

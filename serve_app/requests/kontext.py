@@ -5,6 +5,7 @@ The ratio is `aspect_ratio`, any between 21:9 and 9:21, else the first picture's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final
@@ -23,6 +24,7 @@ WIDEST: Final = RATIOS["21:9"]
 TALLEST: Final = RATIOS["9:21"]
 
 _NUMBER: Final = r"[0-9]{1,5}(\.[0-9]{1,3})?"
+_FORM: Final = f"^{_NUMBER}:{_NUMBER}$"
 
 
 def ratio_of(text: str) -> Ratio:
@@ -32,6 +34,9 @@ def ratio_of(text: str) -> Ratio:
 
 
 def _in_range(text: str) -> str:
+    if re.fullmatch(_FORM, text) is None:
+        message = "Input should be a ratio like 16:9, from 21:9 to 9:21; left out, it is that of the first picture"
+        raise PydanticCustomError("string_pattern_mismatch", message)
     try:
         ratio = ratio_of(text)
     except ZeroDivisionError:
@@ -41,7 +46,7 @@ def _in_range(text: str) -> str:
     return text
 
 
-RatioText = Annotated[str, Field(pattern=f"^{_NUMBER}:{_NUMBER}$"), AfterValidator(_in_range)]
+RatioText = Annotated[str, Field(json_schema_extra={"pattern": _FORM}), AfterValidator(_in_range)]
 
 
 def _further(place: str) -> Any:

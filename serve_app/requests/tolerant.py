@@ -5,9 +5,9 @@ Unknown fields are ignored, and an explicit null means "not set", as a negative 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from serve_app.requests.fields import (
     JSON_NUMBER,
@@ -24,8 +24,22 @@ LIMITS_OF_A_PICTURE = (
 )
 
 
+_PICTURES_ELSEWHERE: Final = frozenset(
+    {
+        *("image", "images", "image_url", "image_urls", "input_image", "input_images", "input_image_url", "init_image"),
+        *("reference_image", "reference_images", "reference_image_urls"),
+        *("mask", "mask_url", "mask_image", "control_image"),
+    }
+)
+"""Fields that hold pictures in the dialects of other services."""
+
+
 class TolerantRequest(GenerationRequest):
     model_config = ConfigDict(extra="ignore")
+
+    other_names: ClassVar[frozenset[str]] = frozenset()
+    """Further fields that are read."""
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
 
     seed: WideSeed | None = Field(
         default=None,
@@ -39,6 +53,23 @@ class TolerantRequest(GenerationRequest):
     output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="jpeg", description="File format of the result.", examples=["png"]
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _notes_pictures(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        request = handler(body)
+        if isinstance(body, dict):
+            unknown = _PICTURES_ELSEWHERE & body.keys() - cls.model_fields.keys() - cls.other_names
+            request._ignored = tuple(sorted(name for name in unknown if body[name]))
+        return request
+
+    def ignored_pictures(self) -> tuple[str, ...]:
+        fields = list(self.image_fields)
+        return tuple(
+            f"{name} is not a field of this endpoint and was ignored"
+            + (f": did you mean {next((f for f in fields if f in name), fields[0])}?" if fields else "")
+            for name in self._ignored
+        )
 
     def chosen_seed(self) -> int:
         return random_seed() if self.seed is None else self.seed

@@ -239,7 +239,7 @@ def test_a_transparent_picture_is_a_png(client: Client, worker: Worker) -> None:
         ("gen-kontext-pro", {"input_image": encoded(picture(300, 200))}, (1254, 836)),
         ("gen-kontext-pro", {"input_image": encoded(picture(300, 200)), "aspect_ratio": "1:1"}, (1024, 1024)),
         ("gen-pro", {"width": 1440, "height": 256}, (1440, 256)),
-        (FILL, {"image": encoded(picture(333, 77)), "mask": encoded(picture(333, 77, mode="L"))}, (333, 77)),
+        (FILL, {"image": encoded(picture(333, 77)), "mask": encoded(picture(333, 77, white=True))}, (333, 77)),
         (CANNY, {"control_image": encoded(picture(333, 77))}, (333, 77)),
         (CANNY, {"preprocessed_image": encoded(picture(80, 70))}, (80, 70)),
     ],
@@ -274,3 +274,27 @@ def test_a_negative_seed_is_a_random_one(client: Client, worker: Worker, endpoin
 def test_other_spellings_of_jpeg(client: Client, worker: Worker, endpoint: str, sent: str) -> None:
     job = worker.job(client.ordered(endpoint, **MINIMAL[endpoint], output_format=sent))
     assert job["output_format"] == "jpeg"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "field", "meant"),
+    [("gen-kontext-pro", "image_url", "input_image"), ("gen-2-pro", "images", "input_image")],
+)
+def test_a_picture_in_a_field_of_another_service_is_missed(
+    client: Client, endpoint: str, field: str, meant: str
+) -> None:
+    answer = client.order(endpoint, prompt="a cat", **{field: "https://example.com/cat.png"}).json()
+    assert answer["warnings"] == [f"{field} is not a field of this endpoint and was ignored: did you mean {meant}?"]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [("42", '"42" is a string; send 42'), ("x", "Input should be a valid integer")]
+)
+def test_a_number_in_quotes_is_said_to_be_a_string(client: Client, value: str, told: str) -> None:
+    [entry] = client.order("gen-2-pro", prompt="a cat", seed=value).json()["detail"]
+    assert entry["msg"] == told
+
+
+def test_a_ratio_is_refused_with_an_example(client: Client) -> None:
+    [entry] = client.order("gen-kontext-pro", prompt="a cat", aspect_ratio="16/9").json()["detail"]
+    assert entry["msg"].startswith("Input should be a ratio like 16:9, from 21:9 to 9:21")
