@@ -32,7 +32,14 @@ MCP = "/mcp"
 """Where models call tools."""
 
 _CHANGES_ACCOUNTS = frozenset(
-    {Permission.MANAGE_OWN_KEYS, Permission.MANAGE_PROJECTS, Permission.MANAGE_MEMBERS, Permission.OPERATE}
+    {
+        Permission.MANAGE_OWN_KEYS,
+        Permission.MANAGE_PROJECTS,
+        Permission.MANAGE_MEMBERS,
+        Permission.SET_LIMITS,
+        Permission.READ_ACCOUNTS,  # a change of several fields asks for the permission of each by itself
+        Permission.OPERATE,
+    }
 )
 """Whoever may change them is looked up anew: one who may not any more would let themselves in again, for as long as
 they are remembered."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 
 from serve_app.accounts.callers import Caller
 from serve_app.finetunes.refusals import CheckFailed, Refused, TooMany, TooSlow
@@ -74,6 +75,8 @@ async def upload(
         finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
     except Refused as reason:
         raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The body ended early") from None  # that nobody hears, and no failure of the service
     except TooSlow as reason:
         # The rest of the body stays unread, so the connection can't be used again.
         raise HTTPException(408, str(reason), {"Connection": "close"}) from None

@@ -203,7 +203,7 @@ async def _view(services: Services, caller: Caller | None, by: Kind | None) -> S
         name=caller.id,
         by=by,
         role=caller.role.value,
-        permissions=sorted(permission.value for permission in PERMISSIONS[caller.role]),
+        permissions=sorted(permission.value for permission in PERMISSIONS[caller.role] if caller.may(permission)),
         organization=caller.organization,
         project=caller.project.id,
         projects=projects,
