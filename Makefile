@@ -57,11 +57,12 @@ promises: $(VENV)/.dev  ## List the sentences of the interface that tests check
 conformance: $(VENV)/.dev  ## Start a service as `make run` does, and judge it by every sentence of the interface
 	PYTHONPATH=tests $(BIN)/python -m support.conformance $(CONFORMANCE)
 
-check: $(VENV)/.dev  ## Lint, format, types, direction of imports
+check: $(VENV)/.dev  ## Lint, format, types, direction of imports, OpenAPI documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/openapi-spec-validator openapi.json openapi-admin.json
 
 proof: $(VENV)/.dev  ## Search the model of a task's life from end to end, for minutes
 	PYTHONPATH=tests $(BIN)/python -m support.task_life
@@ -90,7 +91,7 @@ lock: $(VENV)/.dev  ## Write requirements.lock anew, every dependency with its h
 	  --generate-hashes --no-annotate --no-header --no-emit-package gen-serve-client -o requirements.lock
 	$(BIN)/uv pip compile -q requirements-gpu.in -c constraints.txt --no-deps --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header -o requirements-gpu.lock
-	@for client in blackforest litellm openai openid; do \
+	@for client in blackforest litellm openai openapi openid; do \
 	  $(BIN)/uv pip compile -q tests/clients/$$client/requirements.in --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --no-header -o tests/clients/$$client/requirements.txt; done
 	$(BIN)/uv pip compile -q benchmarks/peers/requirements.in -c constraints.txt --universal --python-version 3.11 \
@@ -101,6 +102,7 @@ audit: $(VENV)/.dev  ## Look all pinned versions up among known vulnerabilities 
 
 openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the clients have of it
 	$(BIN)/gen-serve openapi --config configs/local.yaml > openapi.json
+	$(BIN)/gen-serve openapi --config configs/local.yaml --admin > openapi-admin.json
 	$(BIN)/python clients/python/generate_types.py
 
 figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, from their declarations

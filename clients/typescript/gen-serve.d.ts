@@ -1,73 +1,6 @@
 // Bodies and answers of the interface.
 // Made from openapi.json by clients/python/generate_types.py: change nothing here, run `make openapi`.
 
-export interface Acceptance {
-  /** An e-mail address: keys and programs have none */
-  name: string;
-  password: string;
-}
-
-export interface Answer {
-  allow: boolean;
-  /** In the organization's other projects, too. Default: `false`. */
-  everywhere?: boolean;
-  /** To allow it: what the person was shown */
-  project?: string | null;
-  /** Default: `developer`. */
-  role?: Role;
-}
-
-export interface ApprovedTolerance {
-  /** The highest that may be asked for; null leaves it to the catalog */
-  tolerance: number | null;
-}
-
-export interface AuditPage {
-  changes: Array<Change>;
-  /** `before` of the next page; null on the last one */
-  next: string | null;
-}
-
-export interface AuthorizationList {
-  authorizations: Array<AuthorizationView>;
-}
-
-export interface AuthorizationView {
-  /** Who let it in */
-  by: string;
-  /** Epoch seconds */
-  created: number;
-  /** In the organization's other projects, too */
-  everywhere: boolean;
-  id: string;
-  program: string;
-  project: string;
-  role: Role;
-}
-
-/** Credits. What was granted is what is left, held and spent. */
-export interface Balance {
-  /** Left to spend */
-  credits: number;
-  granted: number;
-  /** For tasks on their way */
-  held: number;
-  spent: number;
-}
-
-export interface BodyDeleteFinetuneV1DeleteFinetunePost {
-  finetune_id: string;
-}
-
-export interface ByKey {
-  key: string;
-}
-
-export interface ByPassword {
-  name: string;
-  password: string;
-}
-
 /** One of the two pictures is needed. Unknown fields are ignored. */
 export interface CannyRequest {
   /** Stronger edges than this are kept; those between are kept where they touch one. Default: `200`. */
@@ -100,45 +33,24 @@ export interface CannyRequest {
   webhook_url?: string | null;
 }
 
-export interface Ceiling {
-  /** The highest that counts for this category; null: no such limit */
-  tolerance: number | null;
+export interface CreateLinkRequest {
+  /** Seconds. Default: `86400`. */
+  expires_in?: number;
 }
 
-export interface Change {
-  action: string;
-  /** The id of a key, whom a token named, or `command line` */
-  actor: string;
-  /** Epoch seconds */
-  at: number;
-  details: Record<string, string>;
-  id: string;
-  subject: string;
-}
-
-export interface Confirmation {
-  /** The project's id once more: what is erased is gone */
-  project: string;
-}
-
-export interface CreatedKey {
-  created: number;
-  expires: number | null;
-  /** How the key begins */
-  hint: string;
-  id: string;
-  /** The key itself. It is shown this once, and stored nowhere */
-  key: string;
-  name: string;
-  project: string;
-  role: Role;
-  /** Last use, epoch seconds, at most some seconds late; null for never */
-  used: number | null;
-}
-
-export interface CreditsLeft {
+export interface Credits {
   /** What is left to spend, holds of tasks on their way taken off */
   credits: number;
+}
+
+export interface DailyUsage {
+  /** Credits */
+  cost: number;
+  /** UTC, when the tasks were ready */
+  day: string;
+  endpoint: string;
+  project: string;
+  tasks: number;
 }
 
 /** Unknown fields are ignored. */
@@ -159,7 +71,11 @@ export interface DeblurRequest {
   webhook_url?: string | null;
 }
 
-export interface Deleted {
+export interface DeleteFinetuneRequest {
+  finetune_id: string;
+}
+
+export interface DeletedFinetune {
   deleted_finetune_id: string;
   message: string;
   status: string;
@@ -204,13 +120,6 @@ export interface DraftEnhanceRequest {
   webhook_url?: string | null;
 }
 
-export interface Entry {
-  ctx?: Record<string, unknown> | null;
-  loc: Array<string>;
-  msg: string;
-  type: string;
-}
-
 /** Unknown fields are ignored. */
 export interface EraseRequest {
   /** How far around the white of the mask is removed too, in pixels. Default: `10`. */
@@ -233,46 +142,15 @@ export interface EraseRequest {
   webhook_url?: string | null;
 }
 
-export interface Erased {
-  /** Of webhooks, with all attempts */
-  deliveries: number;
-  finetunes: number;
-  /** Of keys, which stay under their ids, and in the audit log */
-  names: number;
-  /** Inputs, results, previews, drafts, weights of tuned models */
-  objects: number;
-  /** To requests with an idempotency key, and to calls of dispatchers */
-  replies: number;
-  tasks: number;
-}
-
-export interface Erasure {
-  /** Epoch seconds; the project is closed since */
-  began: number;
-  by: string;
-  /** Epoch seconds; null: not yet, ask for it again */
-  done: number | null;
-  erased: Erased;
-  /** Of the whole store in the end: nothing else is left in it */
-  keys_looked_through: number | null;
-  project: string;
-  /** Of the organization's ledger about this project: amounts, times and ids, which are its books */
-  remaining_ledger_entries: number | null;
-}
-
-export interface Error {
+export interface ErrorResponse {
+  /** What is wrong, for programs; never changes */
   code: string;
-  message: string;
-  param: string | null;
-  type: string;
-}
-
-export interface Failure {
-  /** Epoch seconds */
-  at: number;
-  endpoint: string;
-  error: string;
-  task: string;
+  /** What is wrong, for people */
+  detail: string;
+  /** What to send instead, where that can be said */
+  hint?: string | null;
+  /** As in the header `x-request-id`, and in the logs */
+  request_id?: string | null;
 }
 
 /** `input_image` is taken for `image`, where only that is sent; other unknown fields are ignored. */
@@ -314,15 +192,12 @@ export interface FinetuneDetails {
   status: string;
 }
 
-export interface FinetuneList {
-  finetunes: Array<FinetuneDetails>;
+export interface FinetuneDetailsResponse {
+  finetune_details: FinetuneDetails;
 }
 
-export interface Fleet {
-  lanes: Array<Lane>;
-  store_bytes: number;
-  /** 0: no limit */
-  store_limit_bytes: number;
+export interface FinetuneList {
+  finetunes: Array<FinetuneDetails>;
 }
 
 /** As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`. */
@@ -405,30 +280,23 @@ export interface Gen2ProRequest {
   width?: number | 0 | null;
 }
 
-export interface Generations {
-  /** UTC */
-  day: string;
-  generations: number;
-  model: string;
+export interface GenerationReport {
+  /** Default: `1`. */
+  number_of_generations?: number;
 }
 
-export interface GenerationsReport {
-  usage: Array<Generations>;
+export interface GenerationReportReceipt {
+  message: string;
 }
 
-export interface Grant {
-  /** Below 0 takes some back */
-  credits: number;
-  /** A grant that is repeated under its id is made once */
+export interface Image {
+  b64_json?: string | null;
+  /** The task's */
   id: string;
-  note?: string;
-}
-
-export interface Granted {
-  /** Left to spend */
-  credits: number;
-  /** Whether this grant was made before, and nothing was changed */
-  repeated: boolean;
+  /** Where the prompt was rewritten */
+  revised_prompt?: string | null;
+  /** A signed link, which works for minutes */
+  url?: string | null;
 }
 
 /** Text to image when `images` is left out, else an edit of its first item. Unknown fields are refused. */
@@ -490,30 +358,12 @@ export interface ImageToVideoRequest {
   webhook_url?: string | null;
 }
 
-export interface InvitationView {
-  by: string;
-  organization: string;
-  role: Role;
-}
-
-export interface Key {
+export interface ImagesResponse {
+  /** Epoch seconds */
   created: number;
-  expires: number | null;
-  /** How the key begins */
-  hint: string;
-  id: string;
-  name: string;
-  project: string;
-  role: Role;
-  /** Last use, epoch seconds, at most some seconds late; null for never */
-  used: number | null;
+  data: Array<Image>;
+  output_format: string;
 }
-
-export interface KeyList {
-  keys: Array<Key>;
-}
-
-export type Kind = "person" | "key" | "local";
 
 /** Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored. */
 export interface KontextRequest {
@@ -545,85 +395,6 @@ export interface KontextRequest {
   webhook_url?: string | null;
 }
 
-export interface Lane {
-  /** How many took the last step together; null without one within a minute */
-  batch: number | null;
-  /** Tasks by how they ended */
-  ended: Record<string, number>;
-  /** The last ten tasks that failed, newest first */
-  failures: Array<Failure>;
-  /** A model of the catalog */
-  lane: string;
-  /** Of one submitted now, if as many run at a time as do now */
-  predicted_wait_s: number | null;
-  queued: number;
-  /** The work that waits, in seconds of one task after the other */
-  queued_s: number | null;
-  /** By state; null where that is not known here */
-  replicas: Record<string, number> | null;
-  running: number;
-  /** How long that step took, seconds */
-  step_s: number | null;
-  /** Wait to run alone, after losing several workers */
-  suspects: number;
-  wait: Seconds;
-  work: Seconds;
-}
-
-export interface LedgerEntry {
-  /** Of a task: task, project, endpoint; of a grant: grant, by, note */
-  about: Record<string, string>;
-  /** Epoch seconds */
-  at: number;
-  /** After it */
-  balance: number;
-  /** The change of the balance */
-  credits: number;
-  id: string;
-  /** grant, hold, settle or return */
-  kind: string;
-}
-
-export interface LedgerPage {
-  entries: Array<LedgerEntry>;
-  /** `before` of the next page; null on the last one */
-  next: string | null;
-}
-
-export interface Licence {
-  model: string;
-  /** Epoch seconds */
-  since: number;
-}
-
-export interface LicenceList {
-  licences: Array<Licence>;
-}
-
-export interface Link {
-  /** Epoch seconds: as was asked for, or when the result is not kept any more */
-  expires: number;
-  url: string;
-}
-
-export interface Locally {
-  /** true: as whoever sits at this machine, where the operator allows it */
-  local: boolean;
-}
-
-export interface Member {
-  person: string;
-  role: Role;
-}
-
-export interface MemberChange {
-  role: "administrator" | "developer" | "billing_manager" | "viewer";
-}
-
-export interface MemberList {
-  members: Array<Member>;
-}
-
 export interface Model {
   /** Always 0: it is not known. Default: `0`. */
   created?: number;
@@ -646,65 +417,22 @@ export interface ModelList {
   object?: "list";
 }
 
-export interface Move {
-  project: string;
-}
-
-export interface NewKey {
-  /** Epoch seconds; null: valid until it is revoked */
-  expires?: number | null;
-  /** What it is for */
-  name: string;
-  /** Else the project of the key that asks */
-  project?: string | null;
-  /** Default: `developer`. */
-  role?: Role;
-}
-
-export interface NewOrganization {
-  id: string;
-  /** What people call it; else its id */
-  name?: string;
-}
-
-export interface NewPassword {
-  new: string;
-  /** The one so far */
-  password: string;
-}
-
-export interface NewProject {
-  id: string;
-}
-
 export interface NotReady {
+  code: string;
   detail: string;
   /** What is missing, in words */
   missing: Array<string>;
 }
 
-export interface OneFinetune {
-  finetune_details: FinetuneDetails;
+export interface OpenAIError {
+  code: string;
+  message: string;
+  param: string | null;
+  type: string;
 }
 
-export interface Onward {
-  /** Where the browser goes on */
-  redirect: string;
-}
-
-export interface Organization {
-  /** Highest safety tolerance that counts, by category of moderation */
-  ceilings: Record<string, number>;
-  /** Epoch seconds; null for the one that was always there */
-  created: number | null;
-  id: string;
-  name: string;
-  /** Highest safety tolerance by endpoint, where it is not the catalog's */
-  safety: Record<string, number>;
-}
-
-export interface OrganizationList {
-  organizations: Array<Organization>;
+export interface OpenAIErrorResponse {
+  error: OpenAIError;
 }
 
 /** Unknown fields are refused. */
@@ -737,31 +465,14 @@ export interface OutpaintingRequest {
   width: number;
 }
 
-export interface Picture {
-  b64_json?: string | null;
-  /** The task's */
-  id: string;
-  /** Where the prompt was rewritten */
-  revised_prompt?: string | null;
-  /** A signed link, which works for minutes */
-  url?: string | null;
-}
-
-export interface Pictures {
-  /** Epoch seconds */
-  created: number;
-  data: Array<Picture>;
-  output_format: string;
-}
-
-export interface Pricing {
+export interface Price {
   /** Credits */
   cost: number;
   input_mp: number;
   output_mp: number;
 }
 
-export interface PricingRequest {
+export interface PriceRequest {
   /** As the request would have it */
   body: Record<string, unknown>;
   /** As the request would go to: /v1/gen-… */
@@ -800,40 +511,6 @@ export interface ProRequest {
   width?: number | null;
 }
 
-export interface Project {
-  /** Takes neither tasks nor tuned models */
-  closed: boolean;
-  id: string;
-  max_active: number;
-  organization: string;
-  /** In the present day, week and month */
-  spending: Array<Spending>;
-  statuses: "full" | "basic";
-  weight: number;
-}
-
-/** What is left out stays as it is; null means the default. */
-export interface ProjectChanges {
-  /** Whether it takes neither tasks nor tuned models */
-  closed?: boolean | null;
-  /** Credits, UTC days; null for no limit */
-  limit_day?: number | null;
-  /** Credits, months in UTC */
-  limit_month?: number | null;
-  /** Credits, ISO weeks in UTC */
-  limit_week?: number | null;
-  /** Tasks that have not ended, at a time. An operator's to set */
-  max_active?: number | null;
-  /** basic shows Reasoning and Generating as Pending */
-  statuses?: "full" | "basic" | null;
-  /** Share of the queue against other projects; 1 by default. An operator's to set */
-  weight?: number | null;
-}
-
-export interface ProjectList {
-  projects: Array<Project>;
-}
-
 export interface ProtectedResource {
   authorization_servers: Array<string>;
   /** Default: `["header"]`. */
@@ -845,56 +522,10 @@ export interface ProtectedResource {
   scopes_supported?: Array<string>;
 }
 
-export interface Question {
-  /** Where the answer is sent: a host, or the scheme of an installed program */
-  goes_to: string;
-  /** As it calls itself */
-  program: string;
-  /** What it may be here; the first is the most that it asks for */
-  roles: Array<Role>;
-}
-
-export interface Recorded {
-  message: string;
-}
-
-/** What a key or a member is in an organization; OPERATOR runs the service and is above all of them. */
-export type Role = "administrator" | "developer" | "billing_manager" | "viewer" | "operator";
-
-/** Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in. */
-export interface Seconds {
-  /** Of one task in two, at most; null where there is none, or it is over an hour */
-  half: number | null;
-  mean: number | null;
-  /** Of nineteen in twenty, at most */
-  most: number | null;
-  tasks: number;
-}
-
-export interface SessionView {
-  /** How they signed in */
-  by?: Kind | null;
-  /** Whether one may sign in as whoever sits at this machine */
-  local: boolean;
-  name?: string | null;
-  /** By whose accounts one may sign in, too */
-  openid?: string | null;
-  organization?: string | null;
-  permissions?: Array<string>;
-  project?: string | null;
-  /** Which one may be in */
-  projects?: Array<string>;
-  role?: string | null;
-  signed_in: boolean;
-}
-
-export interface Spending {
-  /** Credits; null for no limit */
-  limit: number | null;
-  resets: string;
-  /** Credits, holds of tasks on their way included */
-  spent: number;
-  window: "day" | "week" | "month";
+export interface ResultLink {
+  /** Epoch seconds: as was asked for, or when the result is not kept any more */
+  expires: number;
+  url: string;
 }
 
 /** The contract's vocabulary. `NOT_FOUND` is an answer only, no task ever has it. */
@@ -1294,34 +925,34 @@ export interface TunedProRequest {
   width?: number | null;
 }
 
-export interface Usage {
-  /** Credits */
-  cost: number;
-  /** UTC, when the tasks were ready */
-  day: string;
-  endpoint: string;
-  project: string;
-  tasks: number;
+export interface UsageReport {
+  usage: Array<DailyUsage>;
 }
 
-export interface UsageReportInput {
-  /** Default: `1`. */
-  number_of_generations?: number;
+export interface ValidationErrorEntry {
+  /** Bounds that were passed */
+  ctx?: Record<string, unknown> | null;
+  /** Where: `body`, `query`, `path` or `header`, then names of fields */
+  loc: Array<string>;
+  /** What is wrong, for people */
+  msg: string;
+  /** What is wrong, for programs */
+  type: string;
 }
 
-export interface UsageReportOutput {
-  usage: Array<Usage>;
-}
-
-export interface ValidationProblem {
-  detail: Array<Entry>;
+export interface ValidationErrorResponse {
+  /** `invalid_request` */
+  code: string;
+  detail: Array<ValidationErrorEntry>;
+  /** As in the header `x-request-id`, and in the logs */
+  request_id?: string | null;
 }
 
 export interface Video {
   completed_at?: number | null;
   /** Epoch seconds, as the others */
   created_at: number;
-  error?: VideoProblem | null;
+  error?: VideoError | null;
   /** Until when the video is kept */
   expires_at?: number | null;
   id: string;
@@ -1338,6 +969,11 @@ export interface Video {
   status: "queued" | "in_progress" | "completed" | "failed";
 }
 
+export interface VideoError {
+  code: string;
+  message: string;
+}
+
 export interface VideoList {
   data: Array<Video>;
   first_id: string | null;
@@ -1345,11 +981,6 @@ export interface VideoList {
   last_id: string | null;
   /** Default: `list`. */
   object?: "list";
-}
-
-export interface VideoProblem {
-  code: string;
-  message: string;
 }
 
 export interface VideoToVideoRequest {
@@ -1379,30 +1010,6 @@ export interface VideoToVideoRequest {
   webhook_secret?: string | null;
   /** URL that receives the result as a POST once the task has one. It must be reachable publicly. */
   webhook_url?: string | null;
-}
-
-export interface Wanted {
-  role: "administrator" | "developer" | "billing_manager" | "viewer";
-}
-
-export interface Wish {
-  /** Seconds. Default: `86400`. */
-  expires_in?: number;
-}
-
-export interface Written {
-  /** Seconds */
-  expires_in: number;
-  /** To be sent to one person; shown once */
-  link: string;
-}
-
-export interface ServeAppHttpRoutesOpenaiSchemaProblem {
-  error: Error;
-}
-
-export interface ServeAppHttpRoutesSchemasProblem {
-  detail: string;
 }
 
 /** What each endpoint takes. */

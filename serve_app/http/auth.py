@@ -20,6 +20,7 @@ from serve_app.accounts.callers import Caller
 from serve_app.accounts.keys import KEY_PREFIX
 from serve_app.accounts.roles import Permission
 from serve_app.http.browser import check_origin, has_session, session_secret
+from serve_app.http.errors import ApiError
 from serve_app.http.origin import public_base
 from serve_app.http.services import Deps, Services
 
@@ -28,6 +29,7 @@ _PROJECT = "x-project"
 _BEARER = "bearer "
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 """Where tools learn whose tokens are accepted (RFC 9728)."""
+_MADE = "Keys are made at /account, or by gen-serve keys create"
 MCP = "/mcp"
 """Where models call tools."""
 
@@ -55,11 +57,16 @@ _token_scheme = HTTPBearer(
 )
 
 
-class NotAuthenticated(HTTPException):
+class NotAuthenticated(ApiError):
     """Nobody that is known here, which this interface answers with 403."""
 
-    def __init__(self, detail: str = "Not authenticated") -> None:
-        super().__init__(403, detail)
+    def __init__(self, *, wrong_key: bool = False) -> None:
+        if wrong_key:
+            hint = f"This key is unknown, expired or revoked. {_MADE}"
+            super().__init__(403, "invalid_key", "Not authenticated - Invalid Authentication", hint=hint)
+        else:
+            hint = f"Send your key in the header x-key, or as Authorization: Bearer {KEY_PREFIX}…. {_MADE}"
+            super().__init__(403, "missing_key", "Not authenticated", hint=hint)
 
 
 async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
@@ -68,7 +75,8 @@ async def authenticated(services: Services, request: HTTPConnection, permission:
     caller = await _caller(services, request, remembered=reads or permission not in _CHANGES_ACCOUNTS)
     if not caller.may(permission):
         role = caller.role.value.replace("_", " ")
-        raise HTTPException(403, f"Not allowed: the role {role} has no permission to {permission.value}")
+        detail = f"Not allowed: the role {role} has no permission to {permission.value}"
+        raise ApiError(403, "permission_denied", detail)
     return caller
 
 
@@ -93,7 +101,7 @@ async def _caller(services: Services, request: HTTPConnection, *, remembered: bo
         return await _of_session(services, request, remembered)
     caller = await services.callers.authenticate(secret, remembered=remembered)
     if caller is None:
-        raise NotAuthenticated("Not authenticated - Invalid Authentication")
+        raise NotAuthenticated(wrong_key=True)
     return caller
 
 
@@ -130,14 +138,15 @@ async def _bearer(services: Services, token: str, request: HTTPConnection) -> Ca
         raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
 
 
-def _token_refused(reason: str, services: Services, request: HTTPConnection) -> HTTPException:
+def _token_refused(reason: str, services: Services, request: HTTPConnection) -> ApiError:
     """RFC 6750 section 3, RFC 9728 section 5.1."""
     metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
     challenge = (
         f'Bearer error="invalid_token", error_description={quoted_string(reason)}, '
         f"resource_metadata={quoted_string(metadata)}"
     )
-    return HTTPException(401, f"Token refused: {reason}", {"WWW-Authenticate": challenge})
+    hint = f"An API key begins with {KEY_PREFIX}; it is sent in the header x-key, or as Authorization: Bearer too"
+    return ApiError(401, "invalid_token", f"Token refused: {reason}", {"WWW-Authenticate": challenge}, hint=hint)
 
 
 def quoted_string(text: str) -> str:

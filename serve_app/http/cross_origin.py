@@ -60,7 +60,11 @@ class CrossOrigin(CORSMiddleware):
         response = super().preflight_response(request_headers)
         if response.status_code == 200:
             return response
-        return JSONResponse({"detail": bytes(response.body).decode()}, response.status_code, self.preflight_headers)
+        return JSONResponse(
+            {"detail": bytes(response.body).decode(), "code": "origin_not_allowed"},
+            response.status_code,
+            self.preflight_headers,
+        )
 
 
 def _is_of_loopback(origin: str) -> bool:

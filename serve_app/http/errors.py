@@ -1,4 +1,7 @@
-"""Every error a client can see: `{"detail": "<string>"}`, and for 422 a list of `{type, loc, msg}`.
+"""Every error a client can see: `{"detail": "<string>", "code": …, "request_id": …}`.
+
+`detail` is for people; of a 422 it is a list of `{type, loc, msg}`. `code` never changes. `request_id` is that of the
+header `x-request-id`, and in the logs. A `hint` says what to send instead.
 
 No answer carries a stack trace, a path, or the value of what was sent: values may be secrets or pictures.
 """
@@ -8,13 +11,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+import fastapi
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from obstore.exceptions import BaseError
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 
 from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.finetunes.refusals import OutOfReach
@@ -38,7 +43,74 @@ UNCERTAIN = (
 )
 _OBJECTS_OUT_OF_REACH = "The object store is out of reach; try again shortly"
 _STORAGE_OUT_OF_REACH = "The object store is out of reach, nothing was accepted or charged; try again shortly"
+_TOO_MANY_FETCHES = (
+    "Too many pictures and videos are being fetched for this organization, or from one of the origins; nothing was "
+    "charged; try again shortly"
+)
 SHORTLY = {"Retry-After": "2"}
+
+Code: TypeAlias = Literal[
+    "archive_unavailable",
+    "bad_request",
+    "body_too_large",
+    "conflict",
+    "error",
+    "finetune_not_found",
+    "finetune_not_ready",
+    "forbidden",
+    "gone",
+    "insufficient_credits",
+    "internal_error",
+    "invalid_key",
+    "invalid_request",
+    "invalid_token",
+    "link_expired",
+    "method_not_allowed",
+    "missing_key",
+    "no_result",
+    "not_found",
+    "outcome_unknown",
+    "permission_denied",
+    "project_closed",
+    "queue_full",
+    "range_not_satisfiable",
+    "rate_limited",
+    "reply_unreadable",
+    "request_in_progress",
+    "request_timeout",
+    "result_expired",
+    "spending_limit_reached",
+    "storage_unavailable",
+    "store_full",
+    "store_unavailable",
+    "task_ended",
+    "task_not_found",
+    "too_many_active_tasks",
+    "too_many_fetches",
+    "unavailable",
+    "unknown_host",
+]
+"""Documented in docs/api.md. A code is never renamed."""
+
+CODES: Final[Mapping[int, Code]] = {
+    400: "bad_request",
+    401: "invalid_token",
+    402: "insufficient_credits",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    410: "gone",
+    413: "body_too_large",
+    416: "range_not_satisfiable",
+    421: "unknown_host",
+    422: "invalid_request",
+    429: "rate_limited",
+    500: "internal_error",
+    503: "unavailable",
+}
+"""Of errors that have no code of their own, by status."""
 
 _MOST_LISTED = 20
 """Problems of one request."""
@@ -53,16 +125,33 @@ _IN_MESSAGE = {"error", "reason"}
 """Context that repeats what the message says."""
 
 
+class ApiError(fastapi.HTTPException):
+    """An error with a code of its own."""
+
+    def __init__(
+        self,
+        status: int,
+        code: Code,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}) or None)
+        self.code: Code = code
+        self.hint = hint
+
+
 def install(app: FastAPI, translate: Translate | None = None) -> None:
     """Makes every error of `app` one of the contract's, or what `translate` makes of it."""
     handlers: dict[type[Exception], Handler] = {
         RequestValidationError: _validation,
         Invalid: _invalid,
-        FinetuneUnusable: _finetune_unusable,
-        StorageOutOfReach: _storage_out_of_reach,
+        FinetuneUnusable: _always(400, "finetune_not_ready", "Finetune not found or not ready"),
+        StorageOutOfReach: _always(503, "storage_unavailable", _STORAGE_OUT_OF_REACH),
         OutOfReach: _objects_out_of_reach,
         BaseError: _objects_out_of_reach,
-        TooManyFetches: _too_many_fetches,
+        TooManyFetches: _always(429, "too_many_fetches", _TOO_MANY_FETCHES),
         HTTPException: _http,
         Exception: _internal,
         Uncertain: _uncertain,
@@ -80,8 +169,41 @@ def _translated(handler: Handler, translate: Translate) -> Handler:
     return handle
 
 
-def unprocessable(entries: Sequence[Mapping[str, Any]]) -> JSONResponse:
-    return JSONResponse({"detail": list(entries)}, status_code=422)
+def error_response(
+    request: HTTPConnection,
+    status: int,
+    code: Code,
+    detail: str | Sequence[Mapping[str, Any]],
+    headers: Mapping[str, str] | None = None,
+    hint: str | None = None,
+) -> JSONResponse:
+    body = {"detail": detail, "code": code}
+    if hint:
+        body["hint"] = hint
+    if request_id := request.headers.get("x-request-id"):
+        body["request_id"] = _cut(request_id, _NAME_CHARS)
+    return JSONResponse(body, status, headers)
+
+
+def http_error_response(
+    request: HTTPConnection, problem: HTTPException, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """`status` and `headers` go before the problem's own."""
+    code: Code = problem.code if isinstance(problem, ApiError) else CODES.get(problem.status_code) or "error"
+    hint = problem.hint if isinstance(problem, ApiError) else None
+    status, headers = status or problem.status_code, headers or problem.headers
+    return error_response(request, status, code, problem.detail, headers, hint)
+
+
+def _always(status: int, code: Code, detail: str) -> Handler:
+    async def handle(request: Request, problem: Exception) -> JSONResponse:
+        return error_response(request, status, code, detail, SHORTLY if status in (429, 503) else None)
+
+    return handle
+
+
+def _unprocessable(request: Request, entries: Sequence[Mapping[str, Any]]) -> JSONResponse:
+    return error_response(request, 422, CODES[422], entries)
 
 
 async def _validation(request: Request, problem: Exception) -> JSONResponse:
@@ -91,73 +213,59 @@ async def _validation(request: Request, problem: Exception) -> JSONResponse:
     entries = [_entry(error) for error in suggestions.for_fields(found[:_MOST_LISTED], known)]
     if more := len(found) - len(entries):
         entries.append({"type": "too_many_errors", "loc": ["body"], "msg": f"There are {more} more problems"})
-    return unprocessable(entries)
+    return _unprocessable(request, entries)
 
 
 async def _invalid(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Invalid)
-    return unprocessable([_shortened(problem.entry)])
-
-
-async def _finetune_unusable(request: Request, problem: Exception) -> JSONResponse:
-    return JSONResponse({"detail": "Finetune not found or not ready"}, status_code=400)
-
-
-async def _too_many_fetches(request: Request, problem: Exception) -> JSONResponse:
-    what = "Too many pictures and videos are being fetched for this organization, or from one of the origins"
-    detail = f"{what}; nothing was charged; try again shortly"
-    return JSONResponse({"detail": detail}, status_code=429, headers=SHORTLY)
+    return _unprocessable(request, [_shortened(problem.entry)])
 
 
 async def _http(request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, HTTPException)
     if isinstance(problem.__cause__, Invalid):
         # FastAPI takes whatever goes wrong while a body is read for an error of its own.
-        return unprocessable([_shortened(problem.__cause__.entry)])
+        return _unprocessable(request, [_shortened(problem.__cause__.entry)])
     if problem.status_code == 405:
         return _not_allowed(request, problem)
     if problem.status_code == 404 and "endpoint" not in request.scope:
         meant = suggestions.for_path(request.app, request.scope["path"])
-        return JSONResponse({"detail": f"Not Found{meant}"}, status_code=404)
-    return JSONResponse({"detail": problem.detail}, status_code=problem.status_code, headers=problem.headers)
+        return error_response(request, 404, CODES[404], f"Not Found{meant}")
+    return http_error_response(request, problem)
 
 
 def _not_allowed(request: Request, problem: HTTPException) -> JSONResponse:
     """Names the methods of all routes of the path; the framework knows of the first alone, and of files."""
     methods = ", ".join(allowed(request.app.routes, request.scope)) or (problem.headers or {}).get("Allow", "GET, HEAD")
     detail = f"Method Not Allowed: this path takes {methods}"
-    return JSONResponse({"detail": detail}, status_code=405, headers={"Allow": methods})
+    return error_response(request, 405, CODES[405], detail, {"Allow": methods})
 
 
 async def _unreachable(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("task store out of reach: %s", type(problem).__name__)
-    return JSONResponse({"detail": OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+    return error_response(request, 503, "store_unavailable", OUT_OF_REACH, SHORTLY)
 
 
 async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("the task store did not answer a submission: %s", type(problem.__cause__).__name__)
-    return JSONResponse({"detail": UNCERTAIN}, status_code=503, headers=SHORTLY)
-
-
-async def _storage_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
-    return JSONResponse({"detail": _STORAGE_OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+    return error_response(request, 503, "outcome_unknown", UNCERTAIN, SHORTLY)
 
 
 async def _objects_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("object store out of reach: %s", type(problem.__cause__ or problem).__name__)
-    return JSONResponse({"detail": _OBJECTS_OUT_OF_REACH}, status_code=503, headers=SHORTLY)
+    return error_response(request, 503, "storage_unavailable", _OBJECTS_OUT_OF_REACH, SHORTLY)
 
 
 async def _archive_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
     logger.error("archive out of reach: %s", problem)
-    detail = "What is this old can't be read at the moment; try again shortly"
-    return JSONResponse({"detail": detail}, status_code=503, headers=SHORTLY)
+    detail = "Archived records are temporarily unavailable; try again shortly"
+    return error_response(request, 503, "archive_unavailable", detail, SHORTLY)
 
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:
     logger.error("unhandled error on %s %s", request.method, request.url.path, exc_info=problem)
     # The server drops the connection after such an error; a client that is not told trips over it on its next request.
-    return JSONResponse({"detail": "Internal Server Error"}, status_code=500, headers={"Connection": "close"})
+    return error_response(request, 500, CODES[500], "Internal Server Error", {"Connection": "close"})
 
 
 def _entry(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,16 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse
-from fastapi.staticfiles import StaticFiles
-from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
 from starlette.routing import Route
 
 from deployments.telemetry import logs
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
-from serve_app.http import errors, services
+from serve_app.http import description, errors, services
 from serve_app.http.auth import MCP
 from serve_app.http.body_limit import BodyLimit
 from serve_app.http.compression import Compressed
@@ -60,9 +56,6 @@ from serve_app.http.routes.openai import errors as openai_errors
 from serve_app.http.slow_bodies import SlowBodies
 from serve_app.redis_store.tally import Tally
 
-DESCRIPTION = """Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at
-once, fetch the result with `GET /v1/get_result`."""
-
 
 def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
     """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
@@ -77,10 +70,11 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     app = FastAPI(
         title="Media generation",
         version="1",
-        description=DESCRIPTION,
+        description=description.DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=description.operation_id,
         # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
         redirect_slashes=False,
     )
@@ -107,7 +101,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
         app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
     if settings.service.cors_origins:
         app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
-    app.add_middleware(Compressed, paths=("/openapi.json", PATH))
+    app.add_middleware(Compressed, paths=(description.PUBLIC, description.ADMIN, description.ASSETS, PATH))
     app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
     about_work = (results.router, tasks.router, events.router, links.router, deliveries.router, finetunes.router)
     about_accounts = (
@@ -127,7 +121,7 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     if settings.accounts.programs:
         app.router.routes += oauth_routes()
     app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
-    _add_docs(app)
+    description.install(app)
     add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)
     return app
@@ -138,20 +132,5 @@ def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> 
     logs.begin(settings.logs.spec())
     give_back_large_blocks()
     app = create_app(settings, catalog, replicas)
-    app.openapi()  # is kept: made for the first who asks, it would hold up everybody else
+    app.openapi()
     return app
-
-
-def _add_docs(app: FastAPI) -> None:
-    """`/docs` with its scripts served from here: it renders without internet."""
-    app.mount("/docs/static", StaticFiles(directory=SWAGGER_FILES), name="docs-static")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url="/openapi.json",
-            title=app.title,
-            swagger_js_url="/docs/static/swagger-ui-bundle.js",
-            swagger_css_url="/docs/static/swagger-ui.css",
-            swagger_favicon_url="/docs/static/favicon.png",
-        )

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import IPvAnyNetwork
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.config.addresses import is_loopback, is_unspecified
 from serve_app.config.settings import ServiceSettings
+from serve_app.http.errors import CODES, error_response
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
 _NOT_HERE = (
@@ -75,9 +75,10 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in self.open_paths:
-            _, host = _asked(HTTPConnection(scope), self.settings)
+            request = HTTPConnection(scope)
+            _, host = _asked(request, self.settings)
             if not self._is_known(host):
-                await JSONResponse({"detail": _NOT_HERE}, status_code=421)(scope, receive, send)
+                await error_response(request, 421, CODES[421], _NOT_HERE)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

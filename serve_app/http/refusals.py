@@ -15,7 +15,7 @@ from typing import Final
 from fastapi import HTTPException
 
 from serve_app.accounts.credits import told
-from serve_app.http.errors import OUT_OF_REACH, SHORTLY
+from serve_app.http.errors import OUT_OF_REACH, SHORTLY, ApiError, Code
 from serve_app.http.services import Services
 from serve_app.redis_store.tally import Tallied
 from serve_app.submission.errors import Invalid
@@ -53,30 +53,31 @@ def answer(refusal: Refused, endpoint: str, services: Services) -> Exception:
             return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
         case StillInWork():
             message = "The first request with this Idempotency-Key is still being handled; send it again shortly"
-            return HTTPException(409, message, {"Retry-After": "1"})
+            return ApiError(409, "request_in_progress", message, {"Retry-After": "1"})
         case ReplyUnreadable():
             message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
-            return HTTPException(409, message)
+            return ApiError(409, "reply_unreadable", message)
         case ProjectClosed():
-            return HTTPException(403, PROJECT_CLOSED)
+            return ApiError(403, "project_closed", PROJECT_CLOSED)
         case InsufficientCredits():
             return HTTPException(402, "Insufficient credits")
         case SpendingLimitReached():
-            return HTTPException(402, _over_limit(refusal), {"Retry-After": _seconds(refusal.resets - time.time())})
+            headers = {"Retry-After": _seconds(refusal.resets - time.time())}
+            return ApiError(402, "spending_limit_reached", _over_limit(refusal), headers)
         case TooFast(wait_s=wait_s):
             headers = {"Retry-After": _seconds(wait_s), **rate_limit(limits, left=0, wait_s=wait_s)}
             return HTTPException(
                 429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
             )
         case TooManyActive(limit=limit):
-            return _later(f"Too many active tasks: this project may have {limit} at a time")
+            return _later("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
         case QueueFull():
-            return _later(f"The queue of {endpoint} is full")
+            return _later("queue_full", f"The queue of {endpoint} is full")
         case StoreFull():
             message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
-            return HTTPException(503, message, {"Retry-After": str(_MEMORY_FREED_S)})
+            return ApiError(503, "store_full", message, {"Retry-After": str(_MEMORY_FREED_S)})
         case TooLate():
-            return HTTPException(503, OUT_OF_REACH, SHORTLY)
+            return ApiError(503, "store_unavailable", OUT_OF_REACH, SHORTLY)
         case _:
             return refusal
 
@@ -103,8 +104,8 @@ def _over_limit(refusal: SpendingLimitReached) -> str:
     )
 
 
-def _later(message: str) -> HTTPException:
-    return HTTPException(429, message, {"Retry-After": str(_SOON)})
+def _later(code: Code, message: str) -> ApiError:
+    return ApiError(429, code, message, {"Retry-After": str(_SOON)})
 
 
 def _seconds(wait_s: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -11,18 +10,15 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 
 from serve_app.requests import GenerationRequest
+from serve_app.requests.fields import advice, nearest
 
-_LONGEST: Final = 100
-"""Names of more characters are not compared: whoever sends them chose how long that would take."""
-_NEAR: Final = 0.75
-"""How much of two names must be the same, from 0 to 1."""
 _VERSION: Final = "/v1/"
 
 
 def for_path(app: FastAPI, path: str) -> str:
     """`: did you mean …?`, or nothing where no path is near. What most paths begin with does not count."""
     known = {each.removeprefix(_VERSION): each for each in _paths(app)}
-    near = _nearest(path.removeprefix(_VERSION), known)
+    near = nearest(path.removeprefix(_VERSION), known, likeness=0.75)
     return f": did you mean {known[near]}?" if near else ""
 
 
@@ -41,8 +37,11 @@ def fields_of(request: Request, body: Any) -> Collection[str]:
 
 
 def _for_field(error: Mapping[str, Any], known: Collection[str]) -> str:
-    near = _nearest(str(error["loc"][-1]), known) if error["type"] == "extra_forbidden" else None
-    return f": did you mean {near}?" if near else ""
+    name = str(error["loc"][-1])
+    if error["type"] != "extra_forbidden":
+        return ""
+    meant = advice(name, known)
+    return f": {meant}" if meant else ""
 
 
 def _paths(app: FastAPI) -> Iterable[str]:
@@ -51,8 +50,3 @@ def _paths(app: FastAPI) -> Iterable[str]:
         described = getattr(route, "include_in_schema", False) and not getattr(route, "deprecated", None)
         if described and route.path and "{" not in route.path:
             yield route.path
-
-
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    near = get_close_matches(name.lower(), known, n=1, cutoff=_NEAR) if len(name) <= _LONGEST else []
-    return near[0] if near else None

@@ -78,12 +78,30 @@ _ERRORS = {
 }
 
 
-def _body(detail: str) -> str:
-    return json.dumps({"detail": detail})
+_CODES = {
+    400: "bad_request",
+    403: "forbidden",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "body_too_large",
+    414: "url_too_long",
+    429: "rate_limited",
+    431: "headers_too_large",
+    500: "internal_error",
+    501: "not_implemented",
+    502: "unavailable",
+    503: "unavailable",
+    504: "outcome_unknown",
+}
+"""As the service's own errors have them."""
+
+
+def _body(status: int, detail: str) -> str:
+    return json.dumps({"detail": detail, "code": _CODES[status]})
 
 
 def _returned(status: int, detail: str, condition: str, header: str = "") -> str:
-    told = f"status {status} content-type application/json {header} string '{_body(detail)}'"
+    told = f"status {status} content-type application/json {header} string '{_body(status, detail)}'"
     return f"http-request return {told} {condition}"
 
 
@@ -105,7 +123,7 @@ _RULES = (
 
 _NO_REQUEST = (
     # A replica's server has pages of its own for headers that it reads otherwise; the app's are all JSON.
-    f"http-response return status 400 content-type application/json string '{_body(_ERRORS[400])}'"
+    f"http-response return status 400 content-type application/json string '{_body(400, _ERRORS[400])}'"
     " if { status 400 } { res.hdr(content-type) -m beg text/plain }"
 )
 
@@ -166,7 +184,7 @@ def write_errors(folder: Path) -> None:
         status = HTTPStatus(503 if code == 502 else code)
         head = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: application/json", "Connection: close"]
         head += ["Retry-After: 1"] * (status == 503)
-        body = _body(detail)
+        body = _body(code, detail)
         (folder / f"{code}.http").write_text("\r\n".join([*head, f"Content-Length: {len(body)}", "", body]), newline="")
 
 

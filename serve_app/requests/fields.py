@@ -7,8 +7,9 @@ in no `repr` and in no error.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from secrets import randbelow
 from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
 
@@ -48,6 +49,28 @@ AspectRatio: TypeAlias = Literal[
 ]
 # fmt: on
 Resolution: TypeAlias = Literal["768sq", "1k", "1.5k", "2k", "4k"]
+
+
+_LONGEST_NAME: Final = 100
+"""Longer names are not compared: whoever sends them chose how long that would take."""
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
+    """The one of `known` whose name is nearly the same: `likeness` is how much of it must be, from 0 to 1."""
+    near = get_close_matches(name.lower(), known, n=1, cutoff=likeness) if len(name) <= _LONGEST_NAME else []
+    return near[0] if near else None
+
+
+_COUNTS: Final = frozenset(("n", "num_images", "num_outputs", "num_images_per_prompt", "batch_size", "samples"))
+"""Of how many images are made, in the dialects of other services."""
+
+
+def advice(name: str, known: Iterable[str]) -> str | None:
+    """What to send in place of a field that is not known."""
+    if name in _COUNTS:
+        return "a task makes one image; send several, or n to /v1/images/generations"
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +260,8 @@ class GenerationRequest(BaseModel):
         A seed that was left out is drawn here, so plan a request once.
         """
 
-    def ignored_pictures(self) -> tuple[str, ...]:
-        """Warnings about fields with pictures that are not known here, where unknown fields are ignored."""
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Warnings about fields that were ignored, though they seem to be meant."""
         return ()
 
     def finetune(self) -> tuple[str, float] | None:

@@ -16,6 +16,7 @@ from serve_app.requests.fields import (
     NullIsUnset,
     PictureFormat,
     WideSeed,
+    advice,
     random_seed,
 )
 
@@ -32,6 +33,7 @@ _PICTURES_ELSEWHERE: Final = frozenset(
     }
 )
 """Fields that hold pictures in the dialects of other services."""
+_MOST_NAMED: Final = 20
 
 
 class TolerantRequest(GenerationRequest):
@@ -56,20 +58,28 @@ class TolerantRequest(GenerationRequest):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _notes_pictures(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _note_ignored(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         request = handler(body)
         if isinstance(body, dict):
-            unknown = _PICTURES_ELSEWHERE & body.keys() - cls.model_fields.keys() - cls.other_names
-            request._ignored = tuple(sorted(name for name in unknown if body[name]))
+            unknown = sorted(body.keys() - cls.model_fields.keys() - cls.other_names)[:_MOST_NAMED]
+            advised = [(name, cls._advice(name)) for name in unknown if body[name] not in (None, "", [], 1)]
+            request._ignored = tuple(
+                f"{name} is not a field of this endpoint and was ignored{': ' if advice else ''}{advice or ''}"
+                for name, advice in advised
+                if advice or name in _PICTURES_ELSEWHERE
+            )
         return request
 
-    def ignored_pictures(self) -> tuple[str, ...]:
-        fields = list(self.image_fields)
-        return tuple(
-            f"{name} is not a field of this endpoint and was ignored"
-            + (f": did you mean {next((f for f in fields if f in name), fields[0])}?" if fields else "")
-            for name in self._ignored
-        )
+    @classmethod
+    def _advice(cls, name: str) -> str | None:
+        """What to send in place of the field `name`."""
+        if name in _PICTURES_ELSEWHERE and cls.image_fields:
+            fields = list(cls.image_fields)
+            return f"did you mean {next((field for field in fields if field in name), fields[0])}?"
+        return advice(name, cls.model_fields)
+
+    def ignored_fields(self) -> tuple[str, ...]:
+        return self._ignored
 
     def chosen_seed(self) -> int:
         return random_seed() if self.seed is None else self.seed

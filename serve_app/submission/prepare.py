@@ -85,7 +85,7 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
     # A tuned model may have learnt other words. In a thread: what a long prompt comes to may take a while.
     words = recipe.words if adapter is None else None
     warnings = await asyncio.to_thread(unknown_words.warnings, words, plan) if words else ()
-    warnings = (*body.ignored_pictures(), *warnings)
+    warnings = (*body.ignored_fields(), *warnings)
     plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
     return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, warnings)

@@ -75,7 +75,7 @@ def test_archived_entries_are_answered_as_before(service: Service, operator: Cli
 def test_an_archive_out_of_reach_is_a_503(service: Service, operator: Client) -> None:
     archive(service)
     service.worker.run(service.worker.objects.delete_prefix("archive"))
-    refused = "What is this old can't be read at the moment; try again shortly"
+    refused = "Archived records are temporarily unavailable; try again shortly"
     for path in ("/v1/admin/ledger", "/v1/admin/audit"):
         assert refusal(operator.get(path), 503) == refused
         assert operator.get(path, params={"limit": 1}).status_code == 200

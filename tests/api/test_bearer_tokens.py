@@ -257,7 +257,7 @@ def test_a_large_body_without_a_good_token_is_not_read(
     headers = {**framing, **carrying(token(project, **changes))}
     with trusting.unchanged():
         answered, answer_headers, body = unsent(trusting, headers)
-    assert (answered, set(body)) == (status, {"detail"})
+    assert (answered, "code" in body) == (status, True)
     assert ("invalid_token" in answer_headers.get("WWW-Authenticate", "")) is (status == 401)
     assert ("Retry-After" in answer_headers) is (status == 503)
 

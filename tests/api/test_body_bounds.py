@@ -7,6 +7,7 @@ import json
 
 import pytest
 from support.client import Client, problems, refusal
+from support.descriptions import described_paths
 from support.http_service import Service
 from support.openai_calls import OPENAI, error
 from support.pictures import encoded, picture
@@ -86,7 +87,7 @@ def test_compressed_bodies_are_told_so(client: Client) -> None:
 def test_every_body_is_read_with_these_bounds(service: Service, operator: Client) -> None:
     taking = [
         (method, path.replace("{", "").replace("}", ""))
-        for path, operations in service.app.openapi()["paths"].items()
+        for path, operations in described_paths(service.app).items()
         for method, operation in operations.items()
         if "application/json" in operation.get("requestBody", {}).get("content", {})
     ]

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from pydantic import ValidationError
 from support.client import ENDPOINT, Client, refusal
+from support.descriptions import described_paths
 from support.http_service import Service, running
 from support.pictures import picture
 
@@ -102,7 +103,7 @@ def test_loopback_is_meant_only_where_it_is_named(redis_url: str, repository: Pa
 
 def operations(service: Service) -> list[tuple[str, str]]:
     """Method and path of all that the service describes."""
-    paths = service.app.openapi()["paths"]
+    paths = described_paths(service.app)
     found = [(method.upper(), path.replace("{", "").replace("}", "")) for path, of in paths.items() for method in of]
     assert len(found) > 50
     return found

@@ -7,18 +7,21 @@ import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from redis import Redis
 from support.client import ENDPOINT, HOOK, Client, problems, refusal
+from support.descriptions import described_paths
 from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
 
 from deployments.contract.objects import ObjectStore
 from serve_app.config.settings import TaskSettings
-from serve_app.http.errors import OUT_OF_REACH
+from serve_app.http.errors import OUT_OF_REACH, Code
+from serve_app.local import proxy_start
 from serve_app.local.embedded_redis import EmbeddedRedis
 
 JSON = {"Content-Type": "application/json"}
@@ -140,7 +143,7 @@ def test_wrong_methods(client: Client, method: str, path: str, allowed: str) -> 
 
 def test_a_path_takes_what_it_says_that_it_takes(client: Client, service: Service) -> None:
     """Of every path of the description, whatever number of routes it has."""
-    described: dict[str, dict[str, Any]] = service.app.openapi()["paths"]
+    described: dict[str, dict[str, Any]] = described_paths(service.app)
     patterns = {re.sub(r"\{[^}]*\}", "[^/]+", path): operations for path, operations in described.items()}
     for path in described:
         some = re.sub(r"\{[^}]*\}", "x", path)
@@ -280,6 +283,37 @@ def test_an_unforeseen_failure_tells_nothing(
 
 SECRET = "hunter2-hunter2"
 PICTURE = encoded(picture(90, 70))
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks?limit=0", "/v1/nothing", "/v1/tasks/none/links"])
+def test_the_id_of_the_request_is_in_the_answer(client: Client, path: str) -> None:
+    response = client.post(path, json={}, headers={"x-request-id": "3f1c"})
+    assert response.status_code >= 400
+    assert response.json()["request_id"] == "3f1c"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("PUT", "/v1/tasks", 405, "method_not_allowed"),
+        ("DELETE", "/v1/tasks/none", 404, "task_not_found"),
+        ("GET", "/v1/finetune_details?finetune_id=none", 404, "finetune_not_found"),
+        ("GET", "/v1/results/results/none.png?se=1&sig=x", 403, "link_expired"),
+        ("GET", "/v1/admin/fleet", 403, "permission_denied"),
+    ],
+)
+def test_programs_know_errors_by_their_codes(client: Client, method: str, path: str, status: int, code: str) -> None:
+    response = client.request(method, path)
+    refusal(response, status)
+    assert response.json()["code"] == code
+
+
+def test_every_code_is_documented(repository: Path) -> None:
+    rows = re.findall(r"^\| (`\w+`.*?) \| [45]", (repository / "docs/api.md").read_text(), re.MULTILINE)
+    documented = re.findall(r"`(\w+)`", "".join(rows))
+    assert set(documented) >= set(get_args(Code)) - {"error"}
+    assert set(documented) >= set(proxy_start._CODES.values())
 
 
 @promise("Decided: errors", "never echo the value of a secret or an image")

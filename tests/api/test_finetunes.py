@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import safetensors.torch
 import torch
-from support.client import Client
+from support.client import Client, refusal
 from support.http_service import Service
 from support.promises import promise
 from support.worker import LANE
@@ -61,7 +61,7 @@ def test_a_tuned_model_comes_and_goes(client: Client, service: Service) -> None:
     assert (deleted.status_code, deleted.json()["deleted_finetune_id"]) == (200, finetune_id)
     assert finetune_id not in listed(client)
     again = client.post("/v1/delete_finetune", json={"finetune_id": finetune_id})
-    assert (again.status_code, again.json()) == (404, {"detail": "Finetune not found or access denied"})
+    assert refusal(again, 404) == "Finetune not found or access denied"
 
 
 @promise(
@@ -149,13 +149,13 @@ def test_the_tuned_model_must_be_named(client: Client) -> None:
 
 @promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
 def test_an_unknown_a_foreign_and_a_misplaced_tuned_model(client: Client, service: Service, finetune_id: str) -> None:
-    answer = {"detail": "Finetune not found or not ready"}
+    answer = "Finetune not found or not ready"
     with service.client() as stranger:
         foreign = generate(stranger, finetune_id=finetune_id)
     unknown = generate(client, finetune_id="none")
     misplaced = generate(client, "gen-2-max", finetune_id=finetune_id)
     for response in (foreign, unknown, misplaced):
-        assert (response.status_code, response.json()) == (400, answer)
+        assert refusal(response, 400) == answer
 
 
 @promise(

@@ -49,7 +49,7 @@ def missing(client: Client) -> list[str]:
     assert int(response.headers["retry-after"]) >= 1
     body = response.json()
     assert body["detail"] == f"Not ready: {'; '.join(body['missing'])}"
-    assert body.keys() == {"detail", "missing"}
+    assert body.keys() == {"detail", "code", "missing"}
     return body["missing"]
 
 

@@ -277,14 +277,19 @@ def test_other_spellings_of_jpeg(client: Client, worker: Worker, endpoint: str, 
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "field", "meant"),
-    [("gen-kontext-pro", "image_url", "input_image"), ("gen-2-pro", "images", "input_image")],
+    ("endpoint", "field", "value", "advice"),
+    [
+        ("gen-kontext-pro", "image_url", "https://example.com/cat.png", "did you mean input_image?"),
+        ("gen-2-pro", "images", ["https://example.com/cat.png"], "did you mean input_image?"),
+        ("gen-kontext-pro", "aspect_ration", "16:9", "did you mean aspect_ratio?"),
+        ("gen-2-pro", "num_images", 4, "a task makes one image; send several, or n to /v1/images/generations"),
+    ],
 )
-def test_a_picture_in_a_field_of_another_service_is_missed(
-    client: Client, endpoint: str, field: str, meant: str
+def test_what_is_ignored_though_it_is_meant_is_warned_of(
+    client: Client, endpoint: str, field: str, value: object, advice: str
 ) -> None:
-    answer = client.order(endpoint, prompt="a cat", **{field: "https://example.com/cat.png"}).json()
-    assert answer["warnings"] == [f"{field} is not a field of this endpoint and was ignored: did you mean {meant}?"]
+    answer = client.order(endpoint, prompt="a cat", **{field: value}).json()
+    assert answer["warnings"] == [f"{field} is not a field of this endpoint and was ignored: {advice}"]
 
 
 @pytest.mark.parametrize(

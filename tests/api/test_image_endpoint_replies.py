@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
-from support.client import HOOK, Client
+from support.client import HOOK, Client, refusal
 from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -138,7 +138,7 @@ def test_aliases_lead_to_the_same_endpoints(start_service: StartService) -> None
         assert client.order("flux-pro-1.0-canny").headers["deprecation"]
         for path in ("fluxx-pro", "flux", "flux-", "flux-none", "xflux-pro"):
             response = client.order(path, prompt="x")
-            assert (response.status_code, response.json()) == (404, {"detail": "Not Found"}), path
+            assert refusal(response, 404) == "Not Found", path
         assert "flux" not in client.get("/openapi.json").text
         listed = client.get("/v1/tasks").json()["tasks"]
         assert {task["endpoint"] for task in listed} == {*ENDPOINTS, "gen-3-image-klein"}
@@ -176,7 +176,7 @@ def test_an_endpoint_of_another_region_is_told_where_it_is(start_service: StartS
         response = client.order("gen-pro")
         assert response.status_code == 404
         detail = "Not served in region eu; this endpoint is at https://us.test/v1/gen-pro"
-        assert response.json() == {"detail": detail}
+        assert response.json()["detail"] == detail
         client.ordered("gen-2-pro", prompt="x")
         client.ordered("gen-2-max", prompt="x")
         assert "/v1/gen-pro" not in client.get("/openapi.json").json()["paths"]

@@ -66,7 +66,7 @@ def poor(service: Service, worker: Worker) -> Iterator[Client]:
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS)
 def test_without_credits(service: Service, poor: Client, framing: Mapping[str, str]) -> None:
     assert refused(service, poor, framing=framing)[:2] == (402, "Insufficient credits")
-    assert poor.submit().json() == {"detail": "Insufficient credits"}, "as a small one is"
+    assert poor.submit().json()["detail"] == "Insufficient credits", "as a small one is"
 
 
 def test_at_a_spending_limit(service: Service, administrator: Client, organization: str) -> None:
@@ -109,7 +109,7 @@ def test_the_connection_is_fit_for_the_next_request(service: Service, poor: Clie
     with announced(service, poor.secret, ENDPOINT, FRAMINGS["declared"]) as connection:
         connection.send(bytes(LARGE))
         response = connection.getresponse()
-        assert (response.status, json.loads(response.read())) == (402, {"detail": "Insufficient credits"})
+        assert (response.status, json.loads(response.read())["detail"]) == (402, "Insufficient credits")
         connection.request("GET", "/v1/credits", headers={"x-key": poor.secret})
         assert json.loads(connection.getresponse().read()) == {"credits": 0}
 

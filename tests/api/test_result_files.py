@@ -34,7 +34,7 @@ def data() -> bytes:
 
 def assert_closed(response: httpx2.Response, status: int = 403) -> None:
     assert response.status_code == status
-    assert set(response.json()) == {"detail"}
+    assert set(response.json()) == {"detail", "code"}
     assert isinstance(response.json()["detail"], str)
     assert response.headers["access-control-allow-origin"] == "*", "a page must be able to read why"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
@@ -54,14 +55,33 @@ def caller(described: Service) -> Iterator[Client]:
 # Made-up headers may have these names, too; with made-up values the request is no HTTP and never reaches the service.
 FRAMING = frozenset({"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"})
 
-DESCRIPTION = Path(__file__).parents[2] / "openapi.json"
-schema = schemathesis.openapi.from_dict(json.loads(DESCRIPTION.read_text()), config=SchemathesisConfig(seed=1))
+
+def read(name: str) -> Any:
+    description = json.loads((Path(__file__).parents[2] / name).read_text())
+    return schemathesis.openapi.from_dict(description, config=SchemathesisConfig(seed=1))
+
+
+schema, admin_schema = read("openapi.json"), read("openapi-admin.json")
+few = settings(max_examples=5, derandomize=True, database=None, suppress_health_check=HEALTH_CHECKS)
 
 
 @pytest.mark.slow
 @schema.parametrize()
-@settings(max_examples=5, derandomize=True, database=None, suppress_health_check=HEALTH_CHECKS)
+@few
 def test_answers_are_as_described(case: schemathesis.Case, described: Service, caller: Client) -> None:
+    check(case, described, caller)
+
+
+@pytest.mark.slow
+@admin_schema.parametrize()
+@few
+def test_answers_to_administrators_are_as_described(
+    case: schemathesis.Case, described: Service, caller: Client
+) -> None:
+    check(case, described, caller)
+
+
+def check(case: schemathesis.Case, described: Service, caller: Client) -> None:
     for name in [name for name in case.headers if name.lower() in FRAMING]:
         del case.headers[name]
     response = case.call(base_url=described.base_url, headers={"x-key": caller.secret})

@@ -53,6 +53,11 @@ def test_an_unknown_field_that_is_like_none(client: Client, endpoint: str, body:
     assert (entry["type"], entry["msg"]) == ("extra_forbidden", "Extra inputs are not permitted")
 
 
+def test_a_number_of_images_is_no_field(client: Client) -> None:
+    (entry,) = client.submit(num_images=4).json()["detail"]
+    assert entry["msg"].endswith(": a task makes one image; send several, or n to /v1/images/generations")
+
+
 def test_settings_of_a_project_are_suggested_too(operator: Client) -> None:
     (entry,) = operator.patch("/v1/admin/projects/default", json={"limit_days": 1}).json()["detail"]
     assert entry["msg"].endswith(": did you mean limit_day?")

@@ -15,6 +15,7 @@ from support.worker import Worker
 from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS, TRY_ON_1, TRY_ON_2
 
 from serve_app.config.settings import ServiceSettings
+from serve_app.http.description import camel_case
 
 KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 
@@ -182,7 +183,7 @@ def described(client: Client) -> dict[str, Any]:
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
     operation = described["paths"][f"/v1/{tool}"]["post"]
-    assert operation["operationId"] == tool
+    assert operation["operationId"] == camel_case(tool)
     assert operation["summary"]
     assert set(operation["responses"]) == {"200", "401", "402", "403", "409", "413", "422", "429", "503"}
     assert set(described["paths"][f"/v1/{tool}"]) == {"post"}

@@ -100,9 +100,10 @@ def test_an_organization_has_half_of_the_uploads_at_a_time(small: Service) -> No
 def test_an_upload_has_a_time_in_all(start_service: StartService) -> None:
     service = start_service(finetunes=FinetuneSettings(receive_s=0.5))
     with service.client() as client, service.unchanged(), upload_under_way(client, service) as connection:
-        assert answer(connection) == (
-            408,
-            {"detail": "The upload came too slowly: it must be whole within 0.5 s, and come at 64 KiB/s or more"},
+        status, body = answer(connection)
+        assert (status, body["code"]) == (408, "request_timeout")
+        assert body["detail"] == (
+            "The upload came too slowly: it must be whole within 0.5 s, and come at 64 KiB/s or more"
         )
 
 

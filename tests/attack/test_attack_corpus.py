@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_no_others_are(url: str) -> None:
 
 
 def test_every_endpoint_that_takes_json_has_a_real_request(repository: Path) -> None:
-    described = json.loads((repository / "openapi.json").read_text())["paths"]
+    described = paths(repository)
     wanted = {
         (method.upper(), _pattern(path))
         for path, methods in described.items()
@@ -59,15 +60,21 @@ def test_every_endpoint_that_takes_json_has_a_real_request(repository: Path) -> 
 
 
 def test_every_route_that_asks_for_a_key_is_in_the_table_of_permissions(repository: Path) -> None:
-    described = json.loads((repository / "openapi.json").read_text())["paths"]
+    described = paths(repository)
     wanted = {
         (method.upper(), _pattern(path))
         for path, methods in described.items()
         for method, operation in methods.items()
-        if "security" in operation and not path.startswith("/v1/gen-")  # these are made by one hand
+        if operation.get("security") and not path.startswith("/v1/gen-")  # these are made by one hand
     }
     there = {(route.method, _pattern(route.path)) for route in permissions.TABLE}
     assert {(method, path) for method, path in wanted if not any(_fits(method, path, *one) for one in there)} == set()
+
+
+def paths(repository: Path) -> dict[str, Any]:
+    """Of both documents."""
+    documents = [json.loads((repository / name).read_text()) for name in ("openapi.json", "openapi-admin.json")]
+    return documents[0]["paths"] | documents[1]["paths"]
 
 
 def _pattern(path: str) -> tuple[str, ...]:

@@ -26,10 +26,10 @@ def answer(status: int, body: Any, kind: str = "application/json", **headers: st
         answer(200, b"\xff\xd8 a picture", "image/jpeg"),
         answer(200, {"anything": "/usr/lib"}),
         answer(204, b"", ""),
-        answer(403, {"detail": "Not authenticated"}),
-        answer(422, {"detail": [ENTRY, ENTRY | {"ctx": {"ge": 1}}]}),
-        answer(422, {"detail": [ENTRY | {"msg": "no such file: /tmp/mine"}]}),
-        answer(503, {"detail": "Come again"}, retry_after="2"),
+        answer(403, {"detail": "Not authenticated", "code": "some"}),
+        answer(422, {"detail": [ENTRY, ENTRY | {"ctx": {"ge": 1}}], "code": "some"}),
+        answer(422, {"detail": [ENTRY | {"msg": "no such file: /tmp/mine"}], "code": "some"}),
+        answer(503, {"detail": "Come again", "code": "some"}, retry_after="2"),
         answer(404, {"id": "x", "status": "Task not found", "result": None}),
     ],
 )
@@ -45,7 +45,7 @@ def test_paths_in_the_form_of_openai_have_errors_in_it() -> None:
     assert verdict.wrong(asked, answer(400, {"error": TOLD})) == []
     assert verdict.wrong(asked, answer(504, {"error": TOLD}, x_should_retry="false")) == []
     assert verdict.wrong(asked, answer(504, {"error": TOLD})) == ["HTTP 504"]
-    (why,) = verdict.wrong(asked, answer(400, {"detail": "No"}))
+    (why,) = verdict.wrong(asked, answer(400, {"detail": "No", "code": "some"}))
     assert "OpenAI" in why
     (why,) = verdict.wrong(asked, answer(400, {"error": TOLD | {"trace": "x"}}))
     assert "OpenAI" in why
@@ -54,21 +54,21 @@ def test_paths_in_the_form_of_openai_have_errors_in_it() -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (answer(500, {"detail": "Internal Server Error"}), "HTTP 500"),
-        (answer(503, {"detail": "Come again"}), "HTTP 503"),
+        (answer(500, {"detail": "Internal Server Error", "code": "some"}), "HTTP 500"),
+        (answer(503, {"detail": "Come again", "code": "some"}), "HTTP 503"),
         (answer(400, b"<html>", "text/html"), "an error in text/html"),
         (answer(400, b"<html>"), "an error that is not JSON"),
         (answer(404, {"error": "x"}), "form of errors"),
-        (answer(404, {"detail": "x", "trace": "y"}), "form of errors"),
-        (answer(404, {"detail": [ENTRY]}), "form of errors"),
-        (answer(422, {"detail": "x"}), "form of errors"),
-        (answer(422, {"detail": [ENTRY | {"input": "x"}]}), "form of errors"),
-        (answer(422, {"detail": [ENTRY | {"loc": ["body", 1]}]}), "form of errors"),
-        (answer(422, {"detail": [ENTRY] * 5000}), "bytes"),
-        (answer(400, {"detail": "Traceback (most recent call last)"}), "Traceback"),
-        (answer(400, {"detail": "no such file: /usr/share/x"}), "/usr/share"),
-        (answer(400, {"detail": "serve_app/http/auth.py, line 3"}), "auth.py"),
-        (answer(400, {"detail": "redis://127.0.0.1"}), "redis://"),
+        (answer(404, {"detail": "x", "trace": "y", "code": "some"}), "form of errors"),
+        (answer(404, {"detail": [ENTRY], "code": "some"}), "form of errors"),
+        (answer(422, {"detail": "x", "code": "some"}), "form of errors"),
+        (answer(422, {"detail": [ENTRY | {"input": "x"}], "code": "some"}), "form of errors"),
+        (answer(422, {"detail": [ENTRY | {"loc": ["body", 1], "code": "some"}]}), "form of errors"),
+        (answer(422, {"detail": [ENTRY] * 5000, "code": "some"}), "bytes"),
+        (answer(400, {"detail": "Traceback (most recent call last)", "code": "some"}), "Traceback"),
+        (answer(400, {"detail": "no such file: /usr/share/x", "code": "some"}), "/usr/share"),
+        (answer(400, {"detail": "serve_app/http/auth.py, line 3", "code": "some"}), "auth.py"),
+        (answer(400, {"detail": "redis://127.0.0.1", "code": "some"}), "redis://"),
         (answer(200, {"key": "gen_another"}), "secret"),
     ],
 )

@@ -47,6 +47,9 @@ def _is_documented(answer: Answer) -> bool:
     return answer.status == 503 and "retry-after" in answer.headers
 
 
+_FIELDS = {"detail", "code", "hint", "request_id"}
+
+
 def _misshapen(answer: Answer, *, openai: bool) -> list[str]:
     if answer.headers.get("content-type", "").partition(";")[0] != "application/json":
         return [f"an error in {answer.headers.get('content-type', 'no type at all')}"]
@@ -58,7 +61,9 @@ def _misshapen(answer: Answer, *, openai: bool) -> list[str]:
         return [] if _is_envelope(body) else ["an error that is not in the form of OpenAI's"]
     if answer.status == 404 and isinstance(body, dict) and body.get("status") == "Task not found":
         return []
-    if not isinstance(body, dict) or set(body) != {"detail"} or not _is_detail(body["detail"], answer.status):
+    if not isinstance(body, dict) or not {"detail", "code"} <= set(body) <= _FIELDS:
+        return ["an error that is not in the form of errors"]
+    if not _is_detail(body["detail"], answer.status):
         return ["an error that is not in the form of errors"]
     return []
 

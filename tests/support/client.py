@@ -64,7 +64,7 @@ def refusal(response: httpx2.Response, status: int) -> str:
     """The detail of an error that is no 422, whose form is checked on the way."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
-    assert set(response.json()) == {"detail"}
+    assert {"detail", "code"} <= set(response.json()) <= {"detail", "code", "hint"}
     assert isinstance(response.json()["detail"], str)
     return response.json()["detail"]
 
@@ -73,6 +73,7 @@ def problems(response: httpx2.Response) -> list[tuple[list[str], str]]:
     """Location and type of every entry of a 422, whose form is checked on the way."""
     assert response.status_code == 422, response.text
     assert response.headers["content-type"] == "application/json"
+    assert response.json()["code"] == "invalid_request"
     entries = response.json()["detail"]
     assert entries
     for entry in entries:

@@ -34,7 +34,7 @@ def node_package(repository: Path, name: str) -> Path:
         for file in ("package.json", "package-lock.json"):
             shutil.copy(source / file, folder)
         npm = Path(executable.ROOT_DIR) / "lib/node_modules/npm/bin/npm-cli.js"
-        _install([_node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+        _install([node(), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
     return _kept(repository, name, source / "package-lock.json", install)
 
@@ -54,7 +54,7 @@ def python_environment(repository: Path, name: str) -> Path:
 
 def run_node(folder: Path, script: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What the script, in the folder with its packages, answers on its standard output."""
-    return _run([_node(), str(shutil.copy(script, folder))], asked, {})
+    return _run([node(), str(shutil.copy(script, folder))], asked, {})
 
 
 def run_python(python: Path, script: Path, asked: Mapping[str, Any], **environment: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def run_python(python: Path, script: Path, asked: Mapping[str, Any], **environme
     return _run([str(python), str(script)], asked, environment)
 
 
-def _node() -> str:
+def node() -> str:
     return str(Path(executable.ROOT_DIR) / "bin/node")
 
 

@@ -16,7 +16,7 @@ from gen_serve_client.result import AsyncResult
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import answered, no_answer, options
 from gen_serve_client.types import (
-    Deleted,
+    DeletedFinetune,
     FinetuneDetails,
     Generate,
     Progress,
@@ -107,7 +107,7 @@ class AsyncClient:
         """As `Client.finetunes`."""
         return await self._run(self._calls.finetunes())
 
-    async def delete_finetune(self, finetune_id: str) -> Deleted:
+    async def delete_finetune(self, finetune_id: str) -> DeletedFinetune:
         """As `Client.delete_finetune`."""
         return await self._run(self._calls.delete_finetune(finetune_id))
 

@@ -22,7 +22,7 @@ from gen_serve_client.errors import (
 )
 from gen_serve_client.exchange import Answer, Param, Pause, Request, Steps, exchange
 from gen_serve_client.retries import Retries
-from gen_serve_client.types import Deleted, FinetuneDetails, Progress, Status, Submission, TaskPage, TaskResult
+from gen_serve_client.types import DeletedFinetune, FinetuneDetails, Progress, Status, Submission, TaskPage, TaskResult
 from gen_serve_client.version import VERSION
 
 _USER_AGENT: Final = f"gen-serve-client/{VERSION}"
@@ -143,10 +143,10 @@ class Calls:
         answer = yield from self._call("GET", "/v1/my_finetunes")
         return self._object(answer, "/v1/my_finetunes", "finetunes")["finetunes"]
 
-    def delete_finetune(self, finetune_id: str) -> Steps[Deleted]:
+    def delete_finetune(self, finetune_id: str) -> Steps[DeletedFinetune]:
         path = "/v1/delete_finetune"
         answer = yield from self._call("POST", path, body={"finetune_id": finetune_id}, repeatable=False)
-        return cast(Deleted, self._object(answer, path))
+        return cast(DeletedFinetune, self._object(answer, path))
 
     def ready(self) -> Steps[bool]:
         try:

@@ -17,7 +17,7 @@ from gen_serve_client.result import Result
 from gen_serve_client.retries import Retries
 from gen_serve_client.sending import answered, no_answer, options
 from gen_serve_client.types import (
-    Deleted,
+    DeletedFinetune,
     FinetuneDetails,
     Generate,
     Progress,
@@ -130,7 +130,7 @@ class Client:
         """The project's tuned models, newest first."""
         return self._run(self._calls.finetunes())
 
-    def delete_finetune(self, finetune_id: str) -> Deleted:
+    def delete_finetune(self, finetune_id: str) -> DeletedFinetune:
         """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
         return self._run(self._calls.delete_finetune(finetune_id))
 

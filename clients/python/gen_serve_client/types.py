@@ -11,74 +11,6 @@ from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Ty
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Acceptance(TypedDict):
-    name: str
-    """An e-mail address: keys and programs have none"""
-    password: str
-
-
-class Answer(TypedDict):
-    allow: bool
-    everywhere: NotRequired[bool]
-    """In the organization's other projects, too. Default: `false`."""
-    project: NotRequired[str | None]
-    """To allow it: what the person was shown"""
-    role: NotRequired[Role]
-    """Default: `developer`."""
-
-
-class ApprovedTolerance(TypedDict):
-    tolerance: int | None
-    """The highest that may be asked for; null leaves it to the catalog"""
-
-
-class AuditPage(TypedDict):
-    changes: list[Change]
-    next: str | None
-    """`before` of the next page; null on the last one"""
-
-
-class AuthorizationList(TypedDict):
-    authorizations: list[AuthorizationView]
-
-
-class AuthorizationView(TypedDict):
-    by: str
-    """Who let it in"""
-    created: float
-    """Epoch seconds"""
-    everywhere: bool
-    """In the organization's other projects, too"""
-    id: str
-    program: str
-    project: str
-    role: Role
-
-
-class Balance(TypedDict):
-    """Credits. What was granted is what is left, held and spent."""
-
-    credits: float
-    """Left to spend"""
-    granted: float
-    held: float
-    """For tasks on their way"""
-    spent: float
-
-
-class BodyDeleteFinetuneV1DeleteFinetunePost(TypedDict):
-    finetune_id: str
-
-
-class ByKey(TypedDict):
-    key: str
-
-
-class ByPassword(TypedDict):
-    name: str
-    password: str
-
-
 class CannyRequest(TypedDict):
     """One of the two pictures is needed. Unknown fields are ignored."""
 
@@ -115,45 +47,24 @@ class CannyRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class Ceiling(TypedDict):
-    tolerance: int | None
-    """The highest that counts for this category; null: no such limit"""
+class CreateLinkRequest(TypedDict):
+    expires_in: NotRequired[int]
+    """Seconds. Default: `86400`."""
 
 
-class Change(TypedDict):
-    action: str
-    actor: str
-    """The id of a key, whom a token named, or `command line`"""
-    at: float
-    """Epoch seconds"""
-    details: dict[str, str]
-    id: str
-    subject: str
-
-
-class Confirmation(TypedDict):
-    project: str
-    """The project's id once more: what is erased is gone"""
-
-
-class CreatedKey(TypedDict):
-    created: float
-    expires: float | None
-    hint: str
-    """How the key begins"""
-    id: str
-    key: str
-    """The key itself. It is shown this once, and stored nowhere"""
-    name: str
-    project: str
-    role: Role
-    used: float | None
-    """Last use, epoch seconds, at most some seconds late; null for never"""
-
-
-class CreditsLeft(TypedDict):
+class Credits(TypedDict):
     credits: float
     """What is left to spend, holds of tasks on their way taken off"""
+
+
+class DailyUsage(TypedDict):
+    cost: float
+    """Credits"""
+    day: str
+    """UTC, when the tasks were ready"""
+    endpoint: str
+    project: str
+    tasks: int
 
 
 class DeblurRequest(TypedDict):
@@ -178,7 +89,11 @@ class DeblurRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class Deleted(TypedDict):
+class DeleteFinetuneRequest(TypedDict):
+    finetune_id: str
+
+
+class DeletedFinetune(TypedDict):
     deleted_finetune_id: str
     message: str
     status: str
@@ -225,13 +140,6 @@ class DraftEnhanceRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class Entry(TypedDict):
-    ctx: NotRequired[dict[str, Any] | None]
-    loc: list[str]
-    msg: str
-    type: str
-
-
 class EraseRequest(TypedDict):
     """Unknown fields are ignored."""
 
@@ -259,46 +167,15 @@ class EraseRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class Erased(TypedDict):
-    deliveries: int
-    """Of webhooks, with all attempts"""
-    finetunes: int
-    names: int
-    """Of keys, which stay under their ids, and in the audit log"""
-    objects: int
-    """Inputs, results, previews, drafts, weights of tuned models"""
-    replies: int
-    """To requests with an idempotency key, and to calls of dispatchers"""
-    tasks: int
-
-
-class Erasure(TypedDict):
-    began: float
-    """Epoch seconds; the project is closed since"""
-    by: str
-    done: float | None
-    """Epoch seconds; null: not yet, ask for it again"""
-    erased: Erased
-    keys_looked_through: int | None
-    """Of the whole store in the end: nothing else is left in it"""
-    project: str
-    remaining_ledger_entries: int | None
-    """Of the organization's ledger about this project: amounts, times and ids, which are its books"""
-
-
-class Error(TypedDict):
+class ErrorResponse(TypedDict):
     code: str
-    message: str
-    param: str | None
-    type: str
-
-
-class Failure(TypedDict):
-    at: float
-    """Epoch seconds"""
-    endpoint: str
-    error: str
-    task: str
+    """What is wrong, for programs; never changes"""
+    detail: str
+    """What is wrong, for people"""
+    hint: NotRequired[str | None]
+    """What to send instead, where that can be said"""
+    request_id: NotRequired[str | None]
+    """As in the header `x-request-id`, and in the logs"""
 
 
 class FillRequest(TypedDict):
@@ -345,15 +222,12 @@ class FinetuneDetails(TypedDict):
     status: str
 
 
+class FinetuneDetailsResponse(TypedDict):
+    finetune_details: FinetuneDetails
+
+
 class FinetuneList(TypedDict):
     finetunes: list[FinetuneDetails]
-
-
-class Fleet(TypedDict):
-    lanes: list[Lane]
-    store_bytes: int
-    store_limit_bytes: int
-    """0: no limit"""
 
 
 class Gen2MaxRequest(TypedDict):
@@ -444,30 +318,23 @@ class Gen2ProRequest(TypedDict):
     """Width in pixels; needs `height`. 0: the first picture's own, else 1024. Default: `0`."""
 
 
-class Generations(TypedDict):
-    day: str
-    """UTC"""
-    generations: int
-    model: str
+class GenerationReport(TypedDict):
+    number_of_generations: NotRequired[int]
+    """Default: `1`."""
 
 
-class GenerationsReport(TypedDict):
-    usage: list[Generations]
+class GenerationReportReceipt(TypedDict):
+    message: str
 
 
-class Grant(TypedDict):
-    credits: float
-    """Below 0 takes some back"""
+class Image(TypedDict):
+    b64_json: NotRequired[str | None]
     id: str
-    """A grant that is repeated under its id is made once"""
-    note: NotRequired[str]
-
-
-class Granted(TypedDict):
-    credits: float
-    """Left to spend"""
-    repeated: bool
-    """Whether this grant was made before, and nothing was changed"""
+    """The task's"""
+    revised_prompt: NotRequired[str | None]
+    """Where the prompt was rewritten"""
+    url: NotRequired[str | None]
+    """A signed link, which works for minutes"""
 
 
 class ImageKleinRequest(TypedDict):
@@ -560,30 +427,11 @@ class ImageToVideoRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class InvitationView(TypedDict):
-    by: str
-    organization: str
-    role: Role
-
-
-class Key(TypedDict):
-    created: float
-    expires: float | None
-    hint: str
-    """How the key begins"""
-    id: str
-    name: str
-    project: str
-    role: Role
-    used: float | None
-    """Last use, epoch seconds, at most some seconds late; null for never"""
-
-
-class KeyList(TypedDict):
-    keys: list[Key]
-
-
-Kind: TypeAlias = Literal["person", "key", "local"]
+class ImagesResponse(TypedDict):
+    created: int
+    """Epoch seconds"""
+    data: list[Image]
+    output_format: str
 
 
 class KontextRequest(TypedDict):
@@ -621,85 +469,6 @@ class KontextRequest(TypedDict):
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
 
 
-class Lane(TypedDict):
-    batch: int | None
-    """How many took the last step together; null without one within a minute"""
-    ended: dict[str, int]
-    """Tasks by how they ended"""
-    failures: list[Failure]
-    """The last ten tasks that failed, newest first"""
-    lane: str
-    """A model of the catalog"""
-    predicted_wait_s: float | None
-    """Of one submitted now, if as many run at a time as do now"""
-    queued: int
-    queued_s: float | None
-    """The work that waits, in seconds of one task after the other"""
-    replicas: dict[str, int] | None
-    """By state; null where that is not known here"""
-    running: int
-    step_s: float | None
-    """How long that step took, seconds"""
-    suspects: int
-    """Wait to run alone, after losing several workers"""
-    wait: Seconds
-    work: Seconds
-
-
-class LedgerEntry(TypedDict):
-    about: dict[str, str]
-    """Of a task: task, project, endpoint; of a grant: grant, by, note"""
-    at: float
-    """Epoch seconds"""
-    balance: float
-    """After it"""
-    credits: float
-    """The change of the balance"""
-    id: str
-    kind: str
-    """grant, hold, settle or return"""
-
-
-class LedgerPage(TypedDict):
-    entries: list[LedgerEntry]
-    next: str | None
-    """`before` of the next page; null on the last one"""
-
-
-class Licence(TypedDict):
-    model: str
-    since: float
-    """Epoch seconds"""
-
-
-class LicenceList(TypedDict):
-    licences: list[Licence]
-
-
-class Link(TypedDict):
-    expires: float
-    """Epoch seconds: as was asked for, or when the result is not kept any more"""
-    url: str
-
-
-class Locally(TypedDict):
-    local: bool
-    """true: as whoever sits at this machine, where the operator allows it"""
-
-
-class Member(TypedDict):
-    person: str
-    role: Role
-
-
-class MemberChange(TypedDict):
-    role: Literal["administrator", "developer", "billing_manager", "viewer"]
-
-
-class MemberList(TypedDict):
-    members: list[Member]
-
-
 class Model(TypedDict):
     created: NotRequired[int]
     """Always 0: it is not known. Default: `0`."""
@@ -722,65 +491,22 @@ class ModelList(TypedDict):
     """Default: `list`."""
 
 
-class Move(TypedDict):
-    project: str
-
-
-class NewKey(TypedDict):
-    expires: NotRequired[float | None]
-    """Epoch seconds; null: valid until it is revoked"""
-    name: str
-    """What it is for"""
-    project: NotRequired[str | None]
-    """Else the project of the key that asks"""
-    role: NotRequired[Role]
-    """Default: `developer`."""
-
-
-class NewOrganization(TypedDict):
-    id: str
-    name: NotRequired[str]
-    """What people call it; else its id"""
-
-
-class NewPassword(TypedDict):
-    new: str
-    password: str
-    """The one so far"""
-
-
-class NewProject(TypedDict):
-    id: str
-
-
 class NotReady(TypedDict):
+    code: str
     detail: str
     missing: list[str]
     """What is missing, in words"""
 
 
-class OneFinetune(TypedDict):
-    finetune_details: FinetuneDetails
+class OpenAIError(TypedDict):
+    code: str
+    message: str
+    param: str | None
+    type: str
 
 
-class Onward(TypedDict):
-    redirect: str
-    """Where the browser goes on"""
-
-
-class Organization(TypedDict):
-    ceilings: dict[str, int]
-    """Highest safety tolerance that counts, by category of moderation"""
-    created: float | None
-    """Epoch seconds; null for the one that was always there"""
-    id: str
-    name: str
-    safety: dict[str, int]
-    """Highest safety tolerance by endpoint, where it is not the catalog's"""
-
-
-class OrganizationList(TypedDict):
-    organizations: list[Organization]
+class OpenAIErrorResponse(TypedDict):
+    error: OpenAIError
 
 
 class OutpaintingRequest(TypedDict):
@@ -819,31 +545,14 @@ class OutpaintingRequest(TypedDict):
     """Width of the result in pixels."""
 
 
-class Picture(TypedDict):
-    b64_json: NotRequired[str | None]
-    id: str
-    """The task's"""
-    revised_prompt: NotRequired[str | None]
-    """Where the prompt was rewritten"""
-    url: NotRequired[str | None]
-    """A signed link, which works for minutes"""
-
-
-class Pictures(TypedDict):
-    created: int
-    """Epoch seconds"""
-    data: list[Picture]
-    output_format: str
-
-
-class Pricing(TypedDict):
+class Price(TypedDict):
     cost: float
     """Credits"""
     input_mp: float
     output_mp: float
 
 
-class PricingRequest(TypedDict):
+class PriceRequest(TypedDict):
     body: dict[str, Any]
     """As the request would have it"""
     path: str
@@ -886,41 +595,6 @@ class ProRequest(TypedDict):
     """Width in pixels, a multiple of 32. Default: `1024`."""
 
 
-class Project(TypedDict):
-    closed: bool
-    """Takes neither tasks nor tuned models"""
-    id: str
-    max_active: int
-    organization: str
-    spending: list[Spending]
-    """In the present day, week and month"""
-    statuses: Literal["full", "basic"]
-    weight: float
-
-
-class ProjectChanges(TypedDict):
-    """What is left out stays as it is; null means the default."""
-
-    closed: NotRequired[bool | None]
-    """Whether it takes neither tasks nor tuned models"""
-    limit_day: NotRequired[float | None]
-    """Credits, UTC days; null for no limit"""
-    limit_month: NotRequired[float | None]
-    """Credits, months in UTC"""
-    limit_week: NotRequired[float | None]
-    """Credits, ISO weeks in UTC"""
-    max_active: NotRequired[int | None]
-    """Tasks that have not ended, at a time. An operator's to set"""
-    statuses: NotRequired[Literal["full", "basic"] | None]
-    """basic shows Reasoning and Generating as Pending"""
-    weight: NotRequired[float | None]
-    """Share of the queue against other projects; 1 by default. An operator's to set"""
-
-
-class ProjectList(TypedDict):
-    projects: list[Project]
-
-
 class ProtectedResource(TypedDict):
     authorization_servers: list[str]
     bearer_methods_supported: NotRequired[list[str]]
@@ -932,58 +606,10 @@ class ProtectedResource(TypedDict):
     """Default: `["developer", "viewer"]`."""
 
 
-class Question(TypedDict):
-    goes_to: str
-    """Where the answer is sent: a host, or the scheme of an installed program"""
-    program: str
-    """As it calls itself"""
-    roles: list[Role]
-    """What it may be here; the first is the most that it asks for"""
-
-
-class Recorded(TypedDict):
-    message: str
-
-
-Role: TypeAlias = Literal["administrator", "developer", "billing_manager", "viewer", "operator"]
-"""What a key or a member is in an organization; OPERATOR runs the service and is above all of them."""
-
-
-class Seconds(TypedDict):
-    """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
-
-    half: float | None
-    """Of one task in two, at most; null where there is none, or it is over an hour"""
-    mean: float | None
-    most: float | None
-    """Of nineteen in twenty, at most"""
-    tasks: int
-
-
-class SessionView(TypedDict):
-    by: NotRequired[Kind | None]
-    """How they signed in"""
-    local: bool
-    """Whether one may sign in as whoever sits at this machine"""
-    name: NotRequired[str | None]
-    openid: NotRequired[str | None]
-    """By whose accounts one may sign in, too"""
-    organization: NotRequired[str | None]
-    permissions: NotRequired[list[str]]
-    project: NotRequired[str | None]
-    projects: NotRequired[list[str]]
-    """Which one may be in"""
-    role: NotRequired[str | None]
-    signed_in: bool
-
-
-class Spending(TypedDict):
-    limit: float | None
-    """Credits; null for no limit"""
-    resets: str
-    spent: float
-    """Credits, holds of tasks on their way included"""
-    window: Literal["day", "week", "month"]
+class ResultLink(TypedDict):
+    expires: float
+    """Epoch seconds: as was asked for, or when the result is not kept any more"""
+    url: str
 
 
 Status: TypeAlias = Literal[
@@ -1450,34 +1076,34 @@ class TunedProRequest(TypedDict):
     """Width in pixels, a multiple of 32. Default: `1024`."""
 
 
-class Usage(TypedDict):
-    cost: float
-    """Credits"""
-    day: str
-    """UTC, when the tasks were ready"""
-    endpoint: str
-    project: str
-    tasks: int
+class UsageReport(TypedDict):
+    usage: list[DailyUsage]
 
 
-class UsageReportInput(TypedDict):
-    number_of_generations: NotRequired[int]
-    """Default: `1`."""
+class ValidationErrorEntry(TypedDict):
+    ctx: NotRequired[dict[str, Any] | None]
+    """Bounds that were passed"""
+    loc: list[str]
+    """Where: `body`, `query`, `path` or `header`, then names of fields"""
+    msg: str
+    """What is wrong, for people"""
+    type: str
+    """What is wrong, for programs"""
 
 
-class UsageReportOutput(TypedDict):
-    usage: list[Usage]
-
-
-class ValidationProblem(TypedDict):
-    detail: list[Entry]
+class ValidationErrorResponse(TypedDict):
+    code: str
+    """`invalid_request`"""
+    detail: list[ValidationErrorEntry]
+    request_id: NotRequired[str | None]
+    """As in the header `x-request-id`, and in the logs"""
 
 
 class Video(TypedDict):
     completed_at: NotRequired[int | None]
     created_at: int
     """Epoch seconds, as the others"""
-    error: NotRequired[VideoProblem | None]
+    error: NotRequired[VideoError | None]
     expires_at: NotRequired[int | None]
     """Until when the video is kept"""
     id: str
@@ -1494,6 +1120,11 @@ class Video(TypedDict):
     status: Literal["queued", "in_progress", "completed", "failed"]
 
 
+class VideoError(TypedDict):
+    code: str
+    message: str
+
+
 class VideoList(TypedDict):
     data: list[Video]
     first_id: str | None
@@ -1501,11 +1132,6 @@ class VideoList(TypedDict):
     last_id: str | None
     object: NotRequired[Literal["list"]]
     """Default: `list`."""
-
-
-class VideoProblem(TypedDict):
-    code: str
-    message: str
 
 
 class VideoToVideoRequest(TypedDict):
@@ -1538,30 +1164,6 @@ class VideoToVideoRequest(TypedDict):
     Without a secret, webhooks are not signed."""
     webhook_url: NotRequired[str | None]
     """URL that receives the result as a POST once the task has one. It must be reachable publicly."""
-
-
-class Wanted(TypedDict):
-    role: Literal["administrator", "developer", "billing_manager", "viewer"]
-
-
-class Wish(TypedDict):
-    expires_in: NotRequired[int]
-    """Seconds. Default: `86400`."""
-
-
-class Written(TypedDict):
-    expires_in: int
-    """Seconds"""
-    link: str
-    """To be sent to one person; shown once"""
-
-
-class ServeAppHttpRoutesOpenaiSchemaProblem(TypedDict):
-    error: Error
-
-
-class ServeAppHttpRoutesSchemasProblem(TypedDict):
-    detail: str
 
 
 Endpoint: TypeAlias = Literal[

@@ -32,6 +32,7 @@ from starlette.types import Receive, Scope, Send
 from deployments.contract import objects
 from serve_app.accounts.roles import Permission
 from serve_app.http.auth import MCP, RESOURCE_METADATA, authenticated, has_key_or_token, quoted_string
+from serve_app.http.errors import http_error_response
 from serve_app.http.mcp.content import text
 from serve_app.http.mcp.tools import TOOLS, Call, NotDone
 from serve_app.http.origin import public_base
@@ -139,4 +140,4 @@ def _challenge(request: Request, services: Services, refusal: HTTPException) -> 
         metadata = public_base(request, services.settings.service) + RESOURCE_METADATA + MCP
         headers["WWW-Authenticate"] = f"Bearer resource_metadata={quoted_string(metadata)}"
     status = 401 if refusal.status_code == 403 else refusal.status_code
-    return JSONResponse({"detail": refusal.detail}, status, headers)
+    return http_error_response(request, refusal, status, headers)

@@ -33,22 +33,22 @@ PRICING = "/v1/pricing"
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
-class CreditsLeft(BaseModel):
+class Credits(BaseModel):
     credits: float = Field(description="What is left to spend, holds of tasks on their way taken off")
 
 
-class PricingRequest(BaseModel):
+class PriceRequest(BaseModel):
     path: str = Field(max_length=200, description="As the request would go to: /v1/gen-…")
     body: dict[str, Any] = Field(description="As the request would have it")
 
 
-class Pricing(BaseModel):
+class Price(BaseModel):
     cost: float = Field(description="Credits")
     input_mp: float
     output_mp: float
 
 
-class Usage(BaseModel):
+class DailyUsage(BaseModel):
     day: date = Field(description="UTC, when the tasks were ready")
     project: str
     endpoint: str
@@ -57,17 +57,17 @@ class Usage(BaseModel):
 
 
 class UsageReport(BaseModel):
-    usage: list[Usage]
+    usage: list[DailyUsage]
 
 
 @router.get("/credits", responses=errors(403, 503))
-async def credits_left(services: Deps, caller: CreditReader) -> CreditsLeft:
+async def get_credits(services: Deps, caller: CreditReader) -> Credits:
     """What the key's organization has left."""
-    return CreditsLeft(credits=(await services.credits.balance(caller.organization)).balance / 1000)
+    return Credits(credits=(await services.credits.balance(caller.organization)).balance / 1000)
 
 
 @router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
-async def pricing(services: Deps, caller: CreditReader, request: PricingRequest, response: Response) -> Pricing:
+async def get_price(services: Deps, caller: CreditReader, request: PriceRequest, response: Response) -> Price:
     """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
     asked = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
     name = services.catalog.names.get(asked)
@@ -94,11 +94,11 @@ async def pricing(services: Deps, caller: CreditReader, request: PricingRequest,
     except Invalid as problem:
         raise problem.within("body") from None
     response.headers.update(refusals.rate_limit(limits, left))
-    return Pricing(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
+    return Price(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
 
 
 @router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)
-async def usage(
+async def get_usage(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
@@ -118,7 +118,9 @@ async def usage(
         )
     return UsageReport(
         usage=[
-            Usage(day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000)
+            DailyUsage(
+                day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000
+            )
             for each in shown
         ]
     )

@@ -38,7 +38,7 @@ async def list_authorizations(services: Deps, caller: AccountReader) -> Authoriz
 
 
 @router.delete("/{authorization_id}", status_code=204, responses=errors(403, 404, 503))
-async def end_authorization(
+async def revoke_authorization(
     services: Deps, caller: AccountReader, authorization_id: Annotated[str, Path(max_length=64)]
 ) -> None:
     """Shuts the program out, within 10 s everywhere."""

@@ -26,13 +26,13 @@ _Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As
 _GONE = "This question was answered already, or is too old: begin anew in the program"
 
 
-class Question(BaseModel):
+class ConsentRequest(BaseModel):
     program: str = Field(description="As it calls itself")
     goes_to: str = Field(description="Where the answer is sent: a host, or the scheme of an installed program")
     roles: list[Role] = Field(description="What it may be here; the first is the most that it asks for")
 
 
-class Answer(BaseModel):
+class ConsentDecision(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     allow: bool
@@ -41,7 +41,7 @@ class Answer(BaseModel):
     everywhere: bool = Field(default=False, description="In the organization's other projects, too")
 
 
-class Onward(BaseModel):
+class ConsentRedirect(BaseModel):
     redirect: str = Field(description="Where the browser goes on")
 
 
@@ -60,18 +60,18 @@ _SignedIn = Annotated[tuple[Session, Caller], Depends(_signed_in)]
 
 
 @router.get("", responses=errors(403, 404, 503))
-async def show_question(services: Deps, signed_in: _SignedIn, secret: _Secret) -> Question:
+async def get_consent_request(services: Deps, signed_in: _SignedIn, secret: _Secret) -> ConsentRequest:
     asked = await services.authorizations.asked(secret)
     if asked is None:
         raise HTTPException(404, _GONE)
     _, caller = signed_in
-    return Question(program=asked.name, goes_to=_goes_to(asked), roles=_roles(asked, caller))
+    return ConsentRequest(program=asked.name, goes_to=_goes_to(asked), roles=_roles(asked, caller))
 
 
 @router.post("", responses=errors(403, 404, 409, 503))
-async def answer_question(
-    request: Request, services: Deps, signed_in: _SignedIn, secret: _Secret, answer: Answer
-) -> Onward:
+async def answer_consent_request(
+    request: Request, services: Deps, signed_in: _SignedIn, secret: _Secret, answer: ConsentDecision
+) -> ConsentRedirect:
     """Lets the program into the project that the session is in, or not, and says where to go on."""
     session, caller = signed_in
     asked = await services.authorizations.asked(secret)
@@ -87,10 +87,10 @@ async def answer_question(
     if answer.allow:
         said = {"code": await _given(services, asked, session, caller, answer)}
     base = public_base(request, services.settings.service)
-    return Onward(redirect=construct_redirect_uri(asked.redirect_uri, **said, state=asked.state, iss=base))
+    return ConsentRedirect(redirect=construct_redirect_uri(asked.redirect_uri, **said, state=asked.state, iss=base))
 
 
-async def _given(services: Services, asked: Asked, session: Session, caller: Caller, answer: Answer) -> str:
+async def _given(services: Services, asked: Asked, session: Session, caller: Caller, answer: ConsentDecision) -> str:
     return await services.authorizations.give(
         Given(
             asked=asked,

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 
 from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.errors import ApiError
 from serve_app.http.routes.schemas import DeliveryAttempt, TaskDelivery, errors
 from serve_app.http.services import Deps, Services
 from serve_app.media.url_guard import receiver_of
@@ -26,7 +27,7 @@ async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) ->
 
 
 @router.post("/replay", responses=errors(403, 404, 409, 503))
-async def replay(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
+async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
     """Sends a task's webhook again, at once and with all its attempts, whether it was delivered or given up."""
     task = await _with_webhook(services, caller.project.id, task_id)
     if not await services.outbox.replay(task_id):
@@ -37,7 +38,7 @@ async def replay(services: Deps, caller: Generator, task_id: TaskId) -> TaskDeli
 async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
     task = await services.tasks.get(task_id)
     if task is None or task.project != project:
-        raise HTTPException(404, "There is no such task")
+        raise ApiError(404, "task_not_found", "There is no such task")
     if task.webhook is None:
         raise HTTPException(404, "The task was submitted without webhook_url")
     return task

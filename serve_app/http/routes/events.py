@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from serve_app.http import task_view
+from serve_app.http.errors import ApiError
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.tasks.task import Task
@@ -35,12 +36,12 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 async def _known(services: Deps, task_id: Annotated[str, Path(max_length=64, description="The task's id")]) -> str:
     """Before the stream begins: afterwards no status could be told."""
     if await services.tasks.get(task_id) is None:
-        raise HTTPException(404, "Task not found")
+        raise ApiError(404, "task_not_found", "Task not found")
     return task_id
 
 
 @router.get("/{task_id}/events", response_class=EventSourceResponse, responses=_ERRORS | {200: _STREAM})
-async def task_events(
+async def stream_task_events(
     request: Request, services: Deps, task_id: Annotated[str, Depends(_known)]
 ) -> AsyncIterator[ServerSentEvent]:
     """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, HTTPException, Query, Request
-from pydantic import BaseModel
+from fastapi import APIRouter, HTTPException, Query, Request
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from serve_app.accounts.callers import Caller
 from serve_app.finetunes.refusals import CheckFailed, Refused, TooMany, TooSlow
 from serve_app.finetunes.registry import Finetune, ProjectClosed, Removed
 from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.errors import ApiError
 from serve_app.http.json_route import JsonRoute
 from serve_app.http.refusals import PROJECT_CLOSED
 from serve_app.http.routes.schemas import errors
@@ -47,11 +48,15 @@ class FinetuneList(BaseModel):
     finetunes: list[FinetuneDetails]
 
 
-class OneFinetune(BaseModel):
+class FinetuneDetailsResponse(BaseModel):
     finetune_details: FinetuneDetails
 
 
-class Deleted(BaseModel):
+class DeleteFinetuneRequest(BaseModel):
+    finetune_id: Annotated[str, Field(max_length=128)]
+
+
+class DeletedFinetune(BaseModel):
     status: str
     message: str
     deleted_finetune_id: str
@@ -59,7 +64,7 @@ class Deleted(BaseModel):
 
 
 @router.post(UPLOAD.removeprefix("/v1"), responses=errors(403, 408, 409, 413, 429, 503), openapi_extra=_FILE)
-async def upload(
+async def upload_finetune(
     request: Request,
     services: Deps,
     caller: Generator,
@@ -83,7 +88,7 @@ async def upload(
     except TooMany as reason:
         raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
     except ProjectClosed:
-        raise HTTPException(403, PROJECT_CLOSED) from None
+        raise ApiError(403, "project_closed", PROJECT_CLOSED) from None
     except Removed:
         raise HTTPException(409, "This tuned model was deleted while it was being uploaded") from None
     except CheckFailed:
@@ -92,27 +97,25 @@ async def upload(
 
 
 @router.get("/my_finetunes", responses=errors(403, 503))
-async def my_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
+async def list_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
     """The tuned models of the key's project, newest first."""
     return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project.id)])
 
 
 @router.get("/finetune_details", responses=errors(403, 404, 503))
-async def finetune_details(
+async def get_finetune(
     services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
-) -> OneFinetune:
+) -> FinetuneDetailsResponse:
     """One tuned model of the key's project."""
-    return OneFinetune(finetune_details=_details(await _owned(services, caller, finetune_id)))
+    return FinetuneDetailsResponse(finetune_details=_details(await _owned(services, caller, finetune_id)))
 
 
 @router.post("/delete_finetune", responses=errors(403, 404, 503))
-async def delete_finetune(
-    services: Deps, caller: Generator, finetune_id: Annotated[str, Body(embed=True, max_length=128)]
-) -> Deleted:
+async def delete_finetune(services: Deps, caller: Generator, request: DeleteFinetuneRequest) -> DeletedFinetune:
     """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
-    finetune = await _owned(services, caller, finetune_id)
+    finetune = await _owned(services, caller, request.finetune_id)
     await services.uploads.remove(finetune)
-    return Deleted(
+    return DeletedFinetune(
         status="success",
         message=f"Deleted {finetune.name}",
         deleted_finetune_id=finetune.id,
@@ -123,7 +126,7 @@ async def delete_finetune(
 async def _owned(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
     finetune = await services.finetunes.get(finetune_id, caller.project.id)
     if finetune is None:
-        raise HTTPException(404, "Finetune not found or access denied")
+        raise ApiError(404, "finetune_not_found", "Finetune not found or access denied")
     return finetune
 
 

@@ -19,10 +19,11 @@ from serve_app.config.endpoint import Endpoint
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
+from serve_app.http.description import camel_case
 from serve_app.http.json_route import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.regions import elsewhere
-from serve_app.http.routes.schemas import Problem, Submission, errors
+from serve_app.http.routes.schemas import ErrorResponse, Submission, errors
 from serve_app.http.services import Deps
 from serve_app.requests import GenerationRequest
 from serve_app.requests.examples import examples
@@ -58,7 +59,7 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             response_model=Submission,
             response_model_exclude_unset=True,
             summary=endpoint.summary or name,
-            operation_id=name,
+            operation_id=camel_case(name),
             deprecated=name in catalog.deprecated or None,
             openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
             responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 409, 413, 429, 503),
@@ -69,10 +70,10 @@ def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) ->
             _refusing(410, _farewell(name, withdrawn)),
             methods=["POST"],
             status_code=410,
-            response_model=Problem,
+            response_model=ErrorResponse,
             response_description="Not served any more",
             summary=f"Not served any more: {name}",
-            operation_id=name,
+            operation_id=camel_case(name),
             deprecated=True,
         )
     return routes

@@ -19,6 +19,7 @@ router = APIRouter(tags=["health"])
 
 class NotReady(BaseModel):
     detail: str
+    code: str
     missing: list[str] = Field(description="What is missing, in words")
 
 
@@ -26,17 +27,17 @@ _MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "de
 
 
 @router.get(ALIVE)
-async def healthz() -> dict[str, str]:
+async def get_health() -> dict[str, str]:
     """This replica answers."""
     return {"status": "ok"}
 
 
 @router.get(READY, response_model=dict[str, str], responses=_MISSING)
-async def readyz(services: Deps) -> dict[str, str] | JSONResponse:
+async def get_readiness(services: Deps) -> dict[str, str] | JSONResponse:
     """New tasks can be taken and worked on: the task store is in reach and has room, the object store takes objects,
     and a dispatcher runs."""
     missing = await services.readiness.missing()
     if missing:
-        told = {"detail": f"Not ready: {'; '.join(missing)}", "missing": missing}
+        told = {"detail": f"Not ready: {'; '.join(missing)}", "code": "not_ready", "missing": missing}
         return JSONResponse(told, status_code=503, headers=SHORTLY)
     return {"status": "ready"}

@@ -16,7 +16,7 @@ from serve_app.http.browser import check_origin
 from serve_app.http.json_route import JsonRoute
 from serve_app.http.origin import client_address, public_base
 from serve_app.http.routes.schemas import Secret, errors
-from serve_app.http.routes.session import SessionView, begin
+from serve_app.http.routes.session import SessionInfo, begin
 from serve_app.http.services import Deps
 
 router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
@@ -32,22 +32,22 @@ def _plain(name: str) -> str:
     return name
 
 
-class Wanted(BaseModel):
+class CreateInvitationRequest(BaseModel):
     role: Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]
 
 
-class Written(BaseModel):
+class CreatedInvitation(BaseModel):
     link: str = Field(description="To be sent to one person; shown once")
     expires_in: int = Field(description="Seconds")
 
 
-class InvitationView(BaseModel):
+class Invitation(BaseModel):
     organization: str
     role: Role
     by: str
 
 
-class Acceptance(BaseModel):
+class AcceptInvitationRequest(BaseModel):
     name: Annotated[str, AfterValidator(_plain)] = Field(
         max_length=200, pattern=r"^[^\s@/()]+@[^\s@/()]+$", description="An e-mail address: keys and programs have none"
     )
@@ -55,7 +55,9 @@ class Acceptance(BaseModel):
 
 
 @router.post("/invitations", responses=errors(403, 429, 503))
-async def invite(request: Request, services: Deps, caller: MemberMaker, wanted: Wanted) -> Written:
+async def create_invitation(
+    request: Request, services: Deps, caller: MemberMaker, wanted: CreateInvitationRequest
+) -> CreatedInvitation:
     """A link that makes whoever opens it first a member of the caller's organization."""
     if not may_hand_out(caller.role, wanted.role):
         raise HTTPException(403, f"Not allowed: you can't make anybody a {wanted.role.value}")
@@ -64,21 +66,21 @@ async def invite(request: Request, services: Deps, caller: MemberMaker, wanted: 
     except TooOften as refusal:
         raise HTTPException(429, "Too many invitations lately", {"Retry-After": str(refusal.retry_s)}) from None
     link = f"{public_base(request, services.settings.service)}/invitation#{secret}"
-    return Written(link=link, expires_in=invitations.LIFE_S)
+    return CreatedInvitation(link=link, expires_in=invitations.LIFE_S)
 
 
 @router.get("/invitation", responses=errors(404, 503))
-async def show_invitation(services: Deps, secret: _Secret) -> InvitationView:
+async def get_invitation(services: Deps, secret: _Secret) -> Invitation:
     found = await services.invitations.find(secret)
     if found is None:
         raise HTTPException(404, _GONE)
-    return InvitationView(organization=found.organization, role=found.role, by=found.by)
+    return Invitation(organization=found.organization, role=found.role, by=found.by)
 
 
 @router.post("/invitation", responses=errors(403, 404, 409, 429, 503))
 async def accept_invitation(
-    request: Request, response: Response, services: Deps, secret: _Secret, acceptance: Acceptance
-) -> SessionView:
+    request: Request, response: Response, services: Deps, secret: _Secret, acceptance: AcceptInvitationRequest
+) -> SessionInfo:
     """Makes a person of that name, or takes the one who has that password, a member, and signs them in."""
     check_origin(request, services.settings.service)
     if await services.invitations.find(secret) is None:

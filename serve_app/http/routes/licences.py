@@ -45,18 +45,18 @@ class _ReportRoute(JsonRoute):
 router = APIRouter(prefix="/v1/licenses", tags=["licences"], route_class=_ReportRoute)
 
 
-class UsageReport(BaseModel):
+class GenerationReport(BaseModel):
     number_of_generations: Annotated[int, Field(gt=0, le=1_000_000_000, strict=True)] = 1
 
 
-class Recorded(BaseModel):
+class GenerationReportReceipt(BaseModel):
     message: str
 
 
 @router.post("/models/{model_slug}/usage", responses=errors(400, 403, 500), openapi_extra={"x-version": VERSION})
-async def report_usage(
-    services: Deps, caller: Generator, model_slug: Annotated[str, Path(max_length=100)], report: UsageReport
-) -> Recorded:
+async def report_generations(
+    services: Deps, caller: Generator, model_slug: Annotated[str, Path(max_length=100)], report: GenerationReport
+) -> GenerationReportReceipt:
     """Counts generations for the key's organization, by model and UTC day."""
     if model_slug not in services.catalog.licensed_models:
         known = ", ".join(sorted(services.catalog.licensed_models))
@@ -67,7 +67,7 @@ async def report_usage(
         raise HTTPException(403, f"{model_slug} is not licensed for this organization") from None
     except NO_ANSWER as problem:
         raise _uncounted(problem, _OUT_OF_REACH, "whether anything was counted is not known") from None
-    return Recorded(message=f"Recorded {report.number_of_generations} generations of {model_slug}")
+    return GenerationReportReceipt(message=f"Recorded {report.number_of_generations} generations of {model_slug}")
 
 
 def _uncounted(problem: Exception, why: str, outcome: str = "nothing was counted, send it again") -> HTTPException:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from serve_app.http.auth import MCP, RESOURCE_METADATA
 from serve_app.http.oauth.provider import SCOPES
 from serve_app.http.origin import public_base
-from serve_app.http.routes.schemas import Problem
+from serve_app.http.routes.schemas import ErrorResponse
 from serve_app.http.services import Deps
 
 router = APIRouter(tags=["account"])
@@ -22,8 +22,8 @@ class ProtectedResource(BaseModel):
     resource_name: str = "gen-serve"
 
 
-@router.get(RESOURCE_METADATA, responses={404: {"model": Problem, "description": "Only keys are accepted here"}})
-async def protected_resource(request: Request, response: Response, services: Deps) -> ProtectedResource:
+@router.get(RESOURCE_METADATA, responses={404: {"model": ErrorResponse, "description": "Only keys are accepted here"}})
+async def get_protected_resource(request: Request, response: Response, services: Deps) -> ProtectedResource:
     """Whose tokens are accepted here. 404 where only keys are."""
     return _told(request, response, services, "")
 

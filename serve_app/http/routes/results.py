@@ -19,6 +19,7 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 
 from deployments.contract.media_type import media_type
 from serve_app.http import task_view
+from serve_app.http.errors import ApiError
 from serve_app.http.routes.schemas import TaskResult, errors
 from serve_app.http.services import Deps
 from serve_app.tasks import presentation
@@ -83,11 +84,11 @@ async def get_result(
 async def get_file(request: Request, services: Deps, key: str, se: str = "", sig: str = "") -> Response:
     """A result file of the local object store, by a signed link. Ranges, `If-None-Match` and `If-Modified-Since`."""
     if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
-        raise HTTPException(403, "This link is not valid or has expired; poll again for a fresh one", _OPEN)
+        raise ApiError(403, "link_expired", "This link is not valid or has expired; poll again for a fresh one", _OPEN)
     path = services.objects.root / key
     found = await run_in_threadpool(_stat, path)
     if found is None:
-        raise HTTPException(404, "This result is no longer kept", _OPEN)
+        raise ApiError(404, "result_expired", "This result is no longer kept", _OPEN)
     headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
     answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=found)
     if not _CONDITIONS.is_not_modified(answer.headers, request.headers):

@@ -21,18 +21,24 @@ def _is_text(secret: SecretStr) -> SecretStr:
 Secret = Annotated[SecretStr, AfterValidator(_is_text)]
 
 
-class Problem(BaseModel):
-    detail: str
+class ErrorResponse(BaseModel):
+    detail: str = Field(description="What is wrong, for people")
+    code: str = Field(description="What is wrong, for programs; never changes")
+    hint: str | None = Field(default=None, description="What to send instead, where that can be said")
+    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
 
 
-class ValidationProblem(BaseModel):
-    class Entry(BaseModel):
-        type: str
-        loc: list[str]
-        msg: str
-        ctx: dict[str, Any] | None = None
+class ValidationErrorEntry(BaseModel):
+    type: str = Field(description="What is wrong, for programs")
+    loc: list[str] = Field(description="Where: `body`, `query`, `path` or `header`, then names of fields")
+    msg: str = Field(description="What is wrong, for people")
+    ctx: dict[str, Any] | None = Field(default=None, description="Bounds that were passed")
 
-    detail: list[Entry]
+
+class ValidationErrorResponse(BaseModel):
+    detail: list[ValidationErrorEntry]
+    code: str = Field(description="`invalid_request`")
+    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
 
 
 MEANINGS = {
@@ -54,9 +60,9 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
     all_codes = (401, *codes) if 403 in codes else codes
     described: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem, "description": MEANINGS[code]} for code in all_codes
+        code: {"model": ErrorResponse, "description": MEANINGS[code]} for code in all_codes
     }
-    described[422] = {"model": ValidationProblem, "description": "The request failed validation"}
+    described[422] = {"model": ValidationErrorResponse, "description": "The request failed validation"}
     return described
 
 

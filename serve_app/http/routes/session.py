@@ -31,29 +31,29 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ByPassword(_Strict):
+class PasswordSignIn(_Strict):
     name: str = Field(min_length=1, max_length=200)
     password: Secret = Field(max_length=LONGEST)
 
 
-class ByKey(_Strict):
+class KeySignIn(_Strict):
     key: Secret = Field(max_length=200)
 
 
-class Locally(_Strict):
+class LocalSignIn(_Strict):
     local: bool = Field(description="true: as whoever sits at this machine, where the operator allows it")
 
 
-class NewPassword(_Strict):
+class ChangePasswordRequest(_Strict):
     password: Secret = Field(max_length=LONGEST, description="The one so far")
     new: Secret = Field(min_length=SHORTEST, max_length=LONGEST)
 
 
-class Move(_Strict):
+class SwitchProjectRequest(_Strict):
     project: str = Field(max_length=64)
 
 
-class SessionView(BaseModel):
+class SessionInfo(BaseModel):
     signed_in: bool
     local: bool = Field(description="Whether one may sign in as whoever sits at this machine")
     openid: str | None = Field(default=None, description="By whose accounts one may sign in, too")
@@ -67,7 +67,7 @@ class SessionView(BaseModel):
 
 
 @router.get("", responses=errors(503))
-async def who_am_i(request: Request, services: Deps) -> SessionView:
+async def get_session(request: Request, services: Deps) -> SessionInfo:
     """Who is signed in, if anyone is, and what they may."""
     caller = await optional_caller(services, request)
     secret = session_secret(request, services.settings.service)
@@ -77,14 +77,14 @@ async def who_am_i(request: Request, services: Deps) -> SessionView:
 
 @router.post("", responses=errors(403, 429, 503))
 async def sign_in(
-    request: Request, response: Response, services: Deps, by: ByPassword | ByKey | Locally
-) -> SessionView:
+    request: Request, response: Response, services: Deps, by: PasswordSignIn | KeySignIn | LocalSignIn
+) -> SessionInfo:
     """Begins a session: a cookie of this browser."""
     check_origin(request, services.settings.service)
     match by:
-        case ByPassword():
+        case PasswordSignIn():
             kind, subject, project = await _of_person(services, by, request)
-        case ByKey():
+        case KeySignIn():
             kind, subject, project = await _of_key(services, by)
         case _:
             kind, subject, project = await _of_local(services, by)
@@ -93,7 +93,7 @@ async def sign_in(
 
 async def begin(
     services: Services, request: Request, response: Response, kind: Kind, subject: str, project: Project
-) -> SessionView:
+) -> SessionInfo:
     """A new session instead of whatever was there: nobody else may have set its cookie."""
     if old := session_secret(request, services.settings.service):
         await services.sessions.end(old)
@@ -104,7 +104,7 @@ async def begin(
 
 
 @router.put("", responses=errors(403, 404, 503))
-async def move(request: Request, services: Deps, to: Move) -> SessionView:
+async def switch_project(request: Request, services: Deps, to: SwitchProjectRequest) -> SessionInfo:
     """Goes on in another project."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
@@ -120,7 +120,9 @@ async def move(request: Request, services: Deps, to: Move) -> SessionView:
 
 
 @router.put("/password", responses=errors(403, 429, 503))
-async def change_password(request: Request, response: Response, services: Deps, to: NewPassword) -> SessionView:
+async def change_password(
+    request: Request, response: Response, services: Deps, to: ChangePasswordRequest
+) -> SessionInfo:
     """Ends all other sessions of whoever is signed in."""
     check_origin(request, services.settings.service)
     secret = session_secret(request, services.settings.service)
@@ -143,7 +145,7 @@ async def sign_out(request: Request, response: Response, services: Deps) -> None
     drop_session(response)
 
 
-async def _of_person(services: Services, by: ByPassword, request: Request) -> tuple[Kind, str, Project]:
+async def _of_person(services: Services, by: PasswordSignIn, request: Request) -> tuple[Kind, str, Project]:
     await _check_password(services, by.name, by.password, request)
     project = await project_of(services, by.name)
     if project is None:
@@ -169,7 +171,7 @@ async def project_of(services: Services, person: str) -> Project | None:
     return None
 
 
-async def _of_key(services: Services, by: ByKey) -> tuple[Kind, str, Project]:
+async def _of_key(services: Services, by: KeySignIn) -> tuple[Kind, str, Project]:
     secret = by.key.get_secret_value()
     caller = await services.callers.authenticate(secret)
     if caller is None:
@@ -177,7 +179,7 @@ async def _of_key(services: Services, by: ByKey) -> tuple[Kind, str, Project]:
     return Kind.KEY, digest_of(secret), caller.project
 
 
-async def _of_local(services: Services, by: Locally) -> tuple[Kind, str, Project]:
+async def _of_local(services: Services, by: LocalSignIn) -> tuple[Kind, str, Project]:
     if not by.local or services.settings.accounts.local_role is None:
         raise HTTPException(403, "Sign in by name and password, or with a key")
     return Kind.LOCAL, LOCAL, await services.projects.get(DEFAULT_PROJECT)
@@ -188,15 +190,15 @@ async def _may_be_in(services: Services, session: Session, project: Project) -> 
     return await services.signed_in.stands_for(moved) is not None
 
 
-async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionView:
+async def _view(services: Services, caller: Caller | None, by: Kind | None) -> SessionInfo:
     local = services.settings.accounts.local_role is not None
     openid = None if services.openid is None else urlsplit(services.openid.issuer).hostname
     if caller is None:
-        return SessionView(signed_in=False, local=local, openid=openid)
+        return SessionInfo(signed_in=False, local=local, openid=openid)
     projects = [caller.project.id]
     if caller.may(Permission.READ_ACCOUNTS):
         projects = [project.id for project in await services.projects.list(caller.organization)]
-    return SessionView(
+    return SessionInfo(
         signed_in=True,
         local=local,
         openid=openid,

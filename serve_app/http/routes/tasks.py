@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.errors import ApiError
 from serve_app.http.origin import public_base
 from serve_app.http.routes.schemas import TaskPage, TaskResult, TaskSummary, errors
 from serve_app.http.services import Deps, Services
@@ -72,9 +73,9 @@ async def cancel_task(services: Deps, caller: Generator, task_id: Annotated[str,
     outcome = await services.tasks.cancel(task_id, caller.project.id)
     task = await services.tasks.get(task_id) if outcome else None
     if task is None:
-        raise HTTPException(404, "Task not found")
+        raise ApiError(404, "task_not_found", "Task not found")
     if outcome == 2:
-        raise HTTPException(409, f"The task has ended already: {task.status.value}")
+        raise ApiError(409, "task_ended", f"The task has ended already: {task.status.value}")
     return TaskResult(
         id=task.id, status=task.status, result=None, progress=task.progress, details=task.details, preview=None
     )

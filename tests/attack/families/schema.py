@@ -36,9 +36,10 @@ _ROLES: Final = ("developer", "administrator", OPERATOR)
 
 def attacks(repository: Path, seed: int, count: int) -> Sequence[Shot]:
     """As many for each operation, of both kinds, by callers of several roles; or of a choice of operations."""
-    described = json.loads((repository / "openapi.json").read_text())
-    schema = schemathesis.openapi.from_dict(described, config=SchemathesisConfig(seed=seed))
-    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    described = [json.loads((repository / name).read_text()) for name in ("openapi.json", "openapi-admin.json")]
+    schemas = [schemathesis.openapi.from_dict(each, config=SchemathesisConfig(seed=seed)) for each in described]
+    found = [each for schema in schemas for each in schema.get_all_operations()]
+    operations = [each.ok() for each in found if isinstance(each, Ok)]
     kinds = [(operation, mode) for operation in operations for mode in GenerationMode]
     if count < len(kinds):
         kinds = Random(seed).sample(kinds, count)

@@ -89,7 +89,7 @@ class Answer:
     def detail(self) -> str:
         assert self.headers["content-type"] == "application/json"
         content = json.loads(self.body)
-        assert set(content) == {"detail"}
+        assert set(content) == {"detail", "code"}
         return content["detail"]
 
 

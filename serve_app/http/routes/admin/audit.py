@@ -13,7 +13,7 @@ from serve_app.http.services import Deps
 router = APIRouter(prefix="/audit")
 
 
-class Change(BaseModel):
+class AuditEntry(BaseModel):
     id: str
     at: float = Field(description="Epoch seconds")
     actor: str = Field(description="The id of a key, whom a token named, or `command line`")
@@ -23,12 +23,12 @@ class Change(BaseModel):
 
 
 class AuditPage(BaseModel):
-    changes: list[Change]
+    changes: list[AuditEntry]
     next: str | None = Field(description="`before` of the next page; null on the last one")
 
 
 @router.get("", responses=errors(403, 404, 503))
-async def read(
+async def list_audit_entries(
     services: Deps,
     caller: AuditReader,
     organization: OrganizationId = None,
@@ -39,7 +39,7 @@ async def read(
     found, following = await services.audit.read(await scoped(services, caller, organization), limit, before)
     return AuditPage(
         changes=[
-            Change(
+            AuditEntry(
                 id=each.id,
                 at=each.at,
                 actor=each.actor,

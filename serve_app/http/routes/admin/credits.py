@@ -17,7 +17,7 @@ from serve_app.http.services import Deps
 router = APIRouter(route_class=JsonRoute)
 
 
-class Balance(BaseModel):
+class CreditBalance(BaseModel):
     """Credits. What was granted is what is left, held and spent."""
 
     credits: float = Field(description="Left to spend")
@@ -26,13 +26,13 @@ class Balance(BaseModel):
     granted: float
 
 
-class Grant(BaseModel):
+class CreditGrantRequest(BaseModel):
     id: str = Field(min_length=1, max_length=100, description="A grant that is repeated under its id is made once")
     credits: Annotated[float, Field(ge=-1e12, le=1e12)] = Field(description="Below 0 takes some back")
     note: str = Field(default="", max_length=500)
 
 
-class Granted(BaseModel):
+class CreditGrant(BaseModel):
     credits: float = Field(description="Left to spend")
     repeated: bool = Field(description="Whether this grant was made before, and nothing was changed")
 
@@ -52,13 +52,17 @@ class LedgerPage(BaseModel):
 
 
 @router.get("/credits", responses=errors(403, 404, 503))
-async def balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> Balance:
+async def get_credit_balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> CreditBalance:
     now = await services.credits.balance(await scoped(services, caller, organization))
-    return Balance(credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000)
+    return CreditBalance(
+        credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000
+    )
 
 
 @router.post("/credits/grants", responses=errors(403, 404, 409, 503))
-async def grant(services: Deps, caller: Operator, wanted: Grant, organization: OrganizationId = None) -> Granted:
+async def grant_credits(
+    services: Deps, caller: Operator, wanted: CreditGrantRequest, organization: OrganizationId = None
+) -> CreditGrant:
     """Gives credits to an organization."""
     chosen = await scoped(services, caller, organization)
     try:
@@ -67,11 +71,11 @@ async def grant(services: Deps, caller: Operator, wanted: Grant, organization: O
         )
     except TooLittle as problem:
         raise HTTPException(409, f"There are only {told(problem.balance)} credits to take back") from None
-    return Granted(credits=left / 1000, repeated=not made)
+    return CreditGrant(credits=left / 1000, repeated=not made)
 
 
 @router.get("/ledger", responses=errors(403, 404, 503))
-async def ledger(
+async def list_ledger_entries(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,

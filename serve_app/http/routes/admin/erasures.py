@@ -22,13 +22,13 @@ _WITHIN_S: Final = 20.0
 """Of one request: less than clients and proxies wait for an answer."""
 
 
-class Confirmation(BaseModel):
+class EraseProjectRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     project: str = Field(max_length=64, description="The project's id once more: what is erased is gone")
 
 
-class Erased(BaseModel):
+class ErasedCounts(BaseModel):
     tasks: int
     deliveries: int = Field(description="Of webhooks, with all attempts")
     replies: int = Field(description="To requests with an idempotency key, and to calls of dispatchers")
@@ -42,7 +42,7 @@ class Erasure(BaseModel):
     by: str
     began: float = Field(description="Epoch seconds; the project is closed since")
     done: float | None = Field(description="Epoch seconds; null: not yet, ask for it again")
-    erased: Erased
+    erased: ErasedCounts
     remaining_ledger_entries: int | None = Field(
         description="Of the organization's ledger about this project: amounts, times and ids, which are its books"
     )
@@ -50,7 +50,9 @@ class Erasure(BaseModel):
 
 
 @router.post("", responses=errors(403, 404, 503))
-async def erase(services: Deps, caller: ProjectMaker, project: ProjectPath, confirmation: Confirmation) -> Erasure:
+async def erase_project(
+    services: Deps, caller: ProjectMaker, project: ProjectPath, confirmation: EraseProjectRequest
+) -> Erasure:
     """Closes the project and erases what it has: tasks with their inputs and results, webhooks, tuned models, replies.
 
     Running tasks are stopped and cost nothing. Answers after at most about 20 s with what was erased so far: ask again
@@ -63,7 +65,7 @@ async def erase(services: Deps, caller: ProjectMaker, project: ProjectPath, conf
 
 
 @router.get("", responses=errors(403, 404, 503))
-async def erasure_of(services: Deps, caller: ProjectMaker, project: ProjectPath) -> Erasure:
+async def get_erasure(services: Deps, caller: ProjectMaker, project: ProjectPath) -> Erasure:
     """How far the latest erasure of the project is, and once it is done, the proof of it."""
     stored = await project_within(services, caller, project)
     found = await services.erasures.get(stored.id)
@@ -78,7 +80,7 @@ def _shown(erasure: StoredErasure) -> Erasure:
         by=erasure.by,
         began=erasure.began,
         done=erasure.done,
-        erased=Erased(**erasure.deleted),
+        erased=ErasedCounts(**erasure.deleted),
         remaining_ledger_entries=erasure.ledger,
         keys_looked_through=erasure.looked_at,
     )

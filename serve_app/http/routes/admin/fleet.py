@@ -19,7 +19,7 @@ from serve_app.tasks.timings import WAIT, WORK
 router = APIRouter(prefix="/fleet")
 
 
-class Seconds(BaseModel):
+class Percentiles(BaseModel):
     """Of all tasks since the store began; percentiles are upper bounds of the buckets they lie in."""
 
     tasks: int
@@ -30,47 +30,47 @@ class Seconds(BaseModel):
     most: float | None = Field(description="Of nineteen in twenty, at most")
 
 
-class Failure(BaseModel):
+class RecentFailure(BaseModel):
     task: str
     endpoint: str
     at: float = Field(description="Epoch seconds")
     error: str
 
 
-class Lane(BaseModel):
+class ModelQueue(BaseModel):
     lane: str = Field(description="A model of the catalog")
     queued: int
     suspects: int = Field(description="Wait to run alone, after losing several workers")
     running: int
     queued_s: float | None = Field(description="The work that waits, in seconds of one task after the other")
     predicted_wait_s: float | None = Field(description="Of one submitted now, if as many run at a time as do now")
-    wait: Seconds
-    work: Seconds
+    wait: Percentiles
+    work: Percentiles
     batch: int | None = Field(description="How many took the last step together; null without one within a minute")
     step_s: float | None = Field(description="How long that step took, seconds")
     ended: dict[str, int] = Field(description="Tasks by how they ended")
     replicas: dict[str, int] | None = Field(description="By state; null where that is not known here")
-    failures: list[Failure] = Field(description="The last ten tasks that failed, newest first")
+    failures: list[RecentFailure] = Field(description="The last ten tasks that failed, newest first")
 
 
 class Fleet(BaseModel):
-    lanes: list[Lane]
+    lanes: list[ModelQueue]
     store_bytes: int
     store_limit_bytes: int = Field(description="0: no limit")
 
 
 @router.get("", responses=errors(403, 503))
-async def fleet(services: Deps, caller: Operator) -> Fleet:
+async def get_fleet(services: Deps, caller: Operator) -> Fleet:
     used, most = await services.tasks.memory()
     replicas = await services.replicas()
     lanes = [await _lane(services, name, replicas.get(name)) for name in services.catalog.models]
     return Fleet(lanes=lanes, store_bytes=used, store_limit_bytes=most)
 
 
-async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> Lane:
+async def _lane(services: Services, name: str, replicas: dict[str, int] | None) -> ModelQueue:
     load = await load_of(services.tasks, name)
     pace = await services.tasks.pace(name)
-    return Lane(
+    return ModelQueue(
         lane=name,
         queued=load.queued,
         suspects=load.suspects,
@@ -87,14 +87,14 @@ async def _lane(services: Services, name: str, replicas: dict[str, int] | None) 
     )
 
 
-def _failure(task: Task) -> Failure:
+def _failure(task: Task) -> RecentFailure:
     error = str((task.details or {}).get("error", "no reason is given"))
-    return Failure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)
+    return RecentFailure(task=task.id, endpoint=task.endpoint, at=task.finished or task.created, error=error)
 
 
-def _seconds(histogram: Histogram) -> Seconds:
+def _seconds(histogram: Histogram) -> Percentiles:
     half, most = (_bound(histogram.buckets, share) for share in (0.5, 0.95))
-    return Seconds(tasks=histogram.count, mean=histogram.mean, half=half, most=most)
+    return Percentiles(tasks=histogram.count, mean=histogram.mean, half=half, most=most)
 
 
 def _bound(buckets: Sequence[tuple[float, int]], share: float) -> float | None:

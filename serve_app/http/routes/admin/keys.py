@@ -27,7 +27,7 @@ _LATEST = 4_102_444_800.0
 """2100-01-01."""
 
 
-class NewKey(BaseModel):
+class CreateKeyRequest(BaseModel):
     name: str = Field(min_length=1, max_length=100, description="What it is for")
     project: str | None = Field(default=None, max_length=64, description="Else the project of the key that asks")
     role: Role = Role.DEVELOPER
@@ -47,7 +47,7 @@ class Key(BaseModel):
     used: float | None = Field(description="Last use, epoch seconds, at most some seconds late; null for never")
 
 
-class CreatedKey(Key):
+class CreatedApiKey(Key):
     key: str = Field(description="The key itself. It is shown this once, and stored nowhere")
 
 
@@ -65,7 +65,7 @@ async def list_keys(
 
 
 @router.post("", status_code=201, responses=errors(403, 404, 429, 503))
-async def create_key(services: Deps, caller: KeyMaker, new: NewKey) -> CreatedKey:
+async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) -> CreatedApiKey:
     """Makes a key, of a role that may do no more than the caller."""
     project = await project_within(services, caller, new.project or caller.project.id)
     _check_reach(caller, project)
@@ -87,7 +87,7 @@ async def create_key(services: Deps, caller: KeyMaker, new: NewKey) -> CreatedKe
     except IndexFull:
         detail = f"Too many keys: this project may have {most}; revoke one first"
         raise HTTPException(429, detail, LATER) from None
-    return CreatedKey(**_shown(key).model_dump(), key=secret)
+    return CreatedApiKey(**_shown(key).model_dump(), key=secret)
 
 
 @router.delete("/{key_id}", status_code=204, responses=errors(403, 404, 503))

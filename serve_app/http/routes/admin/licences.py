@@ -28,14 +28,14 @@ class LicenceList(BaseModel):
     licences: list[Licence]
 
 
-class Generations(BaseModel):
+class LicensedGenerations(BaseModel):
     day: date = Field(description="UTC")
     model: str
     generations: int
 
 
-class GenerationsReport(BaseModel):
-    usage: list[Generations]
+class LicensedGenerationsList(BaseModel):
+    usage: list[LicensedGenerations]
 
 
 @router.get("", responses=errors(403, 404, 503))
@@ -45,23 +45,23 @@ async def list_licences(services: Deps, caller: AccountReader, organization: Org
 
 
 @router.get("/usage", responses=errors(403, 404, 503))
-async def reported(
+async def list_licensed_generations(
     services: Deps,
     caller: MoneyReader,
     organization: OrganizationId = None,
     since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
     until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
-) -> GenerationsReport:
+) -> LicensedGenerationsList:
     """What was reported, by day and model."""
     first, last = days_between(since, until, datetime.now(UTC).date())
     found = await services.licences.reported(await scoped(services, caller, organization), first, last)
-    return GenerationsReport(
-        usage=[Generations(day=each.day, model=each.model, generations=each.count) for each in found]
+    return LicensedGenerationsList(
+        usage=[LicensedGenerations(day=each.day, model=each.model, generations=each.count) for each in found]
     )
 
 
 @router.put("/{model}", status_code=204, responses=errors(403, 404, 503))
-async def license_model(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
+async def grant_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
     """Licenses a model; holds from the next report on."""
     if model not in services.catalog.licensed_models:
         raise HTTPException(404, "There is no such model")
@@ -69,6 +69,6 @@ async def license_model(services: Deps, caller: Operator, model: Model, organiza
 
 
 @router.delete("/{model}", status_code=204, responses=errors(403, 404, 503))
-async def withdraw_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
+async def revoke_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
     if not await services.licences.withdraw(await scoped(services, caller, organization), model, caller.id):
         raise HTTPException(404, "There is no such licence")

@@ -20,7 +20,7 @@ Person = Annotated[str, Path(max_length=200, description="As tokens name them: t
 MemberRole = Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]
 
 
-class MemberChange(BaseModel):
+class SetMemberRequest(BaseModel):
     role: MemberRole
 
 
@@ -41,7 +41,7 @@ async def list_members(services: Deps, caller: AccountReader, organization: Orga
 
 @router.put("/{person:path}", responses=errors(403, 404, 429, 503))
 async def set_member(
-    services: Deps, caller: MemberMaker, person: Person, change: MemberChange, organization: OrganizationId = None
+    services: Deps, caller: MemberMaker, person: Person, change: SetMemberRequest, organization: OrganizationId = None
 ) -> Member:
     """Makes someone a member, or gives a member another role."""
     chosen = await scoped(services, caller, organization)

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/organizations", route_class=JsonRoute)
 OrganizationPath = Annotated[str, Path(max_length=64)]
 
 
-class NewOrganization(BaseModel):
+class CreateOrganizationRequest(BaseModel):
     id: Name
     name: str = Field(default="", max_length=200, description="What people call it; else its id")
 
@@ -39,13 +39,13 @@ class OrganizationList(BaseModel):
     organizations: list[Organization]
 
 
-class ApprovedTolerance(BaseModel):
+class SafetyToleranceRequest(BaseModel):
     tolerance: int | None = Field(
         ge=0, le=HIGHEST_TOLERANCE, description="The highest that may be asked for; null leaves it to the catalog"
     )
 
 
-class Ceiling(BaseModel):
+class SafetyCeilingRequest(BaseModel):
     tolerance: int | None = Field(
         ge=0, le=HIGHEST_TOLERANCE, description="The highest that counts for this category; null: no such limit"
     )
@@ -58,7 +58,7 @@ async def list_organizations(services: Deps, caller: Operator) -> OrganizationLi
 
 
 @router.post("", status_code=201, responses=errors(403, 409, 503))
-async def create_organization(services: Deps, caller: Operator, new: NewOrganization) -> Organization:
+async def create_organization(services: Deps, caller: Operator, new: CreateOrganizationRequest) -> Organization:
     """Makes an organization, without credits."""
     if new.id == "default" or not await services.organizations.create(new.id, new.name or new.id, caller.id):
         raise HTTPException(409, "There is an organization of that id")
@@ -66,17 +66,17 @@ async def create_organization(services: Deps, caller: Operator, new: NewOrganiza
 
 
 @router.get("/{organization}", responses=errors(403, 404, 503))
-async def one_organization(services: Deps, caller: AccountReader, organization: OrganizationPath) -> Organization:
+async def get_organization(services: Deps, caller: AccountReader, organization: OrganizationPath) -> Organization:
     return await _found(services, await scoped(services, caller, organization))
 
 
 @router.put("/{organization}/safety/{endpoint:path}", responses=errors(403, 404, 503))
-async def approve_safety(
+async def set_safety_tolerance(
     services: Deps,
     caller: Operator,
     organization: OrganizationPath,
     endpoint: Annotated[str, Path(max_length=100)],
-    approved: ApprovedTolerance,
+    approved: SafetyToleranceRequest,
 ) -> Organization:
     """Sets the highest safety tolerance that an organization may ask an endpoint for; seen everywhere within 10 s."""
     if endpoint not in services.catalog.served:
@@ -90,12 +90,12 @@ async def approve_safety(
 
 
 @router.put("/{organization}/ceilings/{category}", responses=errors(403, 404, 503))
-async def cap_safety(
+async def set_safety_ceiling(
     services: Deps,
     caller: Operator,
     organization: OrganizationPath,
     category: Annotated[str, Path(max_length=100, examples=["violence"])],
-    ceiling: Ceiling,
+    ceiling: SafetyCeilingRequest,
 ) -> Organization:
     """Holds a category of moderation to a tolerance, whatever an organization asks for; seen everywhere within 10 s."""
     if category not in CATEGORIES:

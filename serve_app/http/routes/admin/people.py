@@ -15,7 +15,7 @@ router = APIRouter(prefix="/people")
 
 
 @router.delete("/{person:path}", status_code=204, responses=errors(403, 404, 503))
-async def forget_person(services: Deps, caller: Operator, person: Annotated[str, Path(max_length=200)]) -> None:
+async def delete_person(services: Deps, caller: Operator, person: Annotated[str, Path(max_length=200)]) -> None:
     """Takes a password and its sessions away. Whoever is no member any more may be invited by that name again."""
     if not await services.people.forget(person):
         raise HTTPException(404, "There is no one of that name who has a password")

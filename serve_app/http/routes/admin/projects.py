@@ -36,11 +36,11 @@ _PERMISSIONS: Mapping[str, Permission] = {
 }
 
 
-class NewProject(BaseModel):
+class CreateProjectRequest(BaseModel):
     id: Name
 
 
-class ProjectChanges(BaseModel):
+class UpdateProjectRequest(BaseModel):
     """What is left out stays as it is; null means the default."""
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +60,7 @@ class ProjectChanges(BaseModel):
     limit_month: Credits | None = Field(default=None, description="Credits, months in UTC")
 
 
-class Spending(BaseModel):
+class SpendingWindow(BaseModel):
     window: Window
     spent: float = Field(description="Credits, holds of tasks on their way included")
     limit: float | None = Field(description="Credits; null for no limit")
@@ -74,7 +74,7 @@ class Project(BaseModel):
     statuses: Literal["full", "basic"]
     max_active: int
     closed: bool = Field(description="Takes neither tasks nor tuned models")
-    spending: list[Spending] = Field(description="In the present day, week and month")
+    spending: list[SpendingWindow] = Field(description="In the present day, week and month")
 
 
 class ProjectList(BaseModel):
@@ -89,7 +89,7 @@ async def list_projects(services: Deps, caller: AccountReader, organization: Org
 
 @router.post("", status_code=201, responses=errors(403, 404, 409, 429, 503))
 async def create_project(
-    services: Deps, caller: ProjectMaker, new: NewProject, organization: OrganizationId = None
+    services: Deps, caller: ProjectMaker, new: CreateProjectRequest, organization: OrganizationId = None
 ) -> Project:
     chosen = await scoped(services, caller, organization)
     most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_projects
@@ -103,18 +103,18 @@ async def create_project(
 
 
 @router.get("/{project}", responses=errors(403, 404, 503))
-async def one_project(services: Deps, caller: AccountReader, project: ProjectPath) -> Project:
+async def get_project(services: Deps, caller: AccountReader, project: ProjectPath) -> Project:
     return await _shown(services, await project_within(services, caller, project))
 
 
 @router.patch("/{project}", responses=errors(403, 404, 409, 503))
-async def change_project(
-    services: Deps, caller: AccountReader, project: ProjectPath, changes: ProjectChanges
+async def update_project(
+    services: Deps, caller: AccountReader, project: ProjectPath, changes: UpdateProjectRequest
 ) -> Project:
     """Limits hold from the next submission on; all else is seen everywhere within 10 s."""
     wanted = changes.model_dump(exclude_unset=True)
     if not wanted:
-        raise Invalid(["body"], f"name at least one of: {', '.join(ProjectChanges.model_fields)}")
+        raise Invalid(["body"], f"name at least one of: {', '.join(UpdateProjectRequest.model_fields)}")
     for permission in dict.fromkeys(map(_PERMISSIONS.__getitem__, sorted(wanted))):
         if not caller.may(permission):
             named = ", ".join(sorted(name for name in wanted if _PERMISSIONS[name] is permission))
@@ -137,7 +137,7 @@ def _in_millicredits(wanted: dict[str, Any]) -> dict[str, Any]:
 async def _shown(services: Deps, project: StoredProject) -> Project:
     limits = {"day": project.limit_day, "week": project.limit_week, "month": project.limit_month}
     spending = [
-        Spending(
+        SpendingWindow(
             window=each.window,
             spent=each.spent / 1000,
             limit=None if (limit := limits[each.window]) is None else limit / 1000,

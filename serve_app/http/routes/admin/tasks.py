@@ -21,7 +21,9 @@ class ProjectTaskQuery(TaskQuery):
 
 
 @router.get("", responses=errors(403, 404, 503))
-async def list_tasks(services: Deps, caller: AccountReader, query: Annotated[ProjectTaskQuery, Query()]) -> TaskPage:
+async def list_project_tasks(
+    services: Deps, caller: AccountReader, query: Annotated[ProjectTaskQuery, Query()]
+) -> TaskPage:
     """The tasks of a project that are still kept, newest first; their prompts and pictures are its own keys' to see."""
     chosen = await project_within(services, caller, query.project)
     return without_content(*await page_of(services, chosen.id, query))

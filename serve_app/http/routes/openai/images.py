@@ -27,7 +27,7 @@ from serve_app.http.routes.openai.errors import FOR_GOOD, SERVER, Refusal
 from serve_app.http.routes.openai.masks import masked_by_alpha
 from serve_app.http.routes.openai.offered import Offered, edits_pictures, makes_pictures, paints_masked
 from serve_app.http.routes.openai.outcome import failure, job_of
-from serve_app.http.routes.openai.schema import ImageEdit, ImageGeneration, Picture, Pictures, errors
+from serve_app.http.routes.openai.schema import Image, ImageEdit, ImageGeneration, ImagesResponse, errors
 from serve_app.http.routes.openai.sent import FORM, MAX_FILES, Sent, is_form, read, validated
 from serve_app.http.routes.openai.translation import Translation
 from serve_app.http.services import Deps, Services
@@ -70,7 +70,7 @@ def router(offered: Offered) -> APIRouter:
     routes = APIRouter(prefix="/v1/images", tags=["openai"], route_class=FilesRoute)
     described = errors(404, 408, 409, 413, 429, 500, 504)
 
-    @routes.post("/generations", response_model=Pictures, responses=described, openapi_extra=_generation_body())
+    @routes.post("/generations", response_model=ImagesResponse, responses=described, openapi_extra=_generation_body())
     async def generate_images(call: Asking) -> Response:
         """Pictures from a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
         sent = await read(call.request)
@@ -78,7 +78,7 @@ def router(offered: Offered) -> APIRouter:
         offer = offered.chosen(asked.model, makes_pictures, "make pictures from a prompt alone")
         return await _made(call, asked, sent, Translation(offer, offer.endpoint.request_type))
 
-    @routes.post("/edits", response_model=Pictures, responses=described, openapi_extra=_edit_body())
+    @routes.post("/edits", response_model=ImagesResponse, responses=described, openapi_extra=_edit_body())
     async def edit_images(call: Asking) -> Response:
         """Pictures from others and a prompt, as OpenAI's clients ask for them. Waits until they are ready."""
         if not is_form(call.request):
@@ -185,10 +185,10 @@ def _refusal(task: Task) -> Refusal:
     return Refusal(500, f"{message} (task {task.id})", code, kind=SERVER, headers=FOR_GOOD)
 
 
-def _pictures(ready: Sequence[Task]) -> Pictures:
-    data = [Picture(id=task.id, revised_prompt=_revised(task)) for task in ready]
+def _pictures(ready: Sequence[Task]) -> ImagesResponse:
+    data = [Image(id=task.id, revised_prompt=_revised(task)) for task in ready]
     written = PurePosixPath((ready[0].result or {})["key"]).suffix.removeprefix(".")
-    return Pictures(created=int(time.time()), data=data, output_format=written)
+    return ImagesResponse(created=int(time.time()), data=data, output_format=written)
 
 
 def _revised(task: Task) -> str | None:
@@ -207,7 +207,7 @@ async def _file(services: Services, task: Task) -> bytes:
         raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
 
 
-def _with_files(answer: Pictures, files: Sequence[bytes]) -> bytes:
+def _with_files(answer: ImagesResponse, files: Sequence[bytes]) -> bytes:
     """The answer as JSON, put together by hand: pictures may be large, and encoding JSON would hold up all others."""
     told = answer.model_dump(exclude_none=True)
     data = [

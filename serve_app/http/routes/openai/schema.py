@@ -79,20 +79,20 @@ class Reference(BaseModel):
     image_url: ImageInput = Field(description="An http(s) URL, or a `data:` URI.")
 
 
-class Picture(BaseModel):
+class Image(BaseModel):
     id: str = Field(description="The task's")
     url: str | None = Field(default=None, description="A signed link, which works for minutes")
     b64_json: str | None = None
     revised_prompt: str | None = Field(default=None, description="Where the prompt was rewritten")
 
 
-class Pictures(BaseModel):
+class ImagesResponse(BaseModel):
     created: int = Field(description="Epoch seconds")
-    data: list[Picture]
+    data: list[Image]
     output_format: str
 
 
-class VideoProblem(BaseModel):
+class VideoError(BaseModel):
     code: str
     message: str
 
@@ -109,7 +109,7 @@ class Video(BaseModel):
     prompt: str | None = Field(default=None, description="Null where it can't be read any more")
     seconds: str
     size: str = Field(description="`auto` as long as the ratio is left to the prompt")
-    error: VideoProblem | None = None
+    error: VideoError | None = None
 
 
 class VideoList(BaseModel):
@@ -145,14 +145,15 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-class Problem(BaseModel):
-    class Error(BaseModel):
-        message: str
-        type: str
-        param: str | None
-        code: str
+class OpenAIError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
 
-    error: Error
+
+class OpenAIErrorResponse(BaseModel):
+    error: OpenAIError
 
 
 _MEANINGS = {
@@ -169,8 +170,8 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route that may answer these; every one asks for a key and may find the store away."""
     meanings = {code: _MEANINGS.get(code) or schemas.MEANINGS[code] for code in (400, 401, 403, *codes, 503)}
     described: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem, "description": meaning} for code, meaning in meanings.items()
+        code: {"model": OpenAIErrorResponse, "description": meaning} for code, meaning in meanings.items()
     }
     # In place of the framework's 422, which these routes do not have.
-    described["4XX"] = {"model": Problem, "description": "Any other error of the request"}
+    described["4XX"] = {"model": OpenAIErrorResponse, "description": "Any other error of the request"}
     return described

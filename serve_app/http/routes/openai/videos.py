@@ -24,8 +24,8 @@ from serve_app.http.routes.openai.schema import (
     Status,
     Video,
     VideoCreation,
+    VideoError,
     VideoList,
-    VideoProblem,
     errors,
 )
 from serve_app.http.routes.openai.sent import FORM, Sent, read, validated
@@ -219,7 +219,7 @@ def _shown(services: Services, task: tasks.Task) -> Video:
     status: Status = _STATUSES.get(task.status, "failed")
     finished = task.finished
     size = f"{job.width}x{job.height}" if job and job.width and job.height else _UNDECIDED
-    problem = VideoProblem(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
+    problem = VideoError(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
     return Video(
         id=task.id,
         model=task.endpoint,

@@ -1,0 +1,118 @@
+"""OpenAPI documents: one of what clients call, one of signing in and administration; and the pages that show them.
+
+Both are of version 3.1, which generators of clients read. Operations are named after the functions that serve them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.staticfiles import StaticFiles
+from fastapi_offline.core import _STATIC_PATH as SWAGGER_FILES
+
+PUBLIC: Final = "/openapi.json"
+ADMIN: Final = "/openapi-admin.json"
+ASSETS: Final = "/docs/static"
+
+DESCRIPTION: Final = (
+    "Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at once, fetch "
+    "the result with `GET /v1/get_result`."
+)
+_ADMIN_DESCRIPTION: Final = "Sessions of people in browsers; organizations, projects, keys, members and the fleet."
+
+_TAGS: Final = {
+    "generate": "Submit tasks. Every operation answers at once with a task id and a polling address.",
+    "results": "Poll a task, and fetch its result.",
+    "tasks": "List, cancel and follow tasks; webhook deliveries and links to results.",
+    "tuned models": "Upload and manage LoRA files.",
+    "account": "Credits, prices and usage.",
+    "openai": "The same models in the form of OpenAI's interface.",
+    "licences": "Report generations that were made elsewhere with licensed models.",
+    "health": "Probes.",
+}
+_ADMIN_TAGS: Final = {
+    "session": "Sign people in and out, invite them, and let programs act for them.",
+    "admin": "Organizations, projects, keys, members, credits, licences, the audit log and the fleet.",
+}
+_METHODS: Final = ("get", "put", "post", "delete", "patch")
+
+
+def operation_id(route: APIRoute) -> str:
+    return camel_case(route.name)
+
+
+def camel_case(name: str) -> str:
+    """`gen-tools/erase-v1` becomes `genToolsEraseV1`."""
+    first, *others = re.split(r"[^A-Za-z0-9]+", name)
+    return first + "".join(each[:1].upper() + each[1:] for each in others)
+
+
+def install(app: FastAPI) -> None:
+    """Adds both documents to `app`, whose routes are complete, and their pages at `/docs` and `/docs/admin`."""
+
+    def public_document() -> dict[str, Any]:
+        # Kept: made for the first who asks, it would hold up everybody else.
+        app.openapi_schema = app.openapi_schema or _document(app, _TAGS, DESCRIPTION)
+        return app.openapi_schema
+
+    app.openapi = public_document
+    app.mount(ASSETS, StaticFiles(directory=SWAGGER_FILES), name="docs-static")
+
+    @app.get(ADMIN, include_in_schema=False)
+    async def admin_openapi() -> JSONResponse:
+        return JSONResponse(admin_document(app))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return _page(app.title, PUBLIC)
+
+    @app.get("/docs/admin", include_in_schema=False)
+    async def admin_docs() -> HTMLResponse:
+        return _page(f"{app.title}: administration", ADMIN)
+
+
+def admin_document(app: FastAPI) -> dict[str, Any]:
+    return _document(app, _ADMIN_TAGS, _ADMIN_DESCRIPTION)
+
+
+def _document(app: FastAPI, tags: dict[str, str], description: str) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=description,
+        routes=[route for route in iter_route_contexts(app.routes) if tags.keys() & set(getattr(route, "tags", ()))],
+        tags=[{"name": name, "description": text} for name, text in tags.items()],
+        servers=[{"url": "/"}],
+    )
+    for operation in _operations(document):
+        operation.setdefault("security", [])  # explicit for those that need no key, as linters ask
+        for response in operation["responses"].values():
+            # The framework describes events as OpenAPI 3.2 does, which few generators read.
+            if stream := response.get("content", {}).get("text/event-stream"):
+                stream.pop("itemSchema", None)
+                stream["schema"] = {"type": "string"}
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        yield from (path[method] for method in _METHODS if method in path)
+
+
+def _page(title: str, document: str) -> HTMLResponse:
+    """Its scripts are served from here: it renders without internet."""
+    return get_swagger_ui_html(
+        openapi_url=document,
+        title=title,
+        swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+        swagger_css_url=f"{ASSETS}/swagger-ui.css",
+        swagger_favicon_url=f"{ASSETS}/favicon.png",
+        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": 0},
+    )
