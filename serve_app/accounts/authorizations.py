@@ -188,11 +188,12 @@ class Authorizations:
 
     async def list(self, organization: str) -> list[Authorization]:
         """Those that still hold, oldest first."""
-        ids = await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization)))
-        found = {each: await self.find(each) for each in ids}
-        if over := [each for each, authorization in found.items() if authorization is None]:
+        ids = sorted(await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization))))
+        records = await self._redis.mget(map(self._record, ids)) if ids else []
+        if over := [each for each, raw in zip(ids, records, strict=True) if raw is None]:
             await cast(Awaitable[int], self._redis.srem(self._of(organization), *over))
-        return sorted((each for each in found.values() if each is not None), key=lambda each: each.created)
+        found = [Authorization.model_validate_json(raw) for raw in records if raw is not None]
+        return sorted(found, key=lambda each: each.created)
 
     async def end(self, authorization: Authorization, actor: str) -> None:
         given = authorization.given

@@ -66,20 +66,19 @@ class OrganizationStore:
 
     async def get(self, organization_id: str) -> Organization | None:
         raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(organization_id)))
-        if "name" not in raw and organization_id != DEFAULT_ORGANIZATION:
-            return None
-        return Organization(
-            organization_id,
-            raw.get("name", "Default"),
-            float(raw.get("created", 0)),
-            safety_of(raw),
-            ceilings_of(raw),
-        )
+        return _organization(organization_id, raw)
 
     async def list(self) -> list[Organization]:
-        ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
-        found = [await self.get(organization_id) for organization_id in sorted(ids | {DEFAULT_ORGANIZATION})]
+        ids = await self._ids()
+        reads = self._redis.pipeline(transaction=False)
+        for each in ids:
+            reads.hgetall(self._key(each))
+        found = [_organization(each, raw) for each, raw in zip(ids, await reads.execute(), strict=True)]
         return [organization for organization in found if organization is not None]
+
+    async def _ids(self) -> list[str]:
+        ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}organizations"))
+        return sorted(ids | {DEFAULT_ORGANIZATION})
 
     async def approve(self, organization_id: str, endpoint: str, tolerance: int | None, actor: str) -> None:
         """Sets the highest safety tolerance for an endpoint; None leaves it to the catalog. Raises LookupError."""
@@ -112,9 +111,11 @@ class OrganizationStore:
 
     async def of_person(self, person: str) -> Sequence[str]:
         """Ids of the organizations that they are a member of."""
-        ids = [organization.id for organization in await self.list()]
-        roles = [await self.role_of(each, person) for each in ids]
-        return [each for each, role in zip(ids, roles, strict=True) if role is not None]
+        ids = await self._ids()
+        reads = self._redis.pipeline(transaction=False)
+        for each in ids:
+            reads.hexists(self._members(each), person)
+        return [each for each, is_member in zip(ids, await reads.execute(), strict=True) if is_member]
 
     async def has_room(self, organization_id: str, person: str, most: int) -> bool:
         """Whether they are a member, or there are fewer than `most`."""
@@ -144,6 +145,13 @@ class OrganizationStore:
 
     def _members(self, organization_id: str) -> str:
         return f"{self._prefix}members:{organization_id}"
+
+
+def _organization(organization_id: str, raw: Mapping[str, str]) -> Organization | None:
+    if "name" not in raw and organization_id != DEFAULT_ORGANIZATION:
+        return None
+    name, created = raw.get("name", "Default"), float(raw.get("created", 0))
+    return Organization(organization_id, name, created, safety_of(raw), ceilings_of(raw))
 
 
 def safety_of(raw: Mapping[str, str]) -> dict[str, int]:

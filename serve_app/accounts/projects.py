@@ -73,8 +73,7 @@ class ProjectStore:
 
     async def find(self, project_id: str) -> Project | None:
         """None when nobody made it."""
-        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id)))
-        return project_of(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
+        return _found(project_id, await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(project_id))))
 
     async def get(self, project_id: str) -> Project:
         """One that nobody made has the defaults. A change takes effect within 10 s everywhere."""
@@ -87,7 +86,10 @@ class ProjectStore:
         ids = await cast(Awaitable[set[str]], self._redis.smembers(f"{self._prefix}projects:{organization}"))
         if organization == DEFAULT_ORGANIZATION:
             ids |= {DEFAULT_PROJECT}
-        found = [await self.find(project_id) for project_id in sorted(ids)]
+        reads = self._redis.pipeline(transaction=False)
+        for project_id in sorted(ids):
+            reads.hgetall(self._key(project_id))
+        found = [_found(each, raw) for each, raw in zip(sorted(ids), await reads.execute(), strict=True)]
         # Keys may have put a project of another organization into the index of theirs.
         return [project for project in found if project is not None and project.organization == organization]
 
@@ -131,6 +133,11 @@ _SOUND: Mapping[str, _Bound] = {
     "closed": _Bound("true, or nothing", lambda closed: closed is True),
     **dict.fromkeys(("limit_day", "limit_week", "limit_month"), _LIMIT),
 }
+
+
+def _found(project_id: str, raw: Mapping[str, str]) -> Project | None:
+    """None when nobody made it."""
+    return project_of(project_id, raw) if raw or project_id == DEFAULT_PROJECT else None
 
 
 def project_of(project_id: str, raw: Mapping[str, str]) -> Project:

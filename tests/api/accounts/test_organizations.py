@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from support.redis_contents import audit_lines as lines
 from support.redis_contents import contents
 
@@ -217,3 +219,25 @@ def test_names_that_can_stand_in_keys_and_addresses_are_taken(name: str) -> None
 def test_other_names_are_not(name: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Name).validate_python(name)
+
+
+async def test_many_organizations_and_projects_are_read_in_few_round_trips(
+    organizations: OrganizationStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projects = ProjectStore(redis, prefix)
+    for n in range(20):
+        await organizations.create(f"o{n}", "x", "op")
+        await projects.create(f"p{n}", "o1", "op")
+    await organizations.put_member("o7", "ann", Role.VIEWER, "op")
+    sent: list[object] = []
+    send = AbstractConnection.send_packed_command
+
+    async def counted(self: AbstractConnection, command: Any, **options: Any) -> None:
+        sent.append(command)
+        await send(self, command, **options)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", counted)
+    assert len(await organizations.list()) == 21
+    assert await organizations.of_person("ann") == ["o7"]
+    assert len(await projects.list("o1")) == 20
+    assert len(sent) == 6
