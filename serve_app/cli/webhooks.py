@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -48,13 +49,20 @@ def list_deliveries(
 def replay(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of tasks.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that were given up.")] = False,
+    project: Annotated[str | None, typer.Option(help="With --failed: those of this project alone.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --failed: do not ask.")] = False,
     config: Config = None,
 ) -> None:
     """Have webhooks sent again, at once and with all their attempts."""
-    if failed == bool(ids):
+    if failed == bool(ids) or (project and not failed):
         raise ValueError("name the ids of tasks, or --failed for all that were given up")
-    replayed, unknown = asyncio.run(_replay(config, ids or []))
-    print(f"{replayed} to be sent again")
+    if failed:
+        counts, ids = asyncio.run(_given_up(config, project))
+        if ids and not project and not yes:
+            shown = ", ".join(f"{n} of {name or 'a project that is gone'}" for name, n in sorted(counts.items()))
+            typer.confirm(f"Send {len(ids)} webhooks of every project again ({shown})?", abort=True, err=True)
+    unknown = asyncio.run(_replay(config, ids or []))
+    print(f"{len(ids or []) - len(unknown)} to be sent again")
     if unknown:
         raise ServiceError(f"no delivery of {', '.join(unknown)}")
 
@@ -77,19 +85,27 @@ async def _page(config: Path | None, limit: int, cursor: str | None, failed: boo
     return shown, following
 
 
-async def _replay(config: Path | None, ids: list[str]) -> tuple[int, list[str]]:
-    """Those named, or all that were given up. How many there were, and which there were not."""
+async def _given_up(config: Path | None, project: str | None) -> tuple[Counter[str], list[str]]:
+    """How many deliveries each project gave up, and the ids of their tasks; of all projects, or of one."""
+    counts, ids, cursor = Counter[str](), [], None
+    async with connected(config) as (redis, prefix):
+        outbox, tasks = Outbox(redis, prefix), TaskReader(redis, prefix, at_rest(config))
+        while True:
+            found, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
+            for task, delivery in zip(await tasks.get_many([each.id for each in found]), found, strict=True):
+                owner = task.project if task else ""
+                if project in (None, owner):
+                    counts[owner] += 1
+                    ids.append(delivery.id)
+            if cursor is None:
+                return counts, ids
+
+
+async def _replay(config: Path | None, ids: list[str]) -> list[str]:
+    """Those of which there is no delivery."""
     async with connected(config) as (redis, prefix):
         outbox = Outbox(redis, prefix)
-        if not ids:
-            ids, cursor = [], None
-            while True:
-                found, cursor = await outbox.list_deliveries(limit=_PAGE, cursor=cursor, failed=True)
-                ids += [delivery.id for delivery in found]
-                if cursor is None:
-                    break
-        unknown = [task_id for task_id in ids if not await outbox.replay(task_id)]
-        return len(ids) - len(unknown), unknown
+        return [task_id for task_id in ids if not await outbox.replay(task_id)]
 
 
 def _row(delivery: Delivery) -> tuple[Cell, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from io import StringIO
 from typing import TypeAlias, TypeVar
 
 import pytest
@@ -148,7 +149,7 @@ def test_named_deliveries_are_sent_again(webhooks: Webhooks, deliveries: Deliver
 def test_all_that_were_given_up_are_sent_again_and_nothing_else(webhooks: Webhooks, deliveries: Deliveries) -> None:
     failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=7)
     [delivered] = deliveries.attempted("delivered", DeliveryAttempt(1.0, 200))
-    assert webhooks("replay", "--failed").out == "7 to be sent again\n"
+    assert webhooks("replay", "--failed", "--yes").out == "7 to be sent again\n"
     assert set(deliveries.states(failed)) == {State.WAITING}
     assert deliveries.states([delivered]) == [State.DELIVERED]
     assert webhooks("list", "--failed").table == []
@@ -160,7 +161,21 @@ def test_more_than_fit_on_a_page_are_sent_again(
 ) -> None:
     monkeypatch.setattr("serve_app.cli.webhooks._PAGE", 2)
     failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=5)
-    assert webhooks("replay", "--failed").out == "5 to be sent again\n"
+    assert webhooks("replay", "--failed", "--yes").out == "5 to be sent again\n"
+    assert set(deliveries.states(failed)) == {State.WAITING}
+
+
+def test_those_of_every_project_are_sent_again_once_it_is_confirmed(
+    webhooks: Webhooks, deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=3)
+    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
+    ran = webhooks("replay", "--failed")
+    assert (ran.code, ran.out.strip()) == (1, "")
+    assert "Send 3 webhooks of every project again (3 of p)?" in ran.err
+    assert webhooks("replay", "--failed", "--project", "another").out == "0 to be sent again\n"
+    assert set(deliveries.states(failed)) == {State.FAILED}
+    assert webhooks("replay", "--failed", "--project", "p").out == "3 to be sent again\n"
     assert set(deliveries.states(failed)) == {State.WAITING}
 
 
