@@ -39,6 +39,9 @@ SHOWN = {
     "a red square on a white background": Scene((Thing("square", "red"),), Background("white")),
     "a green diamond on a yellow background": Scene((Thing("diamond", "green"),), Background("yellow")),
     "a large red circle on the left on a white background": Scene((RED_CIRCLE,), Background("white")),
+    "add the star from image 2 on the right": Scene(
+        (RED_CIRCLE, Thing("star", "green", "medium", "right")), Background("white")
+    ),
 }
 """What the results of these prompts must show, wherever they stand."""
 
