@@ -59,7 +59,7 @@ export interface DeblurRequest {
   image: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
@@ -110,7 +110,7 @@ export interface DraftEnhanceRequest {
   mode: "draft_enhance";
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else. */
   user?: string | null;
@@ -130,7 +130,7 @@ export interface EraseRequest {
   mask: string;
   /** File format of the result. Default: `png`. */
   output_format?: "jpeg" | "png" | "webp" | null;
-  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
@@ -346,7 +346,7 @@ export interface ImageToVideoRequest {
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same video. Random when left out. */
   seed?: number | null;
@@ -451,7 +451,7 @@ export interface OutpaintingRequest {
   reference_offset_x?: number | null;
   /** Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with `auto_crop`. */
   reference_offset_y?: number | null;
-  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
@@ -618,7 +618,7 @@ export interface TextToVideoRequest {
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same video. Random when left out. */
   seed?: number | null;
@@ -640,7 +640,7 @@ export interface TryOnV1Request {
   person: string;
   /** How to wear it. May be left out. */
   prompt?: string | null;
-  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
@@ -662,7 +662,7 @@ export interface TryOnV2Request {
   person: string;
   /** How to wear it. May be left out. */
   prompt?: string | null;
-  /** How much is let through, 0 (strictest) to 5. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53, JavaScript reads the seed of the answer rounded. */
   seed?: number | null;
@@ -998,7 +998,7 @@ export interface VideoToVideoRequest {
   prompt: string;
   /** `hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`. */
   resolution?: "hd" | "fhd" | null;
-  /** How much is let through, 0 (strictest) to 4. 2 when left out. */
+  /** How much is let through, 0 (strictest) to 6. 2 when left out. */
   safety_tolerance?: number | null;
   /** The same seed with the same request gives the same video. Random when left out. */
   seed?: number | null;

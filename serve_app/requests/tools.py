@@ -13,12 +13,11 @@ from pydantic import Field
 
 from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import MEGAPIXEL, fit
-from serve_app.requests.fields import JSON_NUMBER, NullIsUnset, PictureFormat
+from serve_app.requests.fields import NullIsUnset, PictureFormat
 from serve_app.requests.pictures import PictureProblem
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import TolerantRequest
 
-MAX_SAFETY_TOLERANCE: Final = 5
 MAX_PIXELS: Final = 4 * MEGAPIXEL
 """Of the pictures of those tools that take no larger ones, and of what outpainting makes."""
 
@@ -28,9 +27,6 @@ LIMITS_OF_A_SMALL_PICTURE: Final = (
 
 
 class ToolRequest(TolerantRequest):
-    safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 (strictest) to 5. 2 when left out.", examples=[2]
-    )
     output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
         default="png", description="File format of the result.", examples=["png"]
     )

@@ -43,7 +43,7 @@ from serve_app.requests.keyframes import Keyframe, Keyframes
 from serve_app.requests.pictures import SentPicture
 from serve_app.requests.plan import ClipPlan, Plan
 
-MAX_SAFETY_TOLERANCE: Final = 4
+MAX_SAFETY_TOLERANCE: Final = 6
 SHORTEST: Final = 5
 LONGEST: Final = 20
 LONGEST_CONTINUATION: Final = 15
@@ -83,7 +83,7 @@ class ClipRequest(GenerationRequest):
     finetunable: ClassVar[bool] = False
 
     safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
-        default=None, description="How much is let through, 0 (strictest) to 4. 2 when left out.", examples=[2]
+        default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
     )
 
 

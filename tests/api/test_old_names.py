@@ -22,7 +22,7 @@ from serve_app.http.deprecation import notices
 
 DEPRECATED_SINCE = "@1761868800"
 """2025-10-31."""
-SUCCESSOR = '</v1/gen-pro-1.1>; rel="successor-version"'
+SUCCESSOR = '</v1/gen-pro-1.1>; rel="successor-version", </v1/gen-kontext-pro>; rel="successor-version"'
 WITHDRAWN = ["gen-pro-1.0-depth", "finetune", "gen-pro-1.1-ultra-finetuned", "gen-pro-1.0-depth-finetuned"]
 FORMER = ["gen-pro-1.1", "gen-pro-1.0"]
 
@@ -111,7 +111,7 @@ def test_what_is_gone_names_its_targets(client: Client, service: Service) -> Non
     with service.unchanged():
         response = client.order("gen-pro-1.0-depth", prompt="a cat", control_image=PHOTO)
     assert refusal(response, 410) == "gen-pro-1.0-depth is not served any more: use gen-pro-1.1 or gen-kontext-pro"
-    assert response.headers["link"] == f'{SUCCESSOR}, </v1/gen-kontext-pro>; rel="successor-version"'
+    assert response.headers["link"] == SUCCESSOR
 
 
 @promise("Versioning", "For the tuning API there is no migration path.")

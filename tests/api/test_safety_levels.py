@@ -85,10 +85,10 @@ def test_an_organization_can_be_approved_for_more(
 
 def test_no_more_is_approved_than_requests_can_name(operator: Client, client: Client) -> None:
     path = f"/v1/admin/organizations/{client.organization}/safety/gen-tools/erase-v1"
-    response = operator.put(path, json={"tolerance": 6})
+    response = operator.put(path, json={"tolerance": 7})
     assert [each["loc"] for each in response.json()["detail"]] == [["body", "tolerance"]]
-    assert "levels up to 5" in response.json()["detail"][0]["msg"]
-    assert operator.put(path, json={"tolerance": 5}).status_code == 200
+    assert "levels up to 6" in response.json()["detail"][0]["msg"]
+    assert operator.put(path, json={"tolerance": 6}).status_code == 200
 
 
 @promise("2. gen-2-max", "0 to 5, 0 strictest; higher levels need a request to the provider")

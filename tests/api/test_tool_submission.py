@@ -195,7 +195,7 @@ def test_a_tool_is_described(described: dict[str, Any], tool: str) -> None:
         form["properties"]
     )
     tolerance = form["properties"]["safety_tolerance"]["anyOf"][0]
-    assert (tolerance["minimum"], tolerance["maximum"]) == (0, 5)
+    assert (tolerance["minimum"], tolerance["maximum"]) == (0, 6)
     assert (form.get("additionalProperties") is False) == (tool == OUTPAINTING)
 
 

@@ -76,7 +76,7 @@ class DeblurRequest(TypedDict):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
@@ -130,7 +130,7 @@ class DraftEnhanceRequest(TypedDict):
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088. Default: `fhd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     user: NotRequired[str | None]
     """Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one else."""
     webhook_secret: NotRequired[str | None]
@@ -154,7 +154,7 @@ class EraseRequest(TypedDict):
     output_format: NotRequired[Literal["jpeg", "png", "webp"] | None]
     """File format of the result. Default: `png`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
@@ -415,7 +415,7 @@ class ImageToVideoRequest(TypedDict):
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same video. Random when left out."""
     user: NotRequired[str | None]
@@ -530,7 +530,7 @@ class OutpaintingRequest(TypedDict):
     """Where the picture's top edge lies in the result, in pixels. Centred when left out. May be negative with
     `auto_crop`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
@@ -713,7 +713,7 @@ class TextToVideoRequest(TypedDict):
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same video. Random when left out."""
     user: NotRequired[str | None]
@@ -739,7 +739,7 @@ class TryOnV1Request(TypedDict):
     prompt: NotRequired[str | None]
     """How to wear it. May be left out."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
@@ -766,7 +766,7 @@ class TryOnV2Request(TypedDict):
     prompt: NotRequired[str | None]
     """How to wear it. May be left out."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 5. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same picture. Random when left out, or negative. Beyond 2^53,
     JavaScript reads the seed of the answer rounded."""
@@ -1151,7 +1151,7 @@ class VideoToVideoRequest(TypedDict):
     resolution: NotRequired[Literal["hd", "fhd"] | None]
     """`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area. Default: `hd`."""
     safety_tolerance: NotRequired[int | None]
-    """How much is let through, 0 (strictest) to 4. 2 when left out."""
+    """How much is let through, 0 (strictest) to 6. 2 when left out."""
     seed: NotRequired[int | None]
     """The same seed with the same request gives the same video. Random when left out."""
     start_video: str

@@ -157,7 +157,7 @@ def test_five_seconds_of_video_are_priced_by_resolution(
 
 def test_requests_that_take_no_tuned_models_have_no_such_endpoint() -> None:
     modes = {"full": {}, "draft": {}, "enhance": {}}
-    assert catalog_of(request="video", modes=modes).endpoints["gen-x"].highest_tolerance == 4
+    assert catalog_of(request="video", modes=modes).endpoints["gen-x"].highest_tolerance == 6
     with pytest.raises(ValidationError, match="tuned"):
         catalog_of(request="video", modes=modes, finetuned={})
 

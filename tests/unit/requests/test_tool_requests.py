@@ -71,9 +71,9 @@ def test_all_take_webhooks_and_a_user(name: str) -> None:
 @pytest.mark.parametrize("name", MINIMAL)
 def test_levels_of_safety(name: str) -> None:
     assert _request(name).safety_tolerance is None
-    for level in (0, 5, 3.0):
+    for level in (0, 6, 3.0):
         assert _request(name, safety_tolerance=level).safety_tolerance == level
-    for level in (-1, 6, 1.5, "2", True):
+    for level in (-1, 7, 1.5, "2", True):
         assert [loc for loc, _ in _problems(name, safety_tolerance=level)] == [("safety_tolerance",)]
 
 

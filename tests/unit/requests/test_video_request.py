@@ -110,13 +110,13 @@ def test_null_is_unset(mode: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("mode", FORMS)
-@pytest.mark.parametrize("level", [0, 4, 4.0])
+@pytest.mark.parametrize("level", [0, 6, 4.0])
 def test_tolerances(mode: str, level: float) -> None:
     assert _request(mode, safety_tolerance=level).safety_tolerance == level
 
 
 @pytest.mark.parametrize("mode", FORMS)
-@pytest.mark.parametrize("level", [-1, 5, 1.5, "2", True])
+@pytest.mark.parametrize("level", [-1, 7, 1.5, "2", True])
 def test_tolerances_that_are_none(mode: str, level: Any) -> None:
     ((loc, _),) = _problems({"mode": mode, **MINIMAL[mode], "safety_tolerance": level})
     assert loc == ("safety_tolerance",)
@@ -337,7 +337,7 @@ def test_the_schema_is_a_union_by_mode() -> None:
 
 
 def test_what_the_catalog_asks_of_a_form() -> None:
-    assert VideoRequest.highest_tolerance() == 4
+    assert VideoRequest.highest_tolerance() == 6
     assert not VideoRequest.finetunable
     assert [form for form in REQUESTS.values() if not form.finetunable] == [VideoRequest]
     assert finetuned(REQUESTS["kontext"]).highest_tolerance() == REQUESTS["kontext"].highest_tolerance() == 6
