@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from importlib.metadata import version
 from typing import Final, Protocol
 
+import brotli
 import httpx2
 
 from serve_app.media.bounded_answers import AnswerRefused
@@ -139,15 +140,15 @@ async def _body(response: httpx2.Response, limits: FileLimits) -> bytes:
                     raise limits.refuse("the file is too large")
                 holding(len(chunk))
                 too_slow.reschedule(patient_until + len(body) / MIN_BYTES_PER_S)
-    except zlib.error:
+    except (zlib.error, brotli.error):
         raise limits.refuse("what the URL answered is not compressed as it says") from None
     except TimeoutError:
         raise limits.refuse(f"the URL sends less than {MIN_BYTES_PER_S // 1024} KiB a second") from None
     return bytes(body)
 
 
-class _Decompressor:
-    """Undoes `gzip` or `deflate`, which some hosts use though nobody asked. Never unfolds more than it may."""
+class _Zlib:
+    """Undoes `gzip` or `deflate`. Never unfolds more than it may."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with a header of either kind
@@ -166,10 +167,27 @@ class _Decompressor:
         return plain
 
 
-def _decompressor(response: httpx2.Response, limits: FileLimits) -> _Decompressor | None:
+class _Brotli:
+    """Undoes `br`. Never unfolds much more than it may."""
+
+    def __init__(self) -> None:
+        self._inner = brotli.Decompressor()
+
+    def unfolded(self, raw: bytes, most: int) -> bytes:
+        """At most a block of 32 KiB more than `most` bytes. Raises brotli.error."""
+        plain = self._inner.process(raw, output_buffer_limit=most)
+        while len(plain) < most and not self._inner.can_accept_more_data():
+            plain += self._inner.process(b"", output_buffer_limit=most - len(plain))
+        return plain
+
+
+def _decompressor(response: httpx2.Response, limits: FileLimits) -> _Zlib | _Brotli | None:
+    """For a body that its host compressed, which some do though nobody asked."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
-        return _Decompressor()
+        return _Zlib()
+    if encoding == "br":
+        return _Brotli()
     if encoding not in ("", "identity"):
-        raise limits.refuse(f"the URL answered in the encoding {encoding[:20]!r}; expected none, gzip or deflate")
+        raise limits.refuse(f"the URL answered in the encoding {encoding[:20]!r}; expected none, gzip, deflate or br")
     return None

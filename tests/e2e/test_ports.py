@@ -41,6 +41,11 @@ def test_a_forged_host_is_told_from_the_real_one(service: LocalService) -> None:
     assert forged.status_code == 421
 
 
+def test_an_error_names_its_request(service: LocalService) -> None:
+    refused = httpx2.get(f"{service.base_url}/v1/tasks", trust_env=False, timeout=60)
+    assert refused.json()["request_id"] == refused.headers["x-request-id"]
+
+
 @pytest.mark.slow
 def test_a_body_in_part_keeps_nobody_waiting(service: LocalService) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=60) as wire:

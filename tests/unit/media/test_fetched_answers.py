@@ -7,6 +7,7 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator
 
+import brotli
 import pytest
 from support.fetching import fetcher
 from support.website import Website, serving
@@ -32,8 +33,14 @@ def raw_deflate(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("encoding", "compress"),
-    [("gzip", gzip.compress), ("GZIP", gzip.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)],
-    ids=["gzip", "upper case", "deflate", "deflate without header"],
+    [
+        ("gzip", gzip.compress),
+        ("GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+        ("br", brotli.compress),
+    ],
+    ids=["gzip", "upper case", "deflate", "deflate without header", "br"],
 )
 async def test_compression_that_nobody_asked_for_is_undone(
     site: Website, encoding: str, compress: Callable[[bytes], bytes]
@@ -48,9 +55,11 @@ async def test_compression_that_nobody_asked_for_is_undone(
     [
         ("gzip", gzip.compress(bytes(50 * 2**20)), "too large"),
         ("gzip", b"no gzip at all", "not compressed as it says"),
-        ("br", b"x", "the encoding 'br'; expected none, gzip or deflate"),
+        ("br", brotli.compress(bytes(50 * 2**20)), "too large"),
+        ("br", b"no brotli at all", "not compressed as it says"),
+        ("zstd", b"x", "the encoding 'zstd'; expected none, gzip, deflate or br"),
     ],
-    ids=["a bomb", "no gzip", "br"],
+    ids=["a bomb", "no gzip", "a bomb of br", "no br", "zstd"],
 )
 async def test_what_unfolds_too_far_or_not_at_all_is_refused(
     site: Website, encoding: str, body: bytes, reason: str
