@@ -23,7 +23,7 @@ ASSETS: Final = "/docs/static"
 
 DESCRIPTION: Final = (
     "Asynchronous media generation: `POST` to a `/v1/gen-…` path, get a task id and a polling address at once, fetch "
-    "the result with `GET /v1/get_result`."
+    "the result with `GET /v1/get_result`. Sessions and administration: [/docs/admin](/docs/admin)."
 )
 _ADMIN_DESCRIPTION: Final = "Sessions of people in browsers; organizations, projects, keys, members and the fleet."
 
@@ -59,7 +59,7 @@ def install(app: FastAPI) -> None:
 
     def public_document() -> dict[str, Any]:
         # Kept: made for the first who asks, it would hold up everybody else.
-        app.openapi_schema = app.openapi_schema or _document(app, _TAGS, DESCRIPTION)
+        app.openapi_schema = app.openapi_schema or _document(app, app.title, _TAGS, DESCRIPTION)
         return app.openapi_schema
 
     app.openapi = public_document
@@ -79,12 +79,12 @@ def install(app: FastAPI) -> None:
 
 
 def admin_document(app: FastAPI) -> dict[str, Any]:
-    return _document(app, _ADMIN_TAGS, _ADMIN_DESCRIPTION)
+    return _document(app, f"{app.title}: administration", _ADMIN_TAGS, _ADMIN_DESCRIPTION)
 
 
-def _document(app: FastAPI, tags: dict[str, str], description: str) -> dict[str, Any]:
+def _document(app: FastAPI, title: str, tags: dict[str, str], description: str) -> dict[str, Any]:
     document = get_openapi(
-        title=app.title,
+        title=title,
         version=app.version,
         description=description,
         routes=[route for route in iter_route_contexts(app.routes) if tags.keys() & set(getattr(route, "tags", ()))],
