@@ -20,20 +20,20 @@ _STAGES: Final = (
 def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
     """Of a job that ends now, by the engine's clock, which is `time.monotonic`. `outcome` is the last event's name."""
     job = handle.job
-    # A job of a release before has none.
-    parent = getattr(job, "traceparent", "")
-    if not parent:
+    if not job.traceparent:
         return
     reached, now = handle.reached, time.monotonic()
     epoch, attributes = time.time() - now, _attributes(job, outcome)
-    tracer.record("wait", parent, epoch + handle.submitted, epoch + reached.get(Reached.ADMITTED, now), attributes)
+    tracer.record(
+        "wait", job.traceparent, epoch + handle.submitted, epoch + reached.get(Reached.ADMITTED, now), attributes
+    )
     latest = max(reached.values(), default=now)
     for name, began, ended in _STAGES:
         # One that was passed over has a beginning and no end: a video that goes on where its steps were done.
         if began in reached and (ended in reached or reached[began] == latest):
-            tracer.record(name, parent, epoch + reached[began], epoch + reached.get(ended, now), attributes)
+            tracer.record(name, job.traceparent, epoch + reached[began], epoch + reached.get(ended, now), attributes)
     if Reached.FINISHED in reached:
-        tracer.record("store", parent, epoch + reached[Reached.FINISHED], epoch + now, attributes)
+        tracer.record("store", job.traceparent, epoch + reached[Reached.FINISHED], epoch + now, attributes)
 
 
 def _attributes(job: GenerationJob, outcome: str) -> Attributes:

@@ -106,12 +106,11 @@ class MediaModel:
                 self._costs.keep()
 
     def _note(self, job: GenerationJob) -> None:
-        """What comes with a job that is no part of it; one of a release before has neither."""
-        logs.about(task=job.id, attempt=job.attempt, trace=trace_id(getattr(job, "traceparent", "")))
-        levels = getattr(job, "log_levels", ())
-        if levels != self._log_levels:
-            self._log_levels = levels
-            logs.set_levels({**self._spec.logs.levels, **dict(levels)})
+        """Takes the task's names into the logs, and the log levels that come with it."""
+        logs.about(task=job.id, attempt=job.attempt, trace=trace_id(job.traceparent))
+        if job.log_levels != self._log_levels:
+            self._log_levels = job.log_levels
+            logs.set_levels({**self._spec.logs.levels, **dict(job.log_levels)})
 
     async def check_health(self) -> None:
         """Raises when a new process would do better: a hung step, or nothing but unexpected errors.

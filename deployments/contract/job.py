@@ -71,8 +71,6 @@ class GenerationJob:
     output_prefix: str
     references: tuple[str, ...] = ()
     layout: tuple[LayoutRow, ...] = ()
-    deadline: None = None
-    """What the release before looks at; never set."""
     isolated: bool = False
     guidance: float | None = None
     guidance_interval: float | None = None

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
-from redis.exceptions import OutOfMemoryError
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
@@ -100,7 +98,8 @@ class KeyStore:
         transaction.hset(f"{self._prefix}keys", key.id, digest)
         transaction.sadd(self._keys_of(project), key.id)
         transaction.scard(self._keys_of(project))
-        self._claim(transaction, project, organization)
+        transaction.hsetnx(f"{self._prefix}project:{project}", "organization", organization)
+        transaction.sadd(f"{self._prefix}projects:{organization}", project)
         self._audit.note(
             transaction, organization, actor, "create key", key.id, name=name, project=project, role=role.value
         )
@@ -109,44 +108,6 @@ class KeyStore:
             await self.revoke(key.id, organization=organization, actor=actor)
             raise IndexFull
         return key, secret
-
-    async def claim_projects(self) -> None:
-        """Makes a record of every project that keys act in and nobody made, in the default organization; and notes
-        which keys are its.
-
-        For keys from before projects had records, which an organization that made one of that name would take over, and
-        from before projects knew their keys.
-        """
-        async for keys in self._pages():
-            projects = sorted({key.project for key in keys})
-            owners = self._redis.pipeline(transaction=False)
-            for project in projects:
-                owners.hget(self._record_of(project), "organization")
-            pipe = self._redis.pipeline(transaction=False)
-            for project, owner in zip(projects, await owners.execute(), strict=True):
-                if owner is None:
-                    self._claim(pipe, project, DEFAULT_ORGANIZATION)
-                elif owner != DEFAULT_ORGANIZATION:
-                    # Earlier releases listed the projects of all organizations there.
-                    pipe.srem(self._projects_of(DEFAULT_ORGANIZATION), project)
-            for key in keys:
-                pipe.sadd(self._keys_of(key.project), key.id)
-            try:
-                await pipe.execute()
-            except OutOfMemoryError:
-                # Noted by earlier starts but for what is new, and a service must start: it makes room.
-                logger.warning("the task store is full: which keys are of which project is noted at another start")
-                return
-
-    def _claim(self, transaction: Pipeline, project: str, organization: str) -> None:
-        transaction.hsetnx(self._record_of(project), "organization", organization)
-        transaction.sadd(self._projects_of(organization), project)
-
-    def _record_of(self, project: str) -> str:
-        return f"{self._prefix}project:{project}"
-
-    def _projects_of(self, organization: str) -> str:
-        return f"{self._prefix}projects:{organization}"
 
     async def is_revoked(self, secret: str) -> bool:
         """Whether the key was valid once and must not be again."""

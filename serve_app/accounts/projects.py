@@ -149,8 +149,7 @@ def project_of(project_id: str, raw: Mapping[str, str]) -> Project:
     return Project(
         project_id,
         organization=raw.get("organization", DEFAULT_ORGANIZATION),
-        # Earlier releases let organizations choose it, and hardly bounded it.
-        weight=min(MOST_WEIGHT, max(LEAST_WEIGHT, float(raw.get("weight", 1.0)))),
+        weight=float(raw.get("weight", 1.0)),
         statuses="basic" if raw.get("statuses") == "basic" else "full",
         max_active=number("max_active"),
         limit_day=number("limit_day"),

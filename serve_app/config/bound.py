@@ -107,7 +107,6 @@ def values(settings: Settings, sections: Collection[str]) -> dict[str, Any]:
         secrets.REDIS_URL: settings.redis.url,
         secrets.OBJECT_OPTIONS: settings.objects.secret_options,
         secrets.SEALING_KEYS: [key.get_secret_value() for key in settings.sealing.keys],
-        secrets.FORMER_KEYS: [key.get_secret_value() for key in settings.webhooks.keys],
         secrets.CLIENT_SECRET: _plain(accounts.openid.client_secret) if accounts.openid else None,
     }
     return {name: value for name, value in set_ones.items() if value and name.partition(".")[0] in sections}

@@ -54,9 +54,7 @@ def document(bound: object) -> Any:
     if isinstance(bound, BaseModel):
         return bound.model_dump(mode="json")
     if is_dataclass(bound):
-        # What an earlier release bound lacks the fields that are new.
-        there = (each.name for each in fields(bound) if hasattr(bound, each.name))
-        return {name: document(getattr(bound, name)) for name in there}
+        return {each.name: document(getattr(bound, each.name)) for each in fields(bound)}
     if isinstance(bound, Mapping):
         return {str(name): document(value) for name, value in bound.items()}
     if isinstance(bound, list | tuple):

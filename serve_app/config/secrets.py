@@ -36,9 +36,8 @@ from serve_app.media.settings import ObjectSettings
 REDIS_URL: Final = "redis.url"
 OBJECT_OPTIONS: Final = "objects.options"
 SEALING_KEYS: Final = "sealing.keys"
-FORMER_KEYS: Final = "webhooks.keys"
 CLIENT_SECRET: Final = "accounts.openid.client_secret"
-SECRETS: Final = (REDIS_URL, OBJECT_OPTIONS, SEALING_KEYS, FORMER_KEYS, CLIENT_SECRET)
+SECRETS: Final = (REDIS_URL, OBJECT_OPTIONS, SEALING_KEYS, CLIENT_SECRET)
 """All that deployments need. `metrics.token` is for the process that serves the figures alone."""
 
 
@@ -67,7 +66,7 @@ class Places:
         found = {name: Found(value, made=False) for name, value in told.items()}
         if REDIS_URL not in found and (url := _text(embedded_url_file(self.data_dir))):
             found[REDIS_URL] = Found(url, made=True)
-        if not {SEALING_KEYS, FORMER_KEYS} & set(found) and (key := _text(sealing_key_file(self.data_dir))):
+        if SEALING_KEYS not in found and (key := _text(sealing_key_file(self.data_dir))):
             found[SEALING_KEYS] = Found([key], made=True)
         return found
 
@@ -83,9 +82,7 @@ def embedded_url_file(data_dir: Path) -> Path:
 
 
 def sealing_key_file(data_dir: Path) -> Path:
-    """Services from before what clients wrote was sealed have a key for the secrets of webhooks, which does as well."""
-    former = data_dir / "webhook-key"
-    return former if former.exists() else data_dir / "sealing-key"
+    return data_dir / "sealing-key"
 
 
 class SecretFiles(EnvSettingsSource):
@@ -184,7 +181,6 @@ def _told(sections: Mapping[str, Any]) -> dict[str, Any]:
         REDIS_URL: sections["redis"]["url"],
         OBJECT_OPTIONS: ObjectSettings(options=options).secret_options,
         SEALING_KEYS: sections["sealing"]["keys"],
-        FORMER_KEYS: sections["webhooks"]["keys"],
         CLIENT_SECRET: (sections["accounts"]["openid"] or {}).get("client_secret"),
     }
     return {name: json.loads(json.dumps(value)) for name, value in values.items() if value}

@@ -25,7 +25,7 @@ from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettin
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
 from serve_app.sealing.at_rest import AtRest
-from serve_app.sealing.settings import Key, SealingSettings
+from serve_app.sealing.settings import SealingSettings
 from serve_app.section import Actor, Section
 from serve_app.tasks.settings import TaskSettings
 
@@ -97,7 +97,6 @@ class FinetuneSettings(Section):
 
 
 class WebhookSettings(Section):
-    keys: list[Key] = []
     signature_headers: list[Annotated[str, Field(pattern="^[A-Za-z0-9-]+$")]] = ["X-Webhook-Signature"]
     replicas: int = Field(default=1, ge=1)
     actor: Actor = {"num_cpus": 0}
@@ -225,14 +224,14 @@ class Settings(BaseSettings):
 
     @property
     def sealing_keys(self) -> list[str]:
-        """The first seals, all open. `webhooks.keys` are those of before `sealing` was."""
+        """The first seals, all open."""
         if not self.has_sealing_keys:
             raise ValueError("sealing.keys is empty, and none was made")
-        return [key.get_secret_value() for key in (*self.sealing.keys, *self.webhooks.keys)]
+        return [key.get_secret_value() for key in self.sealing.keys]
 
     @property
     def has_sealing_keys(self) -> bool:
-        return bool(self.sealing.keys or self.webhooks.keys)
+        return bool(self.sealing.keys)
 
     def at_rest(self) -> AtRest:
         """How what clients wrote is stored. Without keys nothing is sealed."""
@@ -249,8 +248,7 @@ class Settings(BaseSettings):
     def with_sealing_key(self, key: str) -> Settings:
         """The same settings with this key alone."""
         sealing = self.sealing.model_copy(update={"keys": [SecretStr(key)]})
-        webhooks = self.webhooks.model_copy(update={"keys": []})
-        return self.model_copy(update={"sealing": sealing, "webhooks": webhooks})
+        return self.model_copy(update={"sealing": sealing})
 
     @classmethod
     def settings_customise_sources(

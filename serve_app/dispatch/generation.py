@@ -10,7 +10,7 @@ from deployments.contract.job import GenerationJob, LayoutRow, Output
 from serve_app.media.clip_sizes import clip_ratio, clip_size
 from serve_app.media.geometry import RATIOS, Size, size_within
 from serve_app.media.ratio_words import ratio_from_prompt
-from serve_app.requests.layout import LayoutError, caption, parse_layout
+from serve_app.requests.layout import caption, parse_layout
 from serve_app.tasks.job import Job, JobClip
 from serve_app.tasks.task import Lease
 
@@ -76,13 +76,7 @@ def result_of(generation: GenerationJob, output: Output, took_s: float) -> dict[
 
 
 def _layout(job: Job) -> tuple[LayoutRow, ...]:
-    if not job.structured:
-        return ()
-    try:
-        return parse_layout(job.prompt)
-    except LayoutError:
-        # Accepted by an earlier release, which took for text what is refused today.
-        return ()
+    return parse_layout(job.prompt) if job.structured else ()
 
 
 def _size(job: Job, ratio_said: str) -> Size:

@@ -67,9 +67,6 @@ class Maintenance:
     async def sweep(self) -> None:
         """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
         while True:
-            for lane in self._lanes:
-                # In a rolling upgrade, again and again: what is old still writes.
-                await self._store.migrate(lane)
             await self._watch_memory()
             for drop in (self._drop_checkpoints, self._drop_tasks):
                 try:

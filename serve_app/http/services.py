@@ -160,7 +160,6 @@ async def opened(
     )
     try:
         await snapshot.check_whole(redis, prefix)
-        await services.keys.claim_projects()
         await _give_first_credits(services)
         loops = Loops({"log levels": LogLevels(redis, prefix, settings.logs.levels).follow})
         try:

@@ -9,7 +9,7 @@ if TERMINAL[h[2]] then return h[3] and 1 or 2 end
 virtual_now()
 if not redis.call('ZSCORE', LEASED, id) and redis.call('ZSCORE', FAIR, ARGV[4]) then
   -- It took no turn, so its project gets the turn back.
-  redis.call('ZINCRBY', FAIR, score(-recorded_share(redis.call('HGET', key, 'share'))), ARGV[4])
+  redis.call('ZINCRBY', FAIR, score(-tonumber(redis.call('HGET', key, 'share'))), ARGV[4])
 end
 redis.call('HSET', key, 'cancelled', 1, 'details', '{"error":"Cancelled by the client"}')
 finish(id, 'Error', tonumber(ARGV[5]))

@@ -5,7 +5,6 @@
 -- A share without bounds would stop the clock for everyone. The bounds of weights are those of accounts/projects.py.
 local LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100
 local LEAST_WORK, MOST_WORK = 0.001, 1e6  -- megapixel-steps
-local LEAST_SHARE, MOST_SHARE = LEAST_WORK / MOST_WEIGHT, MOST_WORK / LEAST_WEIGHT
 local FAR = 1e12  -- further on, numbers get too coarse for small shares: virtual time begins anew
 
 -- The number, or the nearest that is in bounds; the least for what is no number.
@@ -16,12 +15,6 @@ end
 
 local function share_of(work, weight)
   return within(work, LEAST_WORK, MOST_WORK) / within(weight, LEAST_WEIGHT, MOST_WEIGHT)
-end
-
--- The share in a task's record; an ordinary one where an earlier release noted one that can't be.
-local function recorded_share(text)
-  local share = tonumber(text)
-  return share and share >= LEAST_SHARE and share <= MOST_SHARE and share or 1
 end
 
 -- Sets the clock to 0 and gives turns to all that wait as if they came now, one after the other. Those that had a turn,
@@ -37,7 +30,7 @@ local function begin_anew()
     local h = redis.call('HMGET', task_key(queued[i]), 'project', 'share', 'created')
     waiting[#waiting + 1] = {
       id = queued[i], vt = tonumber(queued[i + 1]),
-      project = h[1], share = recorded_share(h[2]), created = tonumber(h[3]),
+      project = h[1], share = tonumber(h[2]), created = tonumber(h[3]),
     }
   end
   table.sort(waiting, function(a, b)
@@ -56,11 +49,10 @@ local function begin_anew()
   for project, tail in pairs(ends) do redis.call('ZADD', FAIR, score(tail), project) end
 end
 
--- The virtual time now, in [0, FAR). It begins anew when it has come that far, or where an earlier release let something
--- into it that is no time.
+-- The virtual time now, in [0, FAR). It begins anew when it has come that far.
 local function virtual_now()
   local clock = tonumber(redis.call('GET', CLOCK) or 0)
-  local sound = clock and clock >= 0 and clock < FAR
+  local sound = clock < FAR
   for _, index in ipairs({ FAIR, QUEUED }) do
     local last = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
     sound = sound and tonumber(last[2] or 0) <= FAR

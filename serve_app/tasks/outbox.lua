@@ -4,11 +4,7 @@ local function delivery_key(id) return P .. 'delivery:' .. id end
 local function attempts_key(id) return P .. 'attempts:' .. id end
 local function waiting_key(receiver) return P .. 'outbox:' .. receiver end
 local function sending_key(receiver) return P .. 'sending:' .. receiver end
--- Nil for receivers of the release before, which did not name an organization.
-local function calls_key(receiver)
-  local organization = receiver:match(' (%S+)$')
-  return organization and P .. 'calls:' .. organization
-end
+local function calls_key(receiver) return P .. 'calls:' .. receiver:match(' (%S+)$') end
 local DELIVERIES, UNDELIVERED, PENDING = P .. 'deliveries', P .. 'undelivered', P .. 'pending'
 
 -- Has the delivery sent as soon as its receiver may be called.

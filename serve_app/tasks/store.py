@@ -256,10 +256,6 @@ class TaskStore(Admission):
         """To be repeated by whoever is one, every second or so."""
         await self._run("be_present", "", [milliseconds(_PRESENT_S)])
 
-    async def migrate(self, lane: str) -> int:
-        """Takes over what the release before queues and keeps under other names. Returns how many entries that were."""
-        return await self._run("migrate", lane, [])
-
     # Figures
 
     async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:

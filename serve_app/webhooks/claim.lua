@@ -38,12 +38,10 @@ local function give_up_old(receiver)
   return given_up == AGED_AT_ONCE
 end
 
--- How many more calls may be made for the organization of a receiver. Claims that ran out count no more, also those that
--- a sender of the release before took back, which knew nothing of them.
+-- How many more calls may be made for the organization of a receiver. Claims that ran out count no more.
 local rooms = {}
 local function room_of_organization(receiver)
   local calls = calls_key(receiver)
-  if not calls then return n end
   if not rooms[calls] then
     redis.call('ZREMRANGEBYSCORE', calls, '-inf', now)
     rooms[calls] = per_organization - redis.call('ZCARD', calls)

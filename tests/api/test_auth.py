@@ -114,15 +114,6 @@ def test_a_key_from_before_projects_acts_in_the_default_one(service: Service, op
         assert client.get("/v1/credits").json() == operator.get("/v1/credits").json()
     with service.client("default") as colleague:
         assert task_id in {task["id"] for task in colleague.get("/v1/tasks").json()["tasks"]}
-    service.worker.run(service.worker.keys.claim_projects())  # as a start does
-    listed = operator.get("/v1/admin/keys", params={"project": "default"}).json()["keys"]
-    assert [key["project"] for key in listed if key["name"] == "old"] == ["default"]
-
-
-def test_a_service_starts_with_a_key_from_before_projects(service: Service, old_key: str) -> None:
-    keys = service.worker.keys
-    service.worker.run(keys.claim_projects())
-    assert "default" in {key.project for key in service.worker.run(keys.list())}
 
 
 def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:

@@ -73,32 +73,6 @@ async def test_a_project_has_so_many_keys_at_most_however_many_ask_at_a_time(
     await keys.create("elsewhere", "q", most=most)
 
 
-async def test_keys_of_earlier_releases_are_their_projects_from_the_next_start_on(redis: Redis, prefix: str) -> None:
-    keys = KeyStore(redis, prefix)
-    made = [(await keys.create(f"{number}", f"p{number % 2}"))[0] for number in range(1100)]
-    await redis.delete(f"{prefix}keys_of:p0", f"{prefix}keys_of:p1", f"{prefix}project:p0")
-    assert await keys.list("p0") == []
-    await keys.claim_projects()
-    assert {key.id for key in await keys.list("p0")} == {key.id for key in made[::2]}
-    assert {key.id for key in await keys.list()} == {key.id for key in made}
-    found = await ProjectStore(redis, prefix).find("p0")
-    assert found is not None
-    assert found.organization == "default"
-
-
-async def test_a_start_counts_no_project_of_others_among_those_of_the_default_organization(
-    redis: Redis, prefix: str
-) -> None:
-    keys, projects = KeyStore(redis, prefix), ProjectStore(redis, prefix)
-    for number in range(3):
-        await keys.create("theirs", f"p{number}", organization="others")
-    await keys.create("ours", "ours")
-    await redis.sadd(f"{prefix}projects:default", "p0", "p1")  # as earlier releases did
-    await keys.claim_projects()
-    assert [project.id for project in await projects.list("default")] == ["default", "ours"]
-    assert {project.id for project in await projects.list("others")} == {"p0", "p1", "p2"}
-
-
 async def test_secrets_are_nowhere_in_the_store(redis: Redis, prefix: str) -> None:
     key, secret = await KeyStore(redis, prefix).create("laptop")
     kept = repr(await values(redis, prefix))

@@ -135,15 +135,6 @@ async def test_a_change_that_cannot_be_changes_nothing(
     assert await contents(redis, prefix) == before
 
 
-@pytest.mark.parametrize(("kept", "read"), [("5e-324", 0.01), ("1000.0", 100.0), ("inf", 100.0), ("nan", 0.01)])
-async def test_a_weight_of_an_earlier_release_is_read_within_its_bounds(
-    projects: ProjectStore, redis: Redis, prefix: str, kept: str, read: float
-) -> None:
-    await projects.create("p", "acme", "op")
-    await redis.hset(f"{prefix}project:p", "weight", kept)
-    assert (await projects.get("p")).weight == read
-
-
 async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(
     projects: ProjectStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@ import pytest
 from support.command_line import A_MINUTE, GenServe, Ran
 from support.deliveries import one_ended
 
-from serve_app.config.settings import WebhookSettings
 from serve_app.redis_store import connection
+from serve_app.sealing.settings import SealingSettings
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome, State
 
@@ -222,6 +222,6 @@ def test_a_store_out_of_reach_is_an_error_and_no_traceback(webhooks: Webhooks, m
 def test_a_new_key_fits_the_settings_and_is_another_every_time(webhooks: Webhooks) -> None:
     keys = [webhooks("new-key").out.strip() for _ in range(2)]
     assert keys[0] != keys[1]
-    settings = WebhookSettings.model_validate({"keys": keys})
+    settings = SealingSettings.model_validate({"keys": keys})
     assert [key.get_secret_value() for key in settings.keys] == keys
     assert not any(key in repr(settings) for key in keys)

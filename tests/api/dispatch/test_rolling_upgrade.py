@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from redis.asyncio import Redis
 from support.job_records import new_job
 from support.lanes import PRICE, Scene
 from support.tasks import LANE, new_task
@@ -32,26 +31,6 @@ async def test_a_job_of_the_release_before_is_done(scene: Scene) -> None:
     scene.dispatcher()
     [task] = await scene.ended([older.id])
     assert (task.status, task.attempt) == (Status.READY, 1)
-
-
-async def test_what_the_release_before_queues_and_keeps_is_taken_over(
-    store: TaskStore, redis: Redis, prefix: str
-) -> None:
-    """Under the names that it has for its queue and for its index of what is kept."""
-    tasks = [new_task() for _ in range(4)]
-    for task in tasks:
-        await store.submit(task)
-    ids = [task.id for task in tasks]
-    await store.cancel(ids[3], "p")
-    await redis.rename(f"{prefix}queued:{LANE}", f"{prefix}ready:{LANE}")
-    await redis.rename(f"{prefix}retention", f"{prefix}expiring")
-    later = new_task()
-    await store.submit(later)
-
-    assert await store.migrate(LANE) == 4
-    assert await store.migrate(LANE) == 0
-    assert {lease.id for lease in await store.lease(LANE, 10, 10)} == {*ids[:3], later.id}
-    assert await redis.zscore(f"{prefix}retention", ids[3]) is not None
 
 
 async def _was_given_back(store: TaskStore, task_id: str) -> bool:

@@ -73,7 +73,6 @@ async def test_a_task_lives_its_life(redis: Redis) -> None:
     assert await store.sweep() == [task.id]
     assert await store.sweep([task.id]) == []
     assert await store.end_overdue(LANE) == 0
-    assert await store.migrate(LANE) == 0
     assert await store.cancel(task.id, "p") == 0
     assert (await assert_books_balance(credits)).spent == 100
 

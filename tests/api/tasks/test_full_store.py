@@ -103,7 +103,6 @@ async def test_a_service_starts_that_has_started_before(store: TaskStore) -> Non
 
     async def start() -> bytes:
         secret = await shared_secret(redis, prefix)
-        await keys.claim_projects()
         await credits.grant("default", "first", 1000, by="settings", note="first")
         return secret
 

@@ -45,13 +45,3 @@ async def test_the_backlog_is_what_is_on_its_way(store: TaskStore) -> None:
         assert (await outbox.backlog())[0] >= 1, "what is being sent is on its way"
         await outbox.record(claim, OK, "delivered")
     assert await outbox.backlog() == (0, 0)
-
-
-async def test_what_a_release_before_ended_is_no_backlog(store: TaskStore) -> None:
-    """It knew nothing of the index that it should have taken it from."""
-    outbox = outbox_of(store)
-    await one_ended(store)
-    await store.redis.zadd(f"{store.prefix}pending", {"ended": 1, "forgotten": 2})
-    await store.redis.hset(f"{store.prefix}delivery:ended", "state", "delivered")  # type: ignore[misc]
-    pending, oldest_s = await outbox.backlog()
-    assert (pending, oldest_s < 60) == (1, True)

@@ -14,7 +14,7 @@ from deployments.contract.job import GenerationJob
 
 BEFORE = [
     *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
-    *("layout", "deadline", "isolated", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
+    *("layout", "isolated", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
     *("adapter", "transparent", "clip", "traceparent", "log_levels"),
 ]
 """The fields of the release before, in their order."""
@@ -42,4 +42,4 @@ def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPa
     former: Any = make_dataclass("GenerationJob", BEFORE, frozen=True, slots=True)
     monkeypatch.setattr(contract, "GenerationJob", former)
     read = pickle.loads(sent)
-    assert (read.id, read.steps, read.deadline, read.log_levels) == ("one", 7, None, ())
+    assert (read.id, read.steps, read.log_levels) == ("one", 7, ())

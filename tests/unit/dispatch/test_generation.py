@@ -107,9 +107,3 @@ def test_the_result_keeps_its_small_picture() -> None:
 
 def test_what_is_no_draft_keeps_nothing() -> None:
     assert "draft" not in result_of(_job("t2v", {}, []), Output("k", "video/mp4", 1280, 704, 1), 0.0)
-
-
-@pytest.mark.parametrize("prompt", ["a clock showing [3]", 'mixed [{"id": 1}, 3]'])
-def test_a_prompt_that_an_earlier_release_took_for_text_has_no_layout(prompt: str) -> None:
-    job = generation_job(new_job(prompt=prompt, structured=True), LEASE, prompt, "results/")
-    assert (job.prompt, job.layout) == (prompt, ())

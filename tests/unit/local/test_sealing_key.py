@@ -18,14 +18,8 @@ def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "sealing-key").stat().st_mode) == 0o600
 
 
-def test_the_key_that_webhooks_had_before_is_used_on(tmp_path: Path) -> None:
-    key = new_key()
-    (tmp_path / "webhook-key").write_text(f"{key}\n")
-    assert with_key(Settings(data_dir=tmp_path)).sealing_keys == [key]
-
-
 def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
-    key, former = new_key(), new_key()
-    chosen = {"data_dir": tmp_path, "sealing": {"keys": [key]}, "webhooks": {"keys": [former]}}
-    assert with_key(Settings.model_validate(chosen)).sealing_keys == [key, former]
+    key = new_key()
+    chosen = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
+    assert with_key(Settings.model_validate(chosen)).sealing_keys == [key]
     assert list(tmp_path.iterdir()) == []

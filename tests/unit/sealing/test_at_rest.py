@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from serve_app.config.settings import Settings, WebhookSettings
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest
 from serve_app.sealing.sealer import Unreadable, new_key
 from serve_app.sealing.settings import SealingSettings
@@ -72,16 +71,6 @@ def test_to_a_release_that_knows_nothing_of_it_a_sealed_job_is_one_of_a_later_re
         Job.decode(AtRest([key], sealing=True).seal(json.dumps({"v": 1})))
 
 
-def test_the_keys_of_webhooks_from_before_go_on_to_open_and_seal_where_there_are_no_others(key: str) -> None:
-    former = Settings.model_validate({"webhooks": {"keys": [key]}, "sealing": {"at_rest": True}})
-    sealed = former.at_rest().seal(TEXT)
-    assert sealed != TEXT
-    new = new_key()
-    rotated = Settings.model_validate({"webhooks": {"keys": [key]}, "sealing": {"at_rest": True, "keys": [new]}})
-    assert rotated.at_rest().open(sealed) == TEXT
-    assert AtRest([new]).open(rotated.at_rest().seal(TEXT)) == TEXT
-
-
 def test_nothing_is_sealed_unless_it_is_asked_for() -> None:
     assert SealingSettings().at_rest is False
-    assert WebhookSettings().keys == SealingSettings().keys == []
+    assert SealingSettings().keys == []
