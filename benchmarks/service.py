@@ -97,9 +97,9 @@ class Service:
     def command(self, *arguments: str) -> str:
         """What `gen-serve ...` prints, as this machine's operator. Raises CalledProcessError."""
         called = subprocess.run(
-            [_COMMAND, *arguments, "--config", str(CONFIG)],
+            [_COMMAND, *arguments],
             cwd=PROJECT,
-            env=self.environment,
+            env=self.environment | {"GEN_CONFIG": str(CONFIG)},
             check=True,
             capture_output=True,
             text=True,
@@ -108,8 +108,9 @@ class Service:
 
     def key_of(self, project: str) -> str:
         """A key of a new project of the default organization."""
-        self.command("projects", "create", project)
-        return self.command("keys", "create", project, "--project", project).split()[-1]
+        at = ("--base-url", self.base_url)
+        self.command("projects", "create", project, *at)
+        return self.command("keys", "create", project, "--project", project, *at).split()[-1]
 
     def cpu(self) -> dict[Role, float]:
         return cpu_by_role(self.pid)

@@ -4,8 +4,8 @@
 |---|---|---|
 | `gen:audit:{organization}` | stream | `actor action subject`, and what it was changed to |
 
-An entry is written in the same transaction as its change: neither is without the other. Old ones are in segments
-(`archive.py`), and read from there.
+An entry is written in the same transaction as its change: neither is without the other. Entries are kept as
+`history.py` says.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from deployments.contract.objects import ObjectStore
-from serve_app.accounts.journal import Journal
+from serve_app.accounts.history import ENTRIES, page
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,12 @@ class Change:
 
 
 class AuditLog:
-    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
-        """Without `objects` pages that reach back to archived changes raise ArchiveOutOfReach."""
-        self._journal = Journal(redis, prefix, "audit", objects)
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
 
     def stream(self, organization: str) -> str:
-        return self._journal.stream(organization)
+        return f"{self._prefix}audit:{organization}"
 
     def note(
         self, transaction: Pipeline, organization: str, actor: str, action: str, subject: str, **details: Any
@@ -46,11 +45,11 @@ class AuditLog:
         """Adds the entry to a transaction that makes the change. No details may be secrets."""
         entry: dict[Any, Any] = {"actor": actor, "action": action, "subject": subject}
         entry |= {name: "" if value is None else str(value) for name, value in details.items()}
-        transaction.xadd(self.stream(organization), entry)
+        transaction.xadd(self.stream(organization), entry, maxlen=ENTRIES)
 
     async def read(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Change], str | None]:
         """Up to `limit` changes, newest first, older than the change `before`; and the last one's id if more follow."""
-        rows, following = await self._journal.page(organization, limit, before)
+        rows, following = await page(self._redis, self.stream(organization), limit, before)
         return [_change(entry_id, dict(fields)) for entry_id, fields in rows], following
 
 

@@ -6,5 +6,5 @@ local most = tonumber(ARGV[8])
 if most > 0 and redis.call('SCARD', ARGV[2]) >= most then return -1 end
 redis.call('HSET', ARGV[1], unpack(ARGV, 9))
 redis.call('SADD', ARGV[2], ARGV[3])
-redis.call('XADD', ARGV[4], '*', 'actor', ARGV[5], 'action', ARGV[6], 'subject', ARGV[7])
+redis.call('XADD', ARGV[4], 'MAXLEN', '~', 100000, '*', 'actor', ARGV[5], 'action', ARGV[6], 'subject', ARGV[7])
 return 1

@@ -15,7 +15,7 @@ Amounts are integer milli-credits; 1000 are one credit, which is 0.01 USD.
 `granted = balance + held + spent`, and the amounts in a ledger add up to the balance: after every step, whatever was
 killed before, since each step is one script. Tasks move money in those that make and end them (`tasks/money.lua`).
 Kinds of entries: `grant`, `hold` of a price (negative), `settle` and `return` with what comes back of it. Days are
-numbered from 1970-01-01. What is old of the ledger and of usage is in segments (`archive.py`), and read from there.
+numbered from 1970-01-01. Entries and days are kept as `history.py` says.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from deployments.contract.objects import ObjectStore
-from serve_app.accounts.daily_counts import DailyCounts
-from serve_app.accounts.journal import Journal
+from serve_app.accounts.history import counts_by_day, page
 from serve_app.accounts.windows import Window, day_number, windows_of
 
 DEFAULT_ORGANIZATION: Final = "default"
@@ -100,12 +98,9 @@ class Spending:
 
 
 class Credits:
-    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
-        """Without `objects` what reaches back to archived entries or days raises ArchiveOutOfReach."""
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
-        self._ledger = Journal(redis, prefix, "ledger", objects)
-        self._usage = DailyCounts(redis, prefix, "usage", objects)
         self._grant = redis.register_script(_GRANT)
 
     async def balance(self, organization: str) -> Balance:
@@ -130,13 +125,13 @@ class Credits:
 
     async def ledger(self, organization: str, limit: int, before: str | None = None) -> tuple[list[Entry], str | None]:
         """Up to `limit` entries, newest first, older than the entry `before`; and the last one's id if more follow."""
-        rows, following = await self._ledger.page(organization, limit, before)
+        rows, following = await page(self._redis, f"{self._prefix}ledger:{organization}", limit, before)
         return [_entry(entry_id, fields) for entry_id, fields in rows], following
 
     async def usage(self, organization: str, since: date, until: date) -> list[Usage]:
         """What was settled from `since` to `until`, both included, by day, project and endpoint. At most MAX_DAYS."""
         last = until if (until - since).days < MAX_DAYS else since + timedelta(days=MAX_DAYS - 1)
-        found = await self._usage.read(organization, since, last)
+        found = await counts_by_day(self._redis, f"{self._prefix}usage:{organization}", since, last)
         return [
             Usage(day, *_of(field), tasks=int(counts[field]), cost=int(counts[f"cost|{field.partition('|')[2]}"]))
             for day, counts in found.items()

@@ -8,6 +8,7 @@ if balance + amount < 0 then return { 0, balance } end
 redis.call('HINCRBY', credits, 'granted', amount)
 balance = redis.call('HINCRBY', credits, 'balance', amount)
 redis.call('HSET', grants, ARGV[3], amount)
-redis.call('XADD', P .. 'ledger:' .. organization, '*', 'kind', 'grant', 'amount', amount, 'balance', balance,
+redis.call('XADD', P .. 'ledger:' .. organization, 'MAXLEN', '~', 100000, '*', 'kind', 'grant', 'amount', amount,
+  'balance', balance,
   'grant', ARGV[3], 'by', ARGV[5], 'note', ARGV[6])
 return { 1, balance }

@@ -6,8 +6,6 @@
 | `gen:generations:{organization}:{day}` | hash | model slug to how many were reported that day |
 | `gen:report:{id}` | string | that a report was counted, for a minute |
 
-Old days of reports are in segments (`archive.py`), and read from there.
-
 Whether there is a licence is looked up at every report, in the step that counts it: a change holds from the next on.
 """
 
@@ -23,9 +21,8 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from deployments.contract.objects import ObjectStore
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.daily_counts import DailyCounts
+from serve_app.accounts.history import counts_by_day
 
 _REPORT = (Path(__file__).parent / "report_usage.lua").read_text()
 
@@ -42,12 +39,10 @@ class Generations:
 
 
 class LicenceStore:
-    def __init__(self, redis: Redis, prefix: str = "gen:", objects: ObjectStore | None = None) -> None:
-        """Without `objects` reports that reach back to archived days raise ArchiveOutOfReach."""
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._generations = DailyCounts(redis, prefix, "generations", objects)
         self._report = redis.register_script(_REPORT)
 
     async def list(self, organization: str) -> dict[str, float]:
@@ -83,9 +78,10 @@ class LicenceStore:
 
     async def reported(self, organization: str, since: date, until: date) -> list[Generations]:
         """From `since` to `until`, both included, by day and model."""
+        found = await counts_by_day(self._redis, f"{self._prefix}generations:{organization}", since, until)
         return [
             Generations(day, model, int(count))
-            for day, counts in (await self._generations.read(organization, since, until)).items()
+            for day, counts in found.items()
             for model, count in sorted(counts.items())
         ]
 

@@ -1,4 +1,4 @@
-"""What a new organization has, how much of its books stays in Redis, and whose tokens are accepted."""
+"""What a new organization has, and whose tokens are accepted."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class OpenIdSettings(Section):
 
 class AccountSettings(Section):
     first_credits: float = Field(default=100_000.0, ge=0)
-    journal_entries: int = Field(default=2000, ge=1, le=10_000)
-    usage_days: int = Field(default=40, ge=2)
     max_projects: int = Field(default=20, ge=1)
     max_keys: int = Field(default=100, ge=1)
     max_members: int = Field(default=1000, ge=1)

@@ -32,19 +32,20 @@ _MODULES: Final = {
     "conformance": "conformance",
     "openapi": "openapi",
     "bench": "bench",
-    "credits": "credits",
+    "credits": "admin",
+    "export": "admin",
     "finetunes": "finetunes",
-    "keys": "keys",
-    "licences": "licences",
+    "keys": "admin",
+    "licences": "admin",
     "logs": "logs",
-    "members": "members",
-    "organizations": "organizations",
-    "projects": "projects",
+    "members": "admin",
+    "organizations": "admin",
+    "projects": "admin",
     "tasks": "tasks",
     "webhooks": "webhooks",
     "weights": "weights",
 }
-"""The module of each command: a function of the command's name, or a group of further commands called `app`."""
+"""The module of each command: a function or a group of the command's name, or a group called `app`."""
 
 
 class _Commands(UserDict[str, Any]):
@@ -54,10 +55,11 @@ class _Commands(UserDict[str, Any]):
         if self.data[name] is None:
             module = import_module(f"serve_app.cli.{_MODULES[name]}")
             parent = typer.Typer(rich_markup_mode=None)
-            if hasattr(module, "app"):
-                parent.add_typer(module.app, name=name)
+            entry = getattr(module, "app", None) or getattr(module, name)
+            if isinstance(entry, typer.Typer):
+                parent.add_typer(entry, name=name)
             else:
-                parent.command(name)(getattr(module, name))
+                parent.command(name)(entry)
             self.data[name] = typer.main.get_group(parent).commands[name]
         return self.data[name]
 
@@ -101,7 +103,6 @@ def _explain(problem: Exception) -> tuple[int, str]:
     from pydantic import ValidationError
     from redis.exceptions import RedisError
 
-    from serve_app.accounts.segments import ArchiveOutOfReach
     from serve_app.cli.client import ServiceError, told
 
     match problem:
@@ -114,8 +115,6 @@ def _explain(problem: Exception) -> tuple[int, str]:
         case BaseError():
             # Of many lines, those after the first about the library's insides.
             return 1, f"the object store: {str(problem).partition(chr(10))[0]}"
-        case ArchiveOutOfReach():
-            return 1, f"older entries are out of reach in the object store: {problem}"
         case ValidationError():
             return 2, "; ".join(_settings_problems(problem))
         case FileNotFoundError() | OverflowError() | ValueError():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
 
 import gen_serve_client
 import httpx2
 from gen_serve_client import GenServeError, OutOfReach, Refused, Retries, TaskNotFound, UnexpectedAnswer
+from gen_serve_client.exchange import Param
 
 from serve_app.cli.description import Description
 
@@ -34,6 +37,15 @@ class Client(gen_serve_client.Client):
             return Description(self.openapi())
         except (Refused, UnexpectedAnswer):
             return Description({})
+
+    def admin(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
+        """What a route of `/v1/admin` answers."""
+        return self.request(method, f"/v1/admin/{quote(path)}", body, **params)
+
+    def request(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
+        """What the path answers, None where that is empty; without the parameters that are None."""
+        given = {name: value for name, value in params.items() if value is not None}
+        return self._run(self._calls.request(method, path, params=given, body=body, repeatable=method != "POST"))
 
 
 def told(problem: GenServeError) -> str:

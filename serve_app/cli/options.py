@@ -36,6 +36,3 @@ Key = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
-
-ACTOR = "command line"
-"""Who the audit log says it was: whoever reaches the store is an operator."""

@@ -19,10 +19,15 @@ def connect(base_url: str | None, key: str) -> Client:
     return Client(*address_and_key(base_url, key))
 
 
-def address_and_key(base_url: str | None, key: str) -> tuple[str, str]:
-    """Of a service: the key given, else the service's own. Raises ValueError when there is neither."""
+def connect_as_operator(base_url: str | None, key: str) -> Client:
+    """A client that holds the key given, else the operator's key of this machine. Raises ValueError without either."""
+    return Client(*address_and_key(base_url, key, "operator-key"))
+
+
+def address_and_key(base_url: str | None, key: str, file: str = "key") -> tuple[str, str]:
+    """Of a service: the key given, else the one in this file of its data. Raises ValueError when there is neither."""
     url, local = find(base_url)
-    return url, key or _own_key(url, local)
+    return url, key or _own_key(url, local, file)
 
 
 def connect_without_key(base_url: str | None) -> Client:
@@ -57,9 +62,9 @@ def _same(one: httpx2.URL, other: httpx2.URL) -> bool:
     return hosts and (one.scheme, one.port) == (other.scheme, other.port)
 
 
-def _own_key(base_url: str, service: RunningService | None) -> str:
+def _own_key(base_url: str, service: RunningService | None, file: str) -> str:
     """A key of this machine is shown to a service of this machine only."""
-    path = service.key_file if service else Path(os.environ.get("GEN_DATA_DIR", ".gen")) / "key"
+    path = (service.data_dir if service else Path(os.environ.get("GEN_DATA_DIR", ".gen"))) / file
     if (service or is_loopback(httpx2.URL(base_url).host)) and path.is_file():
         return path.read_text().strip()
     raise ValueError(

@@ -20,7 +20,6 @@ from deployments.contract.objects import ObjectStore
 from deployments.contract.thresholds import Thresholds
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import tracer_of
-from serve_app.accounts.archive import Archive
 from serve_app.config.bound import BoundSettings
 from serve_app.config.models import SharingSettings
 from serve_app.dispatch.attempt import Dependencies, Timeouts, Write
@@ -97,8 +96,7 @@ class Dispatcher:
             has_turn = partial(self._has_turn, name, sharing) if (sharing := model.sharing) and sharing.turn_s else None
             self._lanes[name] = Lane(name, self._store, dependencies, chosen, model, has_turn)
         self._maintenance = Maintenance(self._store, objects, list(models))
-        accounts, prefix = settings.accounts, settings.redis.prefix
-        self._archive = Archive(redis, prefix, objects, accounts.journal_entries, accounts.usage_days)
+        prefix = settings.redis.prefix
         self._drain_s = settings.dispatcher.drain_s
         self._loops = Loops(
             {
@@ -108,7 +106,6 @@ class Dispatcher:
                 "log levels": levels.follow,
                 "sweep": self._maintenance.sweep,
                 "reap": self._maintenance.reap,
-                "archive": self._archive.run,
                 "tally": partial(self._tally.keep_adding, redis, prefix),
                 **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
                 **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},

@@ -107,11 +107,9 @@ class FinetuneRegistry:
     async def count(self, project: str) -> int:
         return await cast(Awaitable[int], self._redis.zcard(self._index(project)))
 
-    async def remove(self, finetune: Finetune, erasure: str | None = None) -> None:
-        """`erasure` is the key of the erasure that counts it, if one does."""
-        told = [] if erasure is None else [erasure]
+    async def remove(self, finetune: Finetune) -> None:
         record, index = self._key(finetune.id), self._index(finetune.project)
-        await self._drop(keys=[self._prefix], args=[record, index, finetune.id, *told])
+        await self._drop(keys=[self._prefix], args=[record, index, finetune.id])
 
     async def _put(self, finetune: Finetune, *, new: bool) -> bool:
         mapping: dict[Any, Any] = dataclasses.asdict(finetune) | {"name": self._at_rest.seal(finetune.name)}

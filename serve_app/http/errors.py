@@ -21,7 +21,6 @@ from obstore.exceptions import BaseError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from serve_app.accounts.segments import ArchiveOutOfReach
 from serve_app.finetunes.refusals import OutOfReach
 from serve_app.http import suggestions
 from serve_app.http.methods import allowed
@@ -50,7 +49,6 @@ _TOO_MANY_FETCHES = (
 SHORTLY = {"Retry-After": "2"}
 
 Code: TypeAlias = Literal[
-    "archive_unavailable",
     "bad_request",
     "body_too_large",
     "conflict",
@@ -155,7 +153,6 @@ def install(app: FastAPI, translate: Translate | None = None) -> None:
         HTTPException: _http,
         Exception: _internal,
         Uncertain: _uncertain,
-        ArchiveOutOfReach: _archive_out_of_reach,
         **dict.fromkeys(UNREACHABLE, _unreachable),
     }
     for kind, handler in handlers.items():
@@ -254,12 +251,6 @@ async def _uncertain(request: Request, problem: Exception) -> JSONResponse:
 async def _objects_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
     logger.warning("object store out of reach: %s", type(problem.__cause__ or problem).__name__)
     return error_response(request, 503, "storage_unavailable", _OBJECTS_OUT_OF_REACH, SHORTLY)
-
-
-async def _archive_out_of_reach(request: Request, problem: Exception) -> JSONResponse:
-    logger.error("archive out of reach: %s", problem)
-    detail = "Archived records are temporarily unavailable; try again shortly"
-    return error_response(request, 503, "archive_unavailable", detail, SHORTLY)
 
 
 async def _internal(request: Request, problem: Exception) -> JSONResponse:

@@ -20,7 +20,6 @@ from serve_app.accounts.authorizations import Authorizations
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
-from serve_app.accounts.erasures import ErasureStore
 from serve_app.accounts.invitations import InvitationStore
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.leaving import Leaving
@@ -94,7 +93,6 @@ class Services:
     finetunes: FinetuneRegistry
     uploads: Uploads
     eraser: Eraser
-    erasures: ErasureStore
     replicas: AskReplicas
     tally: Tally
     models: ModelStates
@@ -141,9 +139,9 @@ async def opened(
         keys=KeyStore(redis, prefix),
         projects=projects,
         organizations=organizations,
-        credits=Credits(redis, prefix, objects),
-        licences=LicenceStore(redis, prefix, objects),
-        audit=AuditLog(redis, prefix, objects),
+        credits=Credits(redis, prefix),
+        licences=LicenceStore(redis, prefix),
+        audit=AuditLog(redis, prefix),
         objects=objects,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
@@ -152,7 +150,6 @@ async def opened(
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),
         eraser=Eraser(redis, prefix, objects),
-        erasures=ErasureStore(redis, prefix),
         replicas=replicas,
         tally=tally or Tally(),
         models=ModelStates(tasks, settings, catalog.models, replicas),

@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Ends tasks of a project whose data is being erased, and forgets their webhooks: nobody is told any more.
 -- project retention_ms, then id ...
-local erasure = P .. 'erasure:' .. ARGV[3]
 for i = 5, #ARGV do
   local id, key = ARGV[i], task_key(ARGV[i])
   local h = redis.call('HMGET', key, 'project', 'status', 'lane')
@@ -17,7 +16,6 @@ for i = 5, #ARGV do
     local receiver = redis.call('HGET', delivery_key(id), 'receiver')
     if receiver then
       forget_delivery(id)
-      redis.call('HINCRBY', erasure, 'deliveries', 1)
       if redis.call('EXISTS', waiting_key(receiver), sending_key(receiver)) == 0 then
         redis.call('ZREM', OUTBOX, receiver)
         redis.call('DEL', receiver_key(receiver))

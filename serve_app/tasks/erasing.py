@@ -1,7 +1,4 @@
-"""How a project's tasks are erased: ended, and forgotten once their objects are gone.
-
-Counts go to `gen:erasure:{project}` in the same steps; `accounts/erasures.py` names its fields.
-"""
+"""How a project's tasks are erased: ended, and forgotten once their objects are gone."""
 
 from __future__ import annotations
 
@@ -41,11 +38,6 @@ class TaskEraser:
     async def forget(self, project: str, ids: Sequence[str]) -> None:
         """Forgets tasks that have ended, and reservations."""
         await self._run("forget", project, milliseconds(LATE_S), *ids)
-
-    async def forget_replies(self, project: str, keys: Sequence[str]) -> None:
-        """`keys` are those of replies to requests of the project, and of what calls handed out to anybody."""
-        if keys:
-            await self._run("forget_replies", project, *keys)
 
     async def _run(self, name: str, *args: str | int) -> None:
         await cast(Awaitable[int], self._scripts.run(name, ["", *args]))

@@ -3,24 +3,16 @@
 -- project late_ms, then id ...
 -- A worker that does not know yet may still write an object of a task that ended less than late_ms ago: its id stays in
 -- `retention`, and so does that of a reservation, for the sweep to delete what came.
-local project, erasure, now = ARGV[3], P .. 'erasure:' .. ARGV[3], now_ms()
+local project, now = ARGV[3], now_ms()
 for i = 5, #ARGV do
   local id, key = ARGV[i], task_key(ARGV[i])
   local h = redis.call('HMGET', key, 'project', 'status', 'finished')
   if not h[1] or (h[1] == project and TERMINAL[h[2]]) then
     if redis.call('DEL', key) == 1 then
-      redis.call('HINCRBY', erasure, 'tasks', 1)
       local late = tonumber(h[3]) + tonumber(ARGV[4])
       if late > now then redis.call('ZADD', RETENTION, late, id) else redis.call('ZREM', RETENTION, id) end
     end
-    redis.call('ZREM', P .. 'tasks:' .. project, id)
-    redis.call('ZREM', P .. 'active:' .. project, id)
-    redis.call('ZREM', P .. 'reserved:' .. project, id)
-    local objects = redis.call('HGET', erasure, 'listed ' .. id)
-    if objects then
-      redis.call('HINCRBY', erasure, 'objects', objects)
-      redis.call('HDEL', erasure, 'listed ' .. id)
-    end
+    for _, index in ipairs({ 'tasks:', 'active:', 'reserved:' }) do redis.call('ZREM', P .. index .. project, id) end
   end
 end
 return 1

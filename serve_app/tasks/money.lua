@@ -59,7 +59,9 @@ end
 
 local function note_in_ledger(organization, kind, amount, ...)
   local balance = redis.call('HINCRBY', credits_key(organization), 'balance', amount)
-  redis.call('XADD', P .. 'ledger:' .. organization, '*', 'kind', kind, 'amount', amount, 'balance', balance, ...)
+  -- As many entries as accounts/history.py says.
+  redis.call('XADD', P .. 'ledger:' .. organization, 'MAXLEN', '~', 100000, '*', 'kind', kind, 'amount', amount,
+    'balance', balance, ...)
 end
 
 local function hold(organization, project, id, endpoint, price, now)
@@ -75,6 +77,7 @@ local function settle(organization, project, id, endpoint, held, cost, submitted
     local usage = P .. 'usage:' .. organization .. ':' .. math.floor(now / 86400000)
     redis.call('HINCRBY', usage, 'tasks|' .. project .. '|' .. endpoint, 1)
     redis.call('HINCRBY', usage, 'cost|' .. project .. '|' .. endpoint, cost)
+    redis.call('EXPIRE', usage, 400 * 86400)  -- as accounts/history.py says
     redis.call('HINCRBY', P .. 'made', 'tasks|' .. endpoint, 1)
     redis.call('HINCRBY', P .. 'made', 'cost|' .. endpoint, cost)
     if cost > 0 then redis.call('ZINCRBY', P .. 'paid', cost, project) end

@@ -30,7 +30,7 @@ _ROUNDED_S: Final = 0.01
 _KEPT_KEYS: Final = re.compile(
     r"gen:(task:|tasks:|stats:|clock:|fair:|idempotency:|retention$|timings:|failed:|pace:|work:|setup:|"
     r"device|dispatcher$|tally:|made$|paid$|rate:|call:|replicated$|secret:|deliver|attempts:|undelivered$|"
-    r"credits:|ledger:|grants:|spent:|usage:|segments:|archived:|key|project|organization|member|audit|receiver:)"
+    r"credits:|ledger:|grants:|spent:|usage:|key|project|organization|member|audit|receiver:)"
 )
 """What may be there when nothing is on its way."""
 
@@ -125,7 +125,8 @@ async def _books_balance(store: Redis, evidence: Evidence) -> Finding:
     wrong: list[str] = []
     balances = await _hash(store, "gen:credits:default")
     spent = sum(int(row["cost"]) for row in evidence.tasks.values() if "cost" in row)
-    opening = int((await _hash(store, "gen:archived:default")).get("opening", 0))
+    oldest = evidence.ledger[0] if evidence.ledger else {"balance": 0, "amount": 0}
+    opening = int(oldest["balance"]) - int(oldest["amount"])  # before what the stream still has
     moved = opening + sum(int(entry["amount"]) for entry in evidence.ledger)
     held = int(balances.get("held", 0))
     if held:
@@ -212,9 +213,8 @@ async def _nothing_is_left(store: Redis, tasks: Mapping[str, Mapping[str, str]])
 
 def _no_orphaned_objects(objects: Path, tasks: Mapping[str, Mapping[str, str]]) -> Finding:
     files = [path.relative_to(objects) for path in objects.rglob("*") if path.is_file()]
-    kept = [path for path in files if path.parts[0] != "archive"]
-    orphans = [str(path) for path in kept if len(path.parts) < 2 or path.parts[1] not in tasks]
-    return Finding("every object belongs to a task", f"{len(kept)} objects", _some(orphans))
+    orphans = [str(path) for path in files if len(path.parts) < 2 or path.parts[1] not in tasks]
+    return Finding("every object belongs to a task", f"{len(files)} objects", _some(orphans))
 
 
 def _plain(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,8 +41,9 @@ def folder(service: LocalService, tmp_path: Path) -> Path:
     """With the mix and the second key, which is of a project of its own."""
     (tmp_path / "mix.yaml").write_text(MIX)
     project = f"bench-{uuid.uuid4().hex}"
-    gen_serve(service, tmp_path, "projects", "create", project)
-    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project)
+    operator = ("--key", service.operator_key)
+    gen_serve(service, tmp_path, "projects", "create", project, *operator)
+    made = gen_serve(service, tmp_path, "keys", "create", "bench", "--project", project, *operator)
     (tmp_path / "second.key").write_text(next(word for word in made.split() if word.startswith("gen_")))
     return tmp_path
 

@@ -118,12 +118,12 @@ def gen_serve(service: LocalService, *words: str) -> subprocess.CompletedProcess
 
 def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, tmp_path: Path) -> None:
     at = ["--base-url", service.base_url]
-    config = ["--config", str(service.config)]
-    assert gen_serve(service, "projects", "create", "cli", *config).returncode == 0
-    made = gen_serve(service, "keys", "create", "laptop", "--project", "cli", *config)
+    operator = [*at, "--key", service.operator_key]
+    assert gen_serve(service, "projects", "create", "cli", *operator).returncode == 0
+    made = gen_serve(service, "keys", "create", "laptop", "--project", "cli", *operator)
     key = made.stdout.strip()
     assert key.startswith("gen_"), made.stderr
-    listed = gen_serve(service, "keys", "list", *config).stdout
+    listed = gen_serve(service, "keys", "list", "--project", "cli", *operator).stdout
     assert "laptop" in listed
     assert key not in listed
 
@@ -146,8 +146,8 @@ def test_the_command_line_makes_keys_pictures_and_lists(service: LocalService, t
     assert (refused.returncode, "ended already" in refused.stderr) == (1, True)
 
     key_id = next(line.split()[0] for line in listed.splitlines() if "laptop" in line)
-    assert gen_serve(service, "keys", "revoke", key_id, *config).returncode == 0
-    assert gen_serve(service, "keys", "revoke", key_id, *config).returncode == 2
+    assert gen_serve(service, "keys", "revoke", key_id, *operator).returncode == 0
+    assert gen_serve(service, "keys", "revoke", key_id, *operator).returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from serve_app import cli
-from serve_app.accounts.callers import Caller
 
 A_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 """How tables show a moment."""
-
-
-Holder: TypeAlias = Callable[[str], Caller | None]
-"""Whom the service takes the holder of a key for, by its secret."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,11 @@ class LocalService:
         """Made at the first start; of the default project."""
         return (self.folder / "data" / "key").read_text().strip()
 
+    @property
+    def operator_key(self) -> str:
+        """Made at the first start."""
+        return (self.folder / "data" / "operator-key").read_text().strip()
+
     def client(self) -> Client:
         return Client(self.base_url, self.key)
 

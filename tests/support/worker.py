@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
+from serve_app.accounts.callers import Caller, Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
@@ -94,6 +95,10 @@ class Worker:
     ) -> str:
         created = self.keys.create("contract", project, role=role, organization=organization, expires=expires)
         return self.run(created)[1]
+
+    def caller(self, secret: str) -> Caller | None:
+        """Whom the service takes the holder of a key for."""
+        return self.run(Callers(self._redis, self.tasks.prefix).authenticate(secret))
 
     def new_organization(self, credits: float) -> str:
         organization = f"organization-{uuid.uuid4().hex}"

@@ -159,6 +159,10 @@ class Calls:
         answer = yield from self._call("GET", "/openapi.json")
         return self._object(answer, "/openapi.json")
 
+    def request(self, method: str, path: str, **parts: Any) -> Steps[Any]:
+        """What any path of the service answers, as JSON; None where that is empty. `parts` are those of `_request`."""
+        return (yield from self._call(method, path, **parts)).json
+
     def _call(
         self, method: str, url: str, *, accept: int | None = None, give_up: float | None = None, **parts: Any
     ) -> Steps[Answer]:

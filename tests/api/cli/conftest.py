@@ -1,23 +1,20 @@
-"""Commands on a service that runs nowhere, whose Redis is all that they need, and on one that answers over HTTP."""
+"""Commands on a service that answers over HTTP, and on one that runs nowhere, whose Redis is all that they need."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from gen_serve_client import Result
-from redis import Redis
-from support.command_line import GenServe, Holder, write_config
+from support.command_line import GenServe, write_config
 from support.http_service import Service, running
 from support.pictures import picture
 
-from serve_app.accounts.callers import Caller, Callers
+from serve_app.accounts.roles import Role
 from serve_app.cli.client import Client
 from serve_app.config.settings import TaskSettings
-from serve_app.redis_store import connection
 
 
 @pytest.fixture(autouse=True)
@@ -92,37 +89,22 @@ def gen_serve(
 
 
 @pytest.fixture
-def acme(gen_serve: GenServe) -> str:
-    """An organization with 100 credits and the project `shop`."""
-    for words in (
-        ("organizations", "create", "acme", "--name", "Acme Inc."),
-        ("credits", "grant", "100", "--organization", "acme", "--note", "start"),
-        ("projects", "create", "shop", "--organization", "acme"),
-    ):
-        assert gen_serve(*words).code == 0
-    return "acme"
+def acme(service: Service) -> str:
+    """An organization with 100 credits."""
+    return service.worker.new_organization(credits=100)
 
 
 @pytest.fixture
-def kept(redis_url: str, prefix: str) -> Iterator[Callable[[], dict[bytes, bytes]]]:
-    """Everything that the service keeps, on every call."""
-    client = Redis.from_url(redis_url)
-
-    def read() -> dict[bytes, bytes]:
-        found: Any = client.scan_iter(f"{prefix}*", count=10_000)
-        return {key: cast(bytes, client.dump(key)) for key in found}
-
-    yield read
-    client.close()
+def shop(service: Service, acme: str) -> str:
+    """A project of it."""
+    return service.worker.new_project(acme)
 
 
 @pytest.fixture
-def holder(redis_url: str, prefix: str) -> Holder:
-    async def look_up(secret: str) -> Caller | None:
-        client = connection.connect(redis_url)
-        try:
-            return await Callers(client, prefix).authenticate(secret)
-        finally:
-            await client.aclose()
-
-    return lambda secret: asyncio.run(look_up(secret))
+def operator(
+    service: Service, shop: str, acme: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> GenServe:
+    """Commands with an operator's key of the organization, and without any settings."""
+    monkeypatch.setenv("GEN_BASE_URL", service.base_url)
+    monkeypatch.setenv("GEN_KEY", service.worker.new_key(shop, Role.OPERATOR, acme))
+    return GenServe(None, monkeypatch, capsys)

@@ -122,7 +122,7 @@ async def update_project(
     stored = await project_within(services, caller, project)
     if "closed" in wanted:
         wanted["closed"] = wanted["closed"] or None
-        if not wanted["closed"] and await services.erasures.is_under_way(stored.id):
+        if not wanted["closed"] and await services.eraser.is_under_way(stored.id):
             raise HTTPException(409, "This project is being erased: have that done first, then open it")
     await services.projects.change(stored, _in_millicredits(wanted), caller.id)
     return await _shown(services, await project_within(services, caller, project))

@@ -11,6 +11,7 @@ from support.books import FUNDS, assert_books_balance, completed, submitted
 from support.redis_contents import contents
 
 from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
+from serve_app.accounts.history import DAYS, ENTRIES
 from serve_app.accounts.windows import day_number
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
@@ -136,3 +137,18 @@ async def test_usage_covers_a_year_at_most(store: TaskStore, credits: Credits) -
     day = await usage_day(store)
     assert len(await credits.usage("acme", day - timedelta(days=MAX_DAYS - 1), day)) == 1
     assert await credits.usage("acme", day - timedelta(days=MAX_DAYS), day) == []
+
+
+async def test_memory_does_not_grow_with_what_was_paid(
+    credits: Credits, store: TaskStore, redis: Redis, prefix: str
+) -> None:
+    """The stream keeps about `ENTRIES`, and days of usage go by themselves."""
+    pipe = redis.pipeline(transaction=False)
+    for n in range(ENTRIES + 500):
+        pipe.xadd(f"{prefix}ledger:acme", {"kind": "grant", "amount": 0, "balance": n})
+    await pipe.execute()
+    await submitted(store, 3)
+    await completed(store, cost=2)
+    assert ENTRIES <= await redis.xlen(f"{prefix}ledger:acme") <= ENTRIES + 200
+    [usage] = [key async for key in redis.scan_iter(f"{prefix}usage:acme:*")]
+    assert 0 < await redis.ttl(usage) <= DAYS * 86400
