@@ -21,6 +21,7 @@ from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
 from deployments.telemetry.logs import LogSpec
 from deployments.text_encoding.deployment import TextEncoder
+from serve_app import ray_internals
 from serve_app.config import bound as bound_settings
 from serve_app.config import catalog as catalogs
 from serve_app.config import fingerprint, specs
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 APP_NAME = "gen"
-_MODELS: Final = ("deployments",)
-_SERVICE: Final = ("deployments", "serve_app")
 _NOT_HTTP: Final = ("metrics", "dispatcher", "rewriter", "moderation", "text_encoders", "ray")
 """Of the settings, what the ingress does not read."""
 
@@ -59,7 +58,7 @@ class Args(BaseModel):
 def app(args: Args) -> serve.Application:
     """The application that a settings file describes. Raises FileNotFoundError, or ValueError naming what is missing.
 
-    No secret may be among the arguments, which Serve keeps and shows: see `config/secrets.py`.
+    No secret may be among the arguments, which Serve keeps and shows: see `config/bound.py`.
     """
     return build(bound_settings.complete(all_settings.load(args.config)), args.revision)
 
@@ -81,6 +80,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
     models = {name: _model(name, model, version, encoders) for name, model in catalog.models.items()}
     moderation = catalog.moderation if settings.moderation.enabled else None
     logs = settings.logs.spec()
+    bound = BoundSettings.of(settings)
     dispatcher = version.bound(
         _deployment(
             Dispatcher,
@@ -93,7 +93,7 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.dispatcher.drain_s + 15,
         ),
-        BoundSettings.of(settings, dispatch.SECTIONS),
+        bound,
         models,
         _rewriter(catalog.rewriter, version),
         None if moderation is None else _moderator(moderation, version),
@@ -112,14 +112,13 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
             health_check_timeout_s=3,
             graceful_shutdown_timeout_s=settings.webhooks.timeout_s + 5,
         ),
-        BoundSettings.of(settings, webhooks.SECTIONS),
+        bound,
         reads=webhooks.SECTIONS,
     )
     sections = set(Settings.model_fields) - set(_NOT_HTTP)
-    http = BoundSettings.of(settings, sections)
     return version.bound(
         _deployment(
-            serve.ingress(_ingress_app(http, catalog))(),
+            serve.ingress(_ingress_app(bound, catalog))(),
             logs,
             name="Ingress",
             num_replicas=settings.service.ingress_replicas,
@@ -134,17 +133,14 @@ def build(settings: Settings, revision: str = "") -> serve.Application:
         dispatcher,
         webhook_sender,
         # And these so that the version tells of them: the app has them already.
-        http,
+        bound,
         catalog,
         reads=sections,
     )
 
 
 class Versioning:
-    """Of the deployments of one application: a replica is restarted where its deployment's version is another.
-
-    Ray's decorator takes no version any more, since a `serve deploy` sets its own; what is run keeps it.
-    """
+    """Of the deployments of one application: a replica is restarted where its deployment's version is another."""
 
     def __init__(self, settings: Settings, revision: str) -> None:
         self.settings = settings
@@ -152,23 +148,16 @@ class Versioning:
         """Of the object store, for models and moderators."""
         self._revision = revision
 
-    def bound(
-        self,
-        deployment: serve.Deployment,
-        *args: object,
-        reads: Collection[str],
-        code: tuple[str, ...] = _SERVICE,
-    ) -> serve.Application:
-        """`reads` are the sections of the settings whose secrets it reads, `code` the packages that it runs."""
+    def bound(self, deployment: serve.Deployment, *args: object, reads: Collection[str]) -> serve.Application:
+        """`reads` are the sections of the settings that it reads."""
         settings = self.settings
         key = settings.sealing_keys[0] if settings.has_sealing_keys else None
-        secrets = bound_settings.values(settings, reads)
-        version = fingerprint.version(code, fingerprint.document(args), secrets, key, self._revision)
-        return deployment.options(version=version, _internal=True).bind(*args)
+        version = fingerprint.version(args, reads, bound_settings.secret_values(settings), key, self._revision)
+        return ray_internals.with_version(deployment, version).bind(*args)
 
     def of_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
         """One that knows nothing of the service, but for the object store."""
-        return self.bound(deployment, *args, reads=("objects",), code=_MODELS)
+        return self.bound(deployment, *args, reads=("objects",))
 
 
 async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:

@@ -14,44 +14,35 @@ from serve_app.cli import configuration
 from serve_app.cli.client import ServiceError
 from serve_app.cli.options import Config
 from serve_app.cli.progress import say
-from serve_app.cli.table import show
 from serve_app.config import settings
 from serve_app.config.bound import complete
 from serve_app.config.settings import Settings
 from serve_app.local import ray_flags
 
-_COLUMNS = ("deployment", "change", "why")
-
 
 def deploy(
     config: Config = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Restart all replicas, changed or not.")] = False,
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look first whether all is fit.")] = False,
 ) -> None:
     """Deploy the service onto the Ray cluster of ray.address; replicas of what is unchanged go on as they are.
 
     \b
-    gen-serve deploy --config /etc/gen-serve/config.yaml --dry-run
+    gen-serve deploy --config /etc/gen-serve/config.yaml
     """
     chosen = complete(settings.load(configuration.named_or_here(config)))
     with on_cluster(chosen):
-        from serve_app.application import build
-        from serve_app.cluster import changes, release
+        from serve_app import application
+        from serve_app.cluster import application as cluster
         from serve_app.preflight import report
 
         if not unchecked and not report.run(chosen, ray_flags.FLAGS):
             raise ServiceError("nothing was changed: mend what is refused above, or look at it again: gen-serve check")
-        application = build(chosen, secrets.token_hex(4) if restart else "")
-        found = changes.changes(application)
-        show(_COLUMNS, ((each.deployment, each.kind, "; ".join(each.why)) for each in found))
-        if dry_run:
-            return
         sys.stdout.flush()
         try:
-            if elsewhere := release.listen(chosen):
+            if elsewhere := cluster.listen(chosen):
                 say(elsewhere)
-            release.deploy(application)
+            cluster.deploy(application.build(chosen, secrets.token_hex(4) if restart else ""))
         except RuntimeError as problem:
             raise ServiceError(str(problem)) from None
     print("deployed, and running")
@@ -61,9 +52,9 @@ def down(config: Config = None) -> None:
     """Take the service off the Ray cluster of ray.address; other applications there stay. Nothing accepted is lost."""
     chosen = settings.load(configuration.named_or_here(config))
     with on_cluster(chosen):
-        from serve_app.cluster import release
+        from serve_app.cluster import application as cluster
 
-        if not release.remove():
+        if not cluster.remove():
             raise ServiceError("no application of this service runs on that cluster")
     print("taken off the cluster; accepted tasks go on once it is deployed again")
 
@@ -76,7 +67,7 @@ def on_cluster(chosen: Settings) -> Iterator[None]:
             "ray.address is not set: it names the cluster, auto that of this machine; gen-serve up needs none"
         )
     ray_flags.apply()  # before Ray is imported
-    from serve_app.cluster.joining import NotJoined, joined
+    from serve_app.cluster.application import NotJoined, joined
 
     try:
         with joined(chosen.ray.address):

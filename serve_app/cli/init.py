@@ -15,7 +15,7 @@ from serve_app.cli.options import Config, Json
 from serve_app.cli.progress import say
 from serve_app.cli.store import connected
 from serve_app.cli.table import Cell, show
-from serve_app.config import secrets
+from serve_app.config import bound, sources
 from serve_app.config.settings import Settings
 from serve_app.local import first_start
 from serve_app.local.first_start import Thing
@@ -44,8 +44,8 @@ def init(
     show(_COLUMNS, map(_row, things), as_json=as_json)
     if chosen.ray.address is not None and not chosen.has_sealing_keys:
         say(
-            f"every node of the cluster needs that key: {secrets.variable(secrets.SEALING_KEYS)}="
-            f"'[\"…\"]' with what is in {secrets.sealing_key_file(chosen.data_dir)}, or a copy of that file"
+            f"every node of the cluster needs that key: {sources.variable(bound.SEALING_KEYS)}="
+            f"'[\"…\"]' with what is in {sources.sealing_key_file(chosen.data_dir)}, or a copy of that file"
         )
 
 

@@ -1,80 +1,99 @@
-"""What deployments are bound with: settings without their secrets, which each replica reads where it runs.
+"""Settings as deployments are bound with them: without their secrets, which each replica reads where it runs.
 
-Only the sections that a deployment reads are bound, so that a change elsewhere does not restart it.
+Ray keeps what a deployment is bound with, its runtime environment too: pickled, in the controller's checkpoint and
+whatever the cluster's state lies in, for everyone who may ask the cluster. So nothing of that may hold a secret. A
+replica finds each secret in the first of these places that has it: the environment (`GEN_REDIS__URL`), a file of that
+name in `secrets_dir`, the settings file at the path that the application was built from, and `data_dir`, where
+`gen-serve init` and `gen-serve up` keep what they made: the embedded server's address, the key that seals.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
 
 from pydantic import SecretStr, TypeAdapter
 
-from serve_app.config import secrets
-from serve_app.config.secrets import Found, NotHere, Places
+from serve_app.config import settings as all_settings
 from serve_app.config.settings import Settings
+from serve_app.config.sources import embedded_url_file, sealing_key_file, variable
 
-_WHERE: Final = "in the environment, in secrets_dir, or in the settings file of the same path"
+REDIS_URL: Final = "redis.url"
+OBJECT_OPTIONS: Final = "objects.options"
+SEALING_KEYS: Final = "sealing.keys"
+CLIENT_SECRET: Final = "accounts.openid.client_secret"
+SECRETS: Final = (REDIS_URL, OBJECT_OPTIONS, SEALING_KEYS, CLIENT_SECRET)
+"""All that deployments need. `metrics.token` is for the process that serves the metrics alone."""
+_LEFT_OUT: Final[Any] = {
+    "redis": {"url"},
+    "objects": {"options"},
+    "sealing": {"keys"},
+    "accounts": {"openid": {"client_secret"}},
+    "metrics": {"token"},
+}
+
+
+class MissingSecret(ValueError):
+    """A secret that a deployment was bound without is not to be found where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundSettings:
-    told: str
-    """The sections, in JSON."""
-    found: tuple[tuple[str, bool], ...]
-    """The secrets left out, by name, and whether the service made them itself."""
-    places: Places
+    public: str
+    """All sections without their secrets, in JSON."""
+    secrets: tuple[str, ...]
+    """Those that were set, by name."""
+    made: tuple[str, ...]
+    """Those of them that the service made itself, in `data_dir`: another service's are not taken for them."""
+    file: Path | None
 
     @classmethod
-    def of(cls, settings: Settings, sections: Collection[str]) -> BoundSettings:
-        """Raises ValueError where a secret is set that a replica would not find again."""
-        left_out: Any = {
-            "redis": {"url"},
-            "objects": {"options"},
-            "sealing": {"keys"},
-            "webhooks": {"keys"},
-            "accounts": {"openid": {"client_secret"}},
-            "metrics": {"token"},
-        }
-        told = settings.model_dump(mode="json", include=set(sections) | {"data_dir"}, exclude=left_out)
-        if "objects" in told:
-            told["objects"]["options"] = settings.objects.plain_options
-        found = findable(settings, sections)
-        return cls(json.dumps(told, sort_keys=True), found, settings.secret_places)
+    def of(cls, settings: Settings) -> Self:
+        public = settings.model_dump(mode="json", exclude=_LEFT_OUT)
+        public["objects"]["options"] = settings.objects.plain_options
+        values, made = secret_values(settings), made_values(settings.data_dir)
+        own = tuple(name for name in values if made.get(name) == values[name])
+        return cls(json.dumps(public, sort_keys=True), tuple(values), own, settings.file)
 
     def settings(self) -> Settings:
-        """Whole again, as far as they were bound: another section is an AttributeError.
-
-        Raises NotHere where this process finds a secret no more that was there when the application was built.
-        """
-        sections = json.loads(self.told)
-        here = self.places.read()
-        for name, made in self.found:
-            _put(sections, name, _needed(here, name, made))
+        """Whole again. Raises MissingSecret where this process lacks a secret that the application was built with."""
+        sections = json.loads(self.public)
+        here, made = secret_values(all_settings.load_here(self.file)), made_values(Path(sections["data_dir"]))
+        for name in self.secrets:
+            value = (made if name in self.made else here).get(name)
+            if value is None:
+                raise MissingSecret(_missing(name, name in self.made))
+            *path, last = name.split(".")
+            section = sections
+            for part in path:
+                section = section[part]
+            section[last] = {**section[last], **value} if name == OBJECT_OPTIONS else value
         kinds: dict[str, Any] = {name: field.annotation for name, field in Settings.model_fields.items()}
-        values = {name: TypeAdapter(kinds[name]).validate_python(value) for name, value in sections.items()}
-        whole = Settings.model_construct(**values)
-        for name in set(kinds) - set(values):
-            vars(whole).pop(name)
-        return whole
+        return Settings.model_construct(
+            **{name: TypeAdapter(kinds[name]).validate_python(value) for name, value in sections.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldOptions:
-    """Options of the object store that open it: called where they are needed, for those found there."""
+    """Secret options of the object store: called where they are needed, for those found there."""
 
-    places: Places
+    file: Path | None
 
     @classmethod
-    def of(cls, settings: Settings) -> WithheldOptions | None:
-        """None where no option is secret. Raises ValueError as `BoundSettings.of` does."""
-        return cls(settings.secret_places) if findable(settings, ("objects",)) else None
+    def of(cls, settings: Settings) -> Self | None:
+        """None where no option is secret."""
+        return cls(settings.file) if settings.objects.secret_options else None
 
     def __call__(self) -> Mapping[str, Any]:
-        """Raises NotHere."""
-        return _needed(self.places.read(), secrets.OBJECT_OPTIONS, made=False)
+        """Raises MissingSecret."""
+        options = all_settings.load_here(self.file).objects.secret_options
+        if not options:
+            raise MissingSecret(_missing(OBJECT_OPTIONS, made=False))
+        return options
 
 
 def complete(settings: Settings) -> Settings:
@@ -82,60 +101,50 @@ def complete(settings: Settings) -> Settings:
 
     Raises ValueError where there is neither.
     """
-    here = settings.secret_places.read()
+    made = made_values(settings.data_dir)
     if settings.redis.url is None:
-        if secrets.REDIS_URL not in here:
+        if REDIS_URL not in made:
             raise ValueError(
                 f"redis.url is not set, and no embedded server runs on {settings.data_dir}: gen-serve up starts one; "
-                f"elsewhere set {secrets.variable(secrets.REDIS_URL)}, on every node"
+                f"elsewhere set {variable(REDIS_URL)}, on every node"
             )
-        settings = settings.with_redis(here[secrets.REDIS_URL].value)
+        settings = settings.with_redis(made[REDIS_URL])
     if not settings.has_sealing_keys:
-        if secrets.SEALING_KEYS not in here:
+        if SEALING_KEYS not in made:
             raise ValueError(
                 f"sealing.keys is empty, and {settings.data_dir} has none: gen-serve init makes one, "
-                f"{secrets.variable(secrets.SEALING_KEYS)} names yours"
+                f"{variable(SEALING_KEYS)} names yours"
             )
-        settings = settings.with_sealing_key(here[secrets.SEALING_KEYS].value[0])
+        settings = settings.with_sealing_key(made[SEALING_KEYS][0])
     return settings
 
 
-def values(settings: Settings, sections: Collection[str]) -> dict[str, Any]:
-    """By name, the secrets of these sections that are set."""
-    accounts = settings.accounts
-    set_ones = {
-        secrets.REDIS_URL: settings.redis.url,
-        secrets.OBJECT_OPTIONS: settings.objects.secret_options,
-        secrets.SEALING_KEYS: [key.get_secret_value() for key in settings.sealing.keys],
-        secrets.CLIENT_SECRET: _plain(accounts.openid.client_secret) if accounts.openid else None,
+def secret_values(settings: Settings) -> dict[str, Any]:
+    """The secrets that are set, by name."""
+    openid = settings.accounts.openid
+    secret = openid.client_secret if openid else None
+    found = {
+        REDIS_URL: settings.redis.url,
+        OBJECT_OPTIONS: settings.objects.secret_options,
+        SEALING_KEYS: [key.get_secret_value() for key in settings.sealing.keys],
+        CLIENT_SECRET: secret.get_secret_value() if isinstance(secret, SecretStr) else None,
     }
-    return {name: value for name, value in set_ones.items() if value and name.partition(".")[0] in sections}
+    return {name: value for name, value in found.items() if value}
 
 
-def findable(settings: Settings, sections: Collection[str]) -> tuple[tuple[str, bool], ...]:
-    """The secrets of these sections that are set, and whether each was made. Raises ValueError as `of` does."""
-    wanted = values(settings, sections)
-    here = settings.secret_places.read() if wanted else {}
-    for name, value in wanted.items():
-        if name not in here or here[name].value != value:
-            raise ValueError(f"{name} is set, but no replica would find it: it has to be {_WHERE}")
-    return tuple((name, here[name].made) for name in sorted(wanted))
+def made_values(data_dir: Path) -> dict[str, Any]:
+    """The secrets that the service made itself, by name."""
+    url, key = (
+        path.read_text().strip() if path.is_file() else ""
+        for path in (embedded_url_file(data_dir), sealing_key_file(data_dir))
+    )
+    return {**({REDIS_URL: url} if url else {}), **({SEALING_KEYS: [key]} if key else {})}
 
 
-def _needed(here: Mapping[str, Found], name: str, made: bool) -> Any:
-    if name not in here or here[name].made != made:
-        where = "in data_dir, where gen-serve init puts it" if made else _WHERE
-        raise NotHere(f"this node has no {name}: it has to be {where} ({secrets.variable(name)})")
-    return here[name].value
-
-
-def _put(sections: dict[str, Any], name: str, value: Any) -> None:
-    *path, last = name.split(".")
-    section = sections
-    for part in path:
-        section = section[part]
-    section[last] = {**section[last], **value} if name == secrets.OBJECT_OPTIONS else value
-
-
-def _plain(secret: SecretStr | None) -> str | None:
-    return secret.get_secret_value() if secret else None
+def _missing(name: str, made: bool) -> str:
+    where = (
+        "in data_dir, where gen-serve init puts it"
+        if made
+        else "in the environment, in secrets_dir, or in the settings file of the same path"
+    )
+    return f"this node has no {name}: it has to be {where} ({variable(name)})"

@@ -17,7 +17,7 @@ from pydantic import Field, IPvAnyNetwork, PrivateAttr, SecretStr, field_validat
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from serve_app.accounts.settings import AccountSettings
-from serve_app.config import secrets
+from serve_app.config import sources
 from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
 from serve_app.config.telemetry import LogSettings, MetricsSettings, TracingSettings
@@ -169,7 +169,6 @@ class Settings(BaseSettings):
     ray: RaySettings = RaySettings()
 
     _file: Path | None = PrivateAttr(default=None)
-    """Absolute; None for settings that were read from none."""
 
     @field_validator("data_dir", "secrets_dir", "catalog")
     @classmethod
@@ -208,9 +207,9 @@ class Settings(BaseSettings):
         raise TypeError("settings hold secrets, so they are never pickled; see serve_app/config/bound.py")
 
     @property
-    def secret_places(self) -> secrets.Places:
-        """Where each process that needs a secret looks for it."""
-        return secrets.Places(self._file, self.secrets_dir, self.data_dir)
+    def file(self) -> Path | None:
+        """Absolute; None for settings that were read from none."""
+        return self._file
 
     @property
     def objects_url(self) -> str:
@@ -263,17 +262,19 @@ class Settings(BaseSettings):
 
 
 def load(path: Path) -> Settings:
-    """Reads the file, then the environment. Raises FileNotFoundError, or ValueError naming the key at fault."""
+    """Reads the environment, then `secrets_dir`, then the file. Raises FileNotFoundError, or ValueError naming the key
+    at fault."""
     if not path.is_file():
         raise FileNotFoundError(f"no such config file: {path}")
-    try:
-        written = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as problem:
-        raise ValueError(f"{path} is not valid YAML: {problem}") from None
+    return load_here(path)
 
-    if (base := (written or {}).get("extends")) and not (path.parent / base).is_file():
+
+def load_here(path: Path | None) -> Settings:
+    """As `load`, but a file that is not there says nothing."""
+    written = _written(path)
+    if path is not None and (base := written.get("extends")) and not (path.parent / base).is_file():
         raise FileNotFoundError(f"{path}: extends: no such config file: {path.parent / base}")
-    folder = os.environ.get(secrets.variable("secrets_dir")) or (written or {}).get("secrets_dir")
+    folder = os.environ.get(sources.variable("secrets_dir")) or written.get("secrets_dir")
 
     class FromFile(Settings):
         @classmethod
@@ -285,11 +286,19 @@ def load(path: Path) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return secrets.sources(
-                settings_cls, env_settings, secrets.settings_files(path), Path(folder).expanduser() if folder else None
-            )
+            files = sources.settings_files(path)
+            return sources.sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
 
     # As plain Settings again: the class above is local.
     loaded = Settings.model_construct(**dict(FromFile()))
-    loaded._file = path.resolve()
+    loaded._file = path.resolve() if path else None
     return loaded
+
+
+def _written(path: Path | None) -> dict[str, Any]:
+    if path is None or not path.is_file():
+        return {}
+    try:
+        return yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as problem:
+        raise ValueError(f"{path} is not valid YAML: {problem}") from None

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.roles import Role
-from serve_app.config.secrets import sealing_key_file
 from serve_app.config.settings import Settings
+from serve_app.config.sources import sealing_key_file
 from serve_app.local import sealing_key
 from serve_app.local.secret_file import write_secret
 

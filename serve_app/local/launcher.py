@@ -121,7 +121,7 @@ class Launcher:
         from ray import serve
         from ray.serve.config import HTTPOptions
 
-        from serve_app.local.own_node import begun_as_own
+        from serve_app.ray_internals import begun_as_own
 
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         try:
@@ -151,7 +151,7 @@ class Launcher:
     def _join(self, address: str) -> None:
         """Serves on a cluster that others started; at the end only the application is taken away again."""
         ray_flags.apply()
-        from serve_app.cluster.joining import NotJoined, joined  # after the switches, as above
+        from serve_app.cluster.application import NotJoined, joined  # after the switches, as above
 
         try:
             self._started.enter_context(joined(address))
@@ -160,15 +160,15 @@ class Launcher:
         _listen_to_signals()
 
         from serve_app import application
-        from serve_app.cluster import release
+        from serve_app.cluster import application as cluster
         from serve_app.preflight import report
 
         if not report.run(self.settings, ray_flags.FLAGS):
             raise RayNotStarted("the cluster is not fit to serve: mend what is refused above")
-        if elsewhere := release.listen(self.settings):
+        if elsewhere := cluster.listen(self.settings):
             logger.warning(elsewhere)
-        self._started.callback(release.remove)
-        release.deploy(application.build(self.settings))
+        self._started.callback(cluster.remove)
+        cluster.deploy(application.build(self.settings))
         self._ask_for_replicas()
 
     def _ask_for_replicas(self) -> None:

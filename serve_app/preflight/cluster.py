@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
-from ray.serve.context import _get_global_client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from serve_app import ray_internals
 from serve_app.preflight import node, switches
 from serve_app.preflight.finding import Finding, refused, unusual
 from serve_app.preflight.node import Questions
@@ -58,18 +58,7 @@ def _nodes(questions: Questions) -> dict[Any, str]:
 
 def _processes(names: tuple[str, ...]) -> dict[Any, str]:
     """The controller and the proxies, where Serve runs; replicas have the environment of their nodes."""
-    return {actor.__ray_call__.remote(_read, names): where for where, actor in _actors()}
-
-
-def _actors() -> Iterator[tuple[str, Any]]:
-    client = _get_global_client(raise_if_no_controller_running=False)
-    if client is None:
-        return
-    controller: Any = client._controller
-    yield "controller", controller
-    proxies: Any = ray.get(controller.get_proxies.remote(), timeout=_WITHIN_S)
-    for number, proxy in enumerate(proxies.values(), start=1):
-        yield f"proxy {number}", proxy
+    return {actor.__ray_call__.remote(_read, names): where for where, actor in ray_internals.actors_of_serve(_WITHIN_S)}
 
 
 def _read(_: object, names: tuple[str, ...]) -> dict[str, str | None]:

@@ -62,9 +62,9 @@ def show(findings: Sequence[Finding]) -> None:
 
 def _questions(settings: Settings, switches: Mapping[str, str] | None, seen: str | None) -> Questions:
     return Questions(
-        BoundSettings.of(settings, node.SECTIONS),
+        BoundSettings.of(settings),
         switches,
         wanted(settings, catalogs.load(settings)),
-        fingerprint.code(node.PACKAGES),
+        fingerprint.release(),
         seen,
     )

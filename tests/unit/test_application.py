@@ -19,7 +19,6 @@ from ray.serve.schema import ServeDeploySchema
 from ray.serve.scripts import build as ray_build
 
 from serve_app import application
-from serve_app.config import fingerprint
 from serve_app.sealing.sealer import new_key
 
 # Ray would have the interval of its reports in the environment, where it is one for all.
@@ -183,20 +182,19 @@ def test_only_what_changed_is_restarted(config: Path, monkeypatch: pytest.Monkey
                 changed.setenv(name, value)
             after = versions(config)
         assert {name for name in before if before[name] != after[name]} == restarted, changes
-        assert {fingerprint.changed(before[name], after[name]) for name in restarted} <= {("settings",)}
 
 
 def test_another_password_restarts_those_that_show_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(config)
     monkeypatch.setenv("GEN_REDIS__URL", "rediss://:another@redis.example.com:6379/0")
     after = versions(config)
-    changed = {name: fingerprint.changed(before[name], after[name]) for name in before if before[name] != after[name]}
-    assert changed == dict.fromkeys(("Ingress", "Dispatcher", "WebhookSender"), ("secrets",))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"Ingress", "Dispatcher", "WebhookSender"}
 
 
 def test_another_revision_restarts_everything(config: Path) -> None:
     before, after = versions(config), versions(config, revision="2")
-    assert {fingerprint.changed(before[name], after[name]) for name in before} == {("revision",)}
+    assert not [name for name in before if before[name] == after[name]]
 
 
 def _kept(deployment: serve.Deployment) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 BEGUN = """
 import ray
 import psutil
-from serve_app.local.own_node import begun_as_own
+from serve_app.ray_internals import begun_as_own
 
 with begun_as_own():
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)

@@ -11,15 +11,13 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from serve_app.config import bound, secrets, settings
-from serve_app.config.bound import BoundSettings, WithheldOptions
-from serve_app.config.secrets import NotHere
+from serve_app.config import bound, settings
+from serve_app.config.bound import BoundSettings, MissingSecret, WithheldOptions
 from serve_app.config.settings import Settings
 from serve_app.sealing.sealer import new_key
 
 REDIS = "rediss://:a-password@redis.example.com:6379/0"
 KEY = new_key()
-SECTIONS = ("redis", "objects", "sealing", "webhooks", "service", "accounts")
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environment: pytest.MonkeyPatch) -> None:
     chosen = settings.load(config)
-    carried = pickle.dumps(BoundSettings.of(chosen, SECTIONS))
+    carried = pickle.dumps(BoundSettings.of(chosen))
     assert not [secret for secret in ("a-password", KEY, "s3cret", "AKIA") if secret.encode() in carried]
     assert b"eu-central-1" in carried
     whole = pickle.loads(carried).settings()
@@ -54,23 +52,18 @@ def test_what_is_bound_holds_no_secret_and_is_whole_again(config: Path, environm
 
 
 def test_the_environment_of_a_replica_changes_only_secrets(config: Path, environment: pytest.MonkeyPatch) -> None:
-    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    carried = BoundSettings.of(settings.load(config))
     environment.setenv("GEN_SERVICE__PORT", "9999")
     environment.setenv("GEN_REDIS__URL", "rediss://:rotated@redis.example.com:6379/0")
     assert carried.settings().service.port == 8123
     assert carried.settings().redis_url.startswith("rediss://:rotated@")
 
 
-def test_a_section_that_is_not_bound_is_not_read_as_its_default(config: Path) -> None:
-    with pytest.raises(AttributeError, match="tasks"):
-        _ = BoundSettings.of(settings.load(config), SECTIONS).settings().tasks
-
-
 @pytest.mark.parametrize("name", ["GEN_REDIS__URL", "GEN_SEALING__KEYS", "GEN_OBJECTS__OPTIONS"])
 def test_a_node_without_a_secret_says_which(config: Path, environment: pytest.MonkeyPatch, name: str) -> None:
-    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    carried = BoundSettings.of(settings.load(config))
     environment.delenv(name)
-    with pytest.raises(NotHere, match=f"this node has no .*{name}"):
+    with pytest.raises(MissingSecret, match=f"this node has no .*{name}"):
         carried.settings()
 
 
@@ -78,11 +71,11 @@ def test_what_another_service_made_is_not_taken_for_it(
     config: Path, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A node that lacks the address must not fill the store of whoever served there before."""
-    carried = BoundSettings.of(settings.load(config), SECTIONS)
+    carried = BoundSettings.of(settings.load(config))
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://127.0.0.1:1/0")
     environment.delenv("GEN_REDIS__URL")
-    with pytest.raises(NotHere, match=r"redis\.url"):
+    with pytest.raises(MissingSecret, match=r"redis\.url"):
         carried.settings()
 
 
@@ -90,7 +83,7 @@ def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_p
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://:made@127.0.0.1:1/0")
     (tmp_path / "data/sealing-key").write_text(f"{KEY}\n")
-    carried = BoundSettings.of(bound.complete(settings.load(config)), SECTIONS)
+    carried = BoundSettings.of(bound.complete(settings.load(config)))
     assert (b"made@" in pickle.dumps(carried), KEY.encode() in pickle.dumps(carried)) == (False, False)
     assert carried.settings().redis_url == "redis://:made@127.0.0.1:1/0"
     assert carried.settings().sealing_keys == [KEY]
@@ -104,11 +97,6 @@ def test_nothing_to_complete_them_with_is_said(config: Path, monkeypatch: pytest
         bound.complete(settings.load(config))
 
 
-def test_a_secret_that_no_replica_would_find_is_refused(config: Path) -> None:
-    with pytest.raises(ValueError, match=r"redis\.url is set, but no replica would find it"):
-        BoundSettings.of(settings.load(config).with_redis(REDIS), SECTIONS)
-
-
 def test_files_of_a_folder_stand_between_environment_and_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +108,7 @@ def test_files_of_a_folder_stand_between_environment_and_settings_file(
     config.write_text(yaml.safe_dump(written))
     chosen = settings.load(config)
     assert (chosen.redis.url, chosen.redis.prefix, chosen.sealing_keys) == (REDIS, "mine:", [KEY])
-    assert BoundSettings.of(chosen, ("redis",)).settings().redis == chosen.redis
+    assert BoundSettings.of(chosen).settings().redis == chosen.redis
     monkeypatch.setenv("GEN_REDIS__URL", "redis://environment")
     assert settings.load(config).redis.url == "redis://environment"
 
@@ -137,7 +125,7 @@ def test_models_get_what_opens_the_object_store_where_they_run(config: Path, env
     assert b"s3cret" not in pickle.dumps(withheld)
     assert withheld() == {"access_key_id": "AKIA", "secret_access_key": "s3cret"}
     environment.delenv("GEN_OBJECTS__OPTIONS")
-    with pytest.raises(NotHere, match=r"objects\.options"):
+    with pytest.raises(MissingSecret, match=r"objects\.options"):
         withheld()
     assert WithheldOptions.of(settings.load(config)) is None
 
@@ -149,7 +137,7 @@ def test_settings_are_never_pickled(config: Path) -> None:
 
 def test_every_secret_of_the_settings_is_known(config: Path) -> None:
     """Of a further one, stars would be bound."""
-    known = {*secrets.SECRETS, "metrics.token"}
+    known = {*bound.SECRETS, "metrics.token"}
     assert set(_secret_fields(Settings, "")) <= known
 
 

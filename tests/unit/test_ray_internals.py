@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ray._private import node
 
-from serve_app.local.own_node import OwnNode, begun_as_own
+from serve_app.ray_internals import OwnNode, begun_as_own
 
 LEFT_OUT = ("start_monitor", "start_log_monitor", "start_api_server")
 
