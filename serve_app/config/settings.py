@@ -45,7 +45,6 @@ class ServiceSettings(Section):
     cors_origins: list[_Origin] = []
     max_body_mb: int = Field(default=288, ge=1)
     max_inflight_mb: int = Field(default=1024, ge=1)
-    min_body_rate: int = Field(default=16 * 1024, ge=1)
     max_body_s: float = Field(default=900.0, gt=0)
     decoders: int = Field(default=4, ge=1)
     basic_status_clients: list[str] = ["ai-sdk/", "bfl-python/"]

@@ -6,23 +6,24 @@ answers any request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
+from starlette.requests import HTTPConnection
 from starlette.routing import Route
 
 from deployments.telemetry import logs
+from serve_app.accounts.roles import Permission
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import description, errors, services
-from serve_app.http.auth import MCP
-from serve_app.http.body_limit import BodyLimit
+from serve_app.http.auth import MCP, authenticated
+from serve_app.http.bodies import BodyLimits
 from serve_app.http.compression import Compressed
 from serve_app.http.cross_origin import CrossOrigin
 from serve_app.http.deprecation import DeprecationNotices, notices
 from serve_app.http.freed_memory import give_back_large_blocks
-from serve_app.http.head_check import HeadCheck
 from serve_app.http.mcp.server import McpServer
 from serve_app.http.methods import HeadAsGet
 from serve_app.http.oauth.routes import PATHS as OAUTH_PATHS
@@ -53,7 +54,7 @@ from serve_app.http.routes import (
     tasks,
 )
 from serve_app.http.routes.openai import errors as openai_errors
-from serve_app.http.slow_bodies import SlowBodies
+from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.redis_store.tally import Tally
 
 
@@ -84,15 +85,13 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     app.add_middleware(RequestFigures, routes=app, tally=tally)
     uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
     app.add_middleware(
-        BodyLimit,
+        BodyLimits,
         max_bytes=settings.service.max_body_mb * 2**20,
         max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
-        check=HeadCheck(app, offers),
+        check=_checking_keys(app),
         uploads=uploads,
         small=OAUTH_PATHS,
-    )
-    app.add_middleware(
-        SlowBodies, min_rate=settings.service.min_body_rate, max_s=settings.service.max_body_s, uploads=tuple(uploads)
+        max_s=settings.service.max_body_s,
     )
     app.add_middleware(
         DeprecationNotices, headers_of={f"/v1/{name}": notices(told) for name, told in catalog.deprecated.items()}
@@ -125,6 +124,20 @@ def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unk
     add_pages(app)
     app.add_middleware(HeadAsGet, routes=app.routes)
     return app
+
+
+def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]]:
+    """Raises what a client without a valid key is to see, before any of its large body is read."""
+
+    async def check(request: HTTPConnection) -> None:
+        # Whoever may read the price of a request may send one as large.
+        permission = Permission.READ_CREDITS if request.scope["path"] == account.PRICING else Permission.GENERATE
+        try:
+            await authenticated(app.state.services, request, permission)
+        except UNREACHABLE:
+            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
+
+    return check
 
 
 def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:

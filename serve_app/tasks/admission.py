@@ -99,12 +99,8 @@ class Admission(TaskReader):
 
         Raises TooFast.
         """
-        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate, 1]))
+        _, left = _admitted(await self._run("count_request", "", [key_id, *self._rate]))
         return left
-
-    async def check_rate(self, key_id: str) -> None:
-        """Raises TooFast where the key may send no request now. Changes nothing."""
-        _admitted(await self._run("count_request", "", [key_id, *self._rate, 0]))
 
     async def reserve(self, task_id: str, project: str) -> None:
         """Notes that objects of a task not yet submitted are about to be stored, so that a crash leaves no orphans."""

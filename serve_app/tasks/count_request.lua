@@ -1,8 +1,8 @@
 -- Counts requests that make no task against the rate of their key.
--- key_id every_ms burst n; `n` is 1, or 0 to ask only: then nothing changes
+-- key_id every_ms burst
 -- Returns {1, requests left}, or {0, 'rate', wait in ms} and nothing is counted.
 local now = now_ms()
 local wait, left, due = pace(ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), now)
 if wait > 0 then return { 0, 'rate', wait } end
-if ARGV[6] == '1' then note_pace(ARGV[3], due, now) end
+note_pace(ARGV[3], due, now)
 return { 1, left }

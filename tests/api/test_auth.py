@@ -14,7 +14,7 @@ from support.http_service import Service
 from support.promises import promise
 
 from serve_app.accounts.keys import digest_of
-from serve_app.http.body_limit import KEYLESS_BYTES
+from serve_app.http.bodies import KEYLESS_BYTES
 
 MISSING = ("Not authenticated", "missing_key")
 INVALID = ("Not authenticated - Invalid Authentication", "invalid_key")

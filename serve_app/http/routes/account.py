@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.http import refusals
 from serve_app.http.auth import CreditReader, MoneyReader
-from serve_app.http.json_route import FilesRoute
+from serve_app.http.bodies import FilesRoute
 from serve_app.http.path_aliases import real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped

@@ -13,8 +13,8 @@ from serve_app.accounts.authorizations import ROLES, Asked, Given
 from serve_app.accounts.callers import Caller
 from serve_app.accounts.roles import Role, may_hand_out
 from serve_app.accounts.sessions import Session
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.browser import check_origin, session_secret
-from serve_app.http.json_route import JsonRoute
 from serve_app.http.origin import public_base
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps, Services

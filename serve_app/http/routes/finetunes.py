@@ -13,8 +13,8 @@ from serve_app.accounts.callers import Caller
 from serve_app.finetunes.refusals import CheckFailed, Refused, TooMany, TooSlow
 from serve_app.finetunes.registry import Finetune, ProjectClosed, Removed
 from serve_app.http.auth import Generator, TaskReader
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.errors import ApiError
-from serve_app.http.json_route import JsonRoute
 from serve_app.http.refusals import PROJECT_CLOSED
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -19,8 +19,8 @@ from serve_app.config.endpoint import Endpoint
 from serve_app.config.settings import Settings
 from serve_app.http import refusals
 from serve_app.http.auth import Generator
+from serve_app.http.bodies import FilesRoute
 from serve_app.http.description import camel_case
-from serve_app.http.json_route import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.schemas import ErrorResponse, Submission, errors

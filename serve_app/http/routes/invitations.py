@@ -12,8 +12,8 @@ from serve_app.accounts.roles import Role, may_hand_out
 from serve_app.accounts.sessions import Kind
 from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import MemberMaker
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.browser import check_origin
-from serve_app.http.json_route import JsonRoute
 from serve_app.http.origin import client_address, public_base
 from serve_app.http.routes.schemas import Secret, errors
 from serve_app.http.routes.session import SessionInfo, begin

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from serve_app.accounts.licences import NotLicensed
 from serve_app.http.auth import Generator
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.redis_store.connection import NO_ANSWER, UNREACHABLE

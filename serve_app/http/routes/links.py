@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.http.auth import TaskReader
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.errors import ApiError
-from serve_app.http.json_route import JsonRoute
 from serve_app.http.origin import public_base
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -16,8 +16,8 @@ from serve_app.accounts.sessions import Kind, Session
 from serve_app.accounts.signed_in import LOCAL
 from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import optional_caller
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.browser import check_origin, drop_session, session_secret, set_session
-from serve_app.http.json_route import JsonRoute
 from serve_app.http.origin import client_address
 from serve_app.http.routes.schemas import Secret, errors
 from serve_app.http.services import Deps, Services

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from starlette.requests import HTTPConnection
 
 from serve_app.http import errors
-from serve_app.http.body_limit import KEYLESS_BYTES, BodyLimit
+from serve_app.http.bodies import KEYLESS_BYTES, BodyLimits
 
 MB = 2**20
 ROOM = 4 * MB
@@ -32,7 +32,7 @@ class Service:
         self.app = FastAPI()
         errors.install(self.app)
         self.app.add_middleware(
-            BodyLimit, max_bytes=ROOM, max_inflight_bytes=ROOM, check=self._check, uploads={"/upload": 2 * ROOM}
+            BodyLimits, max_bytes=ROOM, max_inflight_bytes=ROOM, check=self._check, uploads={"/upload": 2 * ROOM}
         )
         for path in ("/", "/slow", "/upload"):
             self.app.add_api_route(path, self._answer, methods=["POST"])

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from serve_app.accounts.credits import TooLittle, told
 from serve_app.http.auth import MoneyReader, Operator
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import Before, OrganizationId, PageLimit, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict, Field
 
 from serve_app.http.auth import ProjectMaker
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.projects import ProjectPath
 from serve_app.http.routes.admin.scope import project_within
 from serve_app.http.routes.schemas import errors

@@ -14,7 +14,7 @@ from serve_app.accounts.projects import Project
 from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Permission, Role, may_hand_out
 from serve_app.http.auth import AccountReader, KeyMaker
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import LATER, project_within
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from serve_app.http.auth import AccountReader, MoneyReader, Operator
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

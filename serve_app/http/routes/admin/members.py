@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from serve_app.accounts.roles import Permission, Role
 from serve_app.http.auth import AccountReader, MemberMaker
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import LATER, OrganizationId, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -11,7 +11,7 @@ from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
 from serve_app.accounts.organizations import Organization as StoredOrganization
 from serve_app.http.auth import AccountReader, Operator
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -16,7 +16,7 @@ from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Permission
 from serve_app.accounts.windows import Window, midnight
 from serve_app.http.auth import AccountReader, ProjectMaker
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import LATER, OrganizationId, project_within, scoped
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from serve_app.config.catalog import Catalog
 from serve_app.http.auth import TaskReader
-from serve_app.http.json_route import JsonRoute
+from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.openai.offered import Offered
 from serve_app.http.routes.openai.schema import Model, ModelList, errors
 from serve_app.http.services import Deps, Services

@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from serve_app.http.json_body import MAX_TEXT_BYTES, NUL, NUL_REFUSED
+from serve_app.http.bodies import MAX_TEXT_BYTES, NUL, NUL_REFUSED
 from serve_app.media.limits import PICTURES
 from serve_app.submission.errors import Invalid
 

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from serve_app.accounts.callers import Caller
 from serve_app.http import refusals
 from serve_app.http.auth import Generator, TaskReader
-from serve_app.http.json_route import FilesRoute
+from serve_app.http.bodies import FilesRoute
 from serve_app.http.origin import public_base
 from serve_app.http.routes.generate import IdempotencyKey
 from serve_app.http.routes.openai import waiting
