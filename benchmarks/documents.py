@@ -33,7 +33,6 @@ VIEWS: Final[dict[str, View]] = {
     "gpu": lambda _: report.markdown(),
     "sizing": views.sizing,
     "clips": views.clips,
-    "deblur": views.deblur,
     "peers": views.peers,
     "chaos": partial(views.chaos, "chaos.json"),
     "chaos-promises": partial(views.chaos_promises, "chaos.json"),

@@ -22,7 +22,6 @@ MODULES: Final = {
     "batching": "batching",
     "packing": "packing",
     "clips": "clips",
-    "deblur": "deblur",
     "peers": "peers.comparison",
 }
 """In the order in which they are run: short before long."""

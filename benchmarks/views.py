@@ -122,18 +122,6 @@ def clips(found: Results) -> str:
     return table(("video", "made in", "peak memory of the process", "file"), rows)
 
 
-def deblur(found: Results) -> str:
-    rows = [
-        (
-            blur,
-            f"{by['all']['psnr_before']:.1f} → {by['all']['psnr_after']:.1f}",
-            f"{by['all']['ssim_before']:.2f} → {by['all']['ssim_after']:.2f}",
-        )
-        for blur, by in found["deblur"].figures.items()
-    ]
-    return table(("blur", "PSNR dB", "SSIM"), rows)
-
-
 def chaos(outcome: str, _: Results) -> str:
     """From that JSON of `make chaos` or `make chaos-cluster`: what each fault did, the slowest recovery first."""
     faults = json.loads((_DOCS / outcome).read_text())["faults"]

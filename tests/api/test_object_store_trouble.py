@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from obstore.exceptions import GenericError
+from support.bundle import OUTLINED
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService, settings_of
 from support.pictures import encoded, picture
@@ -21,7 +22,6 @@ from serve_app.config import catalog
 from serve_app.http import services
 from serve_app.http.ingress import create_app
 from serve_app.tasks.presentation import Presenter
-from training.build.bundle import OUTLINED
 
 PICTURE = encoded(picture())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"

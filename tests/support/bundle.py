@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from deployments.contract.checkpoint import BUNDLED
+
+OUTLINED: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
+"""A tuned model of `flux3`, for uploads: it draws things with an outline."""
 
 
 def copied(checkpoint: str, bundle: Path) -> Path:

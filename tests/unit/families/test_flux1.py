@@ -15,6 +15,7 @@ from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.checkpoints import load
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.flux1 import Flux1
@@ -24,17 +25,16 @@ from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.pictures.pixels import Pixels
-from training.build.bundle import CHECKPOINTS
 
 
 @pytest.fixture(scope="module")
 def stock() -> Any:
-    return stock_pipeline(CHECKPOINTS / "flux")
+    return stock_pipeline(BUNDLED / "flux")
 
 
 @pytest.fixture(scope="module")
 def family() -> Flux1:
-    return Flux1.load(CHECKPOINTS / "flux", placement())
+    return Flux1.load(BUNDLED / "flux", placement())
 
 
 def noise(seed: int, width: int = 64, height: int = 64) -> bytes:
@@ -61,7 +61,7 @@ def test_alone_it_draws_what_the_stock_pipeline_draws(
 
 def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family: Flux1) -> None:
     redux: Any = FluxPriorReduxPipeline.from_pretrained(
-        str(CHECKPOINTS / "flux" / "redux"),
+        str(BUNDLED / "flux" / "redux"),
         text_encoder=stock.text_encoder,
         text_encoder_2=stock.text_encoder_2,
         tokenizer=stock.tokenizer,
@@ -97,7 +97,7 @@ def test_image_prompts_change_the_picture_and_share_batches(family: Flux1) -> No
 
 
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
-    family = Flux1.load(CHECKPOINTS / "canny", placement())
+    family = Flux1.load(BUNDLED / "canny", placement())
     refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
     assert isinstance(refused, JobError)
     assert "no image prompt" in str(refused)
@@ -200,6 +200,6 @@ def test_every_bundled_checkpoint_loads_by_its_name_and_runs(name: str) -> None:
 
 
 def test_a_broken_checkpoint_says_so(tmp_path: Path) -> None:
-    (tmp_path / "model_index.json").write_text((CHECKPOINTS / "flux" / "model_index.json").read_text())
+    (tmp_path / "model_index.json").write_text((BUNDLED / "flux" / "model_index.json").read_text())
     with pytest.raises(CheckpointError):
         Flux1.load(tmp_path, placement())

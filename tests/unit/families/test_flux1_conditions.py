@@ -12,6 +12,7 @@ from flux_drawing import placement, png, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
 
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.job import GenerationJob
 from deployments.engine.backend import JobError
 from deployments.families.flux1 import Flux1
@@ -20,7 +21,6 @@ from deployments.families.state import State
 from deployments.families.step import step
 from deployments.pictures.backdrop import Backdrop
 from deployments.pictures.pixels import Pixels
-from training.build.bundle import CHECKPOINTS
 
 pytestmark = pytest.mark.slow
 
@@ -29,11 +29,11 @@ SQUARE = (slice(16, 40), slice(8, 56))
 
 
 def loaded(name: str, render_side: int | None = None) -> Flux1:
-    return Flux1.load(CHECKPOINTS / name, placement(render_side))
+    return Flux1.load(BUNDLED / name, placement(render_side))
 
 
 def stock(name: str) -> Any:
-    return stock_pipeline(CHECKPOINTS / name)
+    return stock_pipeline(BUNDLED / name)
 
 
 @pytest.fixture(scope="module")

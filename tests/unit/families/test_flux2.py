@@ -23,13 +23,13 @@ from support.bundle import copied
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.model import TrueGuidance
 from deployments.families.flux2 import Flux2
 from deployments.families.prompts import trim_language_model
 from deployments.families.registry import family_of
-from training.build.bundle import CHECKPOINTS
 
-FOLDER = CHECKPOINTS / "flux2klein"
+FOLDER = BUNDLED / "flux2klein"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from diffusers.models.autoencoders.autoencoder_kl_flux2 import AutoencoderKLFlux2
+from diffusers.models.transformers.transformer_flux2 import Flux2Transformer2DModel
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from flux2_stock import assert_same_as_stock
 from flux_drawing import (
     a_picture,
@@ -21,17 +24,23 @@ from flux_drawing import (
     stock_pipeline,
 )
 from support.jobs import make_job
-from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
+from deployments.contract.checkpoint import BUNDLED
 from deployments.families.flux2 import Flux2
 from deployments.families.registry import family_of
-from training.build.checkpoints import component, configuration
 
 
 @pytest.fixture(scope="module")
 def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of the family's guided kind, as small as the bundled one."""
     folder = tmp_path_factory.mktemp("checkpoints") / "flux2dev"
+    klein = BUNDLED / "flux2klein"
+    transformer: Any = Flux2Transformer2DModel
+    guided = {**transformer.load_config(klein / "transformer"), "guidance_embeds": True}
+    scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(klein / "scheduler")
+    # In place of a processor around one.
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "flux3" / "tokenizer")
     vision = {
         "model_type": "pixtral",
         "hidden_size": 16,
@@ -45,16 +54,17 @@ def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         # The pipeline reads the hidden states 10, 20 and 30.
-        layers = configuration("flux2klein", "text_encoder") | {"num_hidden_layers": 30}
+        layers = AutoConfig.from_pretrained(klein / "text_encoder").to_dict() | {"num_hidden_layers": 30}
+        del layers["layer_types"], layers["model_type"]
         config = Mistral3Config(
             text_config={"model_type": "mistral", **layers}, vision_config=vision, image_token_index=5
         )
         Flux2Pipeline(
-            scheduler=component("flux2klein", "scheduler"),
-            vae=component("flux2klein", "vae"),
+            scheduler=scheduler,
+            vae=AutoencoderKLFlux2.from_pretrained(BUNDLED.parent / "autoencoders" / "flux2"),
             text_encoder=Mistral3ForConditionalGeneration(config),
-            tokenizer=component("flux3", "tokenizer"),  # in place of a processor around one
-            transformer=component("flux2klein", "transformer", guidance_embeds=True),
+            tokenizer=tokenizer,
+            transformer=transformer.from_config(guided),
         ).save_pretrained(str(folder))
     return folder
 

@@ -17,6 +17,7 @@ from support.jobs import make_clip_job, make_job
 from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.clip import FPS
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import VideoGuidance
@@ -28,9 +29,8 @@ from deployments.families.placement import Placement
 from deployments.pictures.pixels import Pixels
 from deployments.pictures.recompression import recompressed
 from deployments.video.sound import Sound
-from training.build.bundle import CHECKPOINTS
 
-CHECKPOINT = CHECKPOINTS / "ltx2"
+CHECKPOINT = BUNDLED / "ltx2"
 WIDTH, HEIGHT = 96, 64
 
 

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.clip import FPS
 from deployments.families import ltx2_pictures
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_pictures import ClipPictures
 from deployments.pictures.pixels import Pixels
-from training.build.bundle import CHECKPOINTS
 
 
 @pytest.fixture(scope="module")
 def pictures() -> ClipPictures:
-    folder = str(CHECKPOINTS / "ltx2")
+    folder = str(BUNDLED / "ltx2")
     vae = AutoencoderKLLTX2Video.from_pretrained(folder, subfolder="vae", torch_dtype=torch.float32)
     transformer = LTX2VideoTransformer3DModel.from_pretrained(
         folder, subfolder="transformer", torch_dtype=torch.float32
@@ -198,7 +198,7 @@ def test_the_same_picture_always_reads_the_same(pictures: ClipPictures) -> None:
 
 def test_a_decoder_in_half_precision_gives_whole_bytes(pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch) -> None:
     vae: Any = AutoencoderKLLTX2Video.from_pretrained(
-        str(CHECKPOINTS / "ltx2"), subfolder="vae", torch_dtype=torch.bfloat16
+        str(BUNDLED / "ltx2"), subfolder="vae", torch_dtype=torch.bfloat16
     )
     monkeypatch.setattr(pictures, "_vae", vae)
     shape = a_shape(pictures, 0, 9)

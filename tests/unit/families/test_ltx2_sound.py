@@ -12,11 +12,11 @@ from diffusers.models.transformers.transformer_ltx2 import LTX2VideoTransformer3
 from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from torch import Tensor
 
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.clip import FPS
 from deployments.families.clip_shape import ClipShape, Scale, shape_of
 from deployments.families.ltx2_sound import ClipSound
 from deployments.video.sound import Sound
-from training.build.bundle import CHECKPOINTS
 
 CPU = torch.device("cpu")
 RATE, BINS = 16_000, 64
@@ -54,7 +54,7 @@ def spectrogram(lead: Sound, ears: int = 1) -> Tensor:
 
 
 def bundled() -> ClipSound:
-    folder = str(CHECKPOINTS / "ltx2")
+    folder = str(BUNDLED / "ltx2")
     vae = AutoencoderKLLTX2Audio.from_pretrained(folder, subfolder="audio_vae", torch_dtype=torch.float32)
     vocoder = LTX2Vocoder.from_pretrained(folder, subfolder="vocoder", torch_dtype=torch.float32)
     transformer = LTX2VideoTransformer3DModel.from_pretrained(

@@ -14,11 +14,11 @@ from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.checkpoints import load
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.model import TrueGuidance
 from deployments.families.family import Family
 from deployments.families.registry import family_of
 from deployments.families.step import step
-from training.build.bundle import CHECKPOINTS
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ WORDS: Final = "a red star on a white background"
 
 
 def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
-    folder = CHECKPOINTS / checkpoint
+    folder = BUNDLED / checkpoint
     loaded: Any = family_of(folder).load(folder, replace(placement(), true_guidance=guidance))
     return loaded
 
@@ -36,7 +36,7 @@ def family(checkpoint: str, guidance: TrueGuidance | None = TWICE) -> Family:
 def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint: str, references: int) -> None:
     given = [a_picture(1, 64, 64)] * references
     inputs = {"image": given[0], "max_area": 64 * 64} if given else {}
-    stock, job = stock_pipeline(CHECKPOINTS / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
+    stock, job = stock_pipeline(BUNDLED / checkpoint), make_job(prompt=WORDS, steps=3, guidance=2.5)
     expected = stock_run(stock, job, true_cfg_scale=2.0, negative_prompt="", **inputs)
     guided = family(checkpoint)
     assert np.array_equal(drawn(guided, encoded(guided, job, *given)), expected)
@@ -44,7 +44,7 @@ def test_flux1_draws_what_the_stock_pipeline_draws_with_a_true_scale(checkpoint:
 
 @pytest.mark.parametrize("references", [0, 2])
 def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(references: int) -> None:
-    stock = stock_pipeline(CHECKPOINTS / "flux2klein")
+    stock = stock_pipeline(BUNDLED / "flux2klein")
     stock.register_to_config(is_distilled=False)
     given = [a_picture(seed, 80, 64) for seed in range(references)]
     guided: Any = family("flux2klein")

@@ -6,12 +6,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.shapes import PATTERNS, Pattern, random_scene
 
 from deployments.contract.model import MattingSpec
 from deployments.matting.background_remover import load_background_remover
 from deployments.pictures.pixels import Pixels
-from training.worlds.pictures.drawing import draw
-from training.worlds.pictures.scene import random_scene
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200
@@ -54,19 +53,13 @@ def test_a_subject_may_lie_in_a_corner() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "vertical", "horizontal", "striped", "checkered", "dotted"])
-def test_patterns_are_ground(kind: str) -> None:
-    """Scenes of the little world at 1024 x 1024, one to three things on each kind of ground."""
-    random = Random(kind)
-    seen = 0
-    while seen < 3:
-        scene = random_scene(random, (8, 8), 1 + seen, plain=1.0 if kind == "plain" else 0.0)
-        if scene.background.kind != kind:
-            continue
-        seen += 1
-        drawn, covered = draw([scene], (8, 8), 128, samples=1)
-        picture = ((drawn[0].permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
-        assert overlap(GRABCUT.alpha(picture) > 127, covered[0, 0].numpy() >= 0.5) >= 0.9, scene
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_ground(pattern: Pattern) -> None:
+    """Scenes of one to three things at 1024 x 1024."""
+    random = Random(pattern)
+    for things in (1, 2, 3):
+        scene = random_scene(random, things, pattern)
+        assert overlap(GRABCUT.alpha(scene.drawn(1024, 1024)) > 127, scene.covered(1024, 1024)) >= 0.9, scene
 
 
 def test_the_same_picture_gives_the_same_cut() -> None:

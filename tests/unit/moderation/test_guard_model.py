@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
 from deployments.moderation.guard import MEANINGS, NEW_TOKENS, Guard, meanings, parsed
 from deployments.moderation.judges import load_judge
-from training.rewriter import model as bundled_rewriter
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -25,6 +25,7 @@ ANSWERS = {
     "a riddle": "I can't tell.",
 }
 KNOWN = meanings({})
+CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")
 
 
 def saved(folder: Path, words: PreTrainedTokenizerFast, model: torch.nn.Module) -> str:
@@ -36,7 +37,7 @@ def saved(folder: Path, words: PreTrainedTokenizerFast, model: torch.nn.Module) 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model that has learnt its few answers by heart."""
-    words = bundled_rewriter.tokenizer()
+    words = AutoTokenizer.from_pretrained(BUNDLED / "rewriter")
     words.chat_template = TEMPLATE
     asked = [words(f"user: {text}\nassistant: ")["input_ids"] for text in ANSWERS]
     answered = [words(f"{answer}{words.eos_token}")["input_ids"] for answer in ANSWERS.values()]
@@ -48,7 +49,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
         labels[row, len(question) : len(question) + len(answer)] = torch.tensor(answer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = bundled_rewriter.model()
+        model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.float32)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         for _ in range(60):
             loss = model(input_ids=ids, labels=labels).loss
@@ -101,7 +102,7 @@ def test_a_text_too_long_for_the_model_is_judged_in_parts(guard: Guard) -> None:
     text = " ".join(f"a cat {number}" for number in range(300))
     parts = [guard._tokenizer.decode(tokens) for tokens in guard._questions(text)]
     assert len(parts) > 2
-    assert all(len(tokens) + NEW_TOKENS <= bundled_rewriter.CONTEXT for tokens in guard._questions(text))
+    assert all(len(tokens) + NEW_TOKENS <= CONFIG.max_position_embeddings for tokens in guard._questions(text))
     assert all(any(f"a cat {number}" in part for part in parts) for number in range(300))
 
 
@@ -182,7 +183,11 @@ def test_labels_that_make_no_sense_are_refused(checkpoint: str, labels: dict[str
 
 
 def test_what_is_no_guard_is_refused(tmp_path: Path) -> None:
-    plain = saved(tmp_path, bundled_rewriter.tokenizer(), bundled_rewriter.model())
+    plain = saved(
+        tmp_path,
+        AutoTokenizer.from_pretrained(BUNDLED / "rewriter"),
+        AutoModelForCausalLM.from_config(CONFIG, dtype=torch.float32),
+    )
     for checkpoint, complaint in ((plain, "chat template"), (None, "needs"), ("bundled/nothing", "nothing")):
         with pytest.raises(CheckpointError, match=complaint):
             Guard(JudgeSpec("guard", checkpoint, device="cpu"))

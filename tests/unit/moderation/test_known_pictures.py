@@ -10,13 +10,12 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from support.shapes import random_scene
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.known_pictures import LEAST_QUALITY, MATCH, KnownPictures, fingerprint, main
 from deployments.pictures.pixels import Pixels
-from training.worlds.pictures.drawing import drawn
-from training.worlds.pictures.scene import random_scene
 
 HEX = "f8f8f0cee0f4a84f06370a22038f63f0b36e2ed596621e1d33e6b39c4e9c9b22"
 
@@ -36,7 +35,7 @@ def cloudy(seed: int, height: int = 480, width: int = 640) -> Pixels:
 
 
 def scene(seed: int) -> Pixels:
-    return drawn(random_scene(Random(seed), (8, 8), things=1 + seed % 3, plain=0.5), (8, 8), (256, 192))
+    return random_scene(Random(seed), 1 + seed % 3).drawn(256, 192)
 
 
 def scaled(factor: float) -> Callable[[Pixels], Any]:

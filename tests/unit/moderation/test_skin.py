@@ -6,12 +6,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.shapes import random_scene
 
 from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.skin import HIGHEST, SkinJudge
 from deployments.pictures.pixels import Pixels
-from training.worlds.pictures.drawing import drawn
-from training.worlds.pictures.scene import random_scene
 
 SIDE = 512
 TONES = [(255, 224, 196), (224, 172, 138), (198, 134, 106), (141, 85, 60), (110, 66, 48), (74, 46, 36)]
@@ -64,14 +63,14 @@ def test_drawn_scenes_are_no_skin() -> None:
     random = Random(0)
     for index in range(300):
         size = (256, 192) if index % 10 else (512, 512)
-        scene = random_scene(random, (8, 8), things=1 + index % 3, plain=0.5)
-        assert score(drawn(scene, (8, 8), size, outlined=index % 5 == 0)) < 0.05, scene
+        scene = random_scene(random, 1 + index % 3)
+        assert score(scene.drawn(*size)) < 0.05, scene
 
 
 def test_nor_are_they_after_compression() -> None:
     random = Random(1)
     for index in range(40):
-        picture = drawn(random_scene(random, (8, 8), things=1 + index % 3, plain=0.5), (8, 8), (256, 256))
+        picture = random_scene(random, 1 + index % 3).drawn(256, 256)
         compressed = cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 50])[1], 1)
         assert score(np.asarray(compressed, np.uint8)) < 0.3
 

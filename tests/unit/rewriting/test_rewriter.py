@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from deployments.checkpoint_files import CheckpointError
+from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.rewriter import RewriterSpec
 from deployments.rewriting.rewriter import LONGEST, RATIO_TOKENS, Rewriter, clean_answer, split_table, whole_phrases
-from training.rewriter import model as bundled_rewriter
 
+CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")
 PROMPT = "a red circle on a blue background"
 TABLE = '\n[{"id": "cat_1", "bbox": [300, 250, 900, 700], "desc": "a sleeping cat"}] '
 TEMPLATE = (
@@ -33,12 +35,12 @@ def rewriter() -> Rewriter:
 def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows chats, but nothing to say: its weights are random."""
     folder = tmp_path_factory.mktemp("chat")
-    words = bundled_rewriter.tokenizer()
+    words = AutoTokenizer.from_pretrained(BUNDLED / "rewriter")
     words.chat_template = TEMPLATE
     words.save_pretrained(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        bundled_rewriter.model().save_pretrained(folder)
+        AutoModelForCausalLM.from_config(CONFIG).save_pretrained(folder)
     return folder
 
 
@@ -265,7 +267,7 @@ def test_what_is_no_language_model_is_refused(name: str) -> None:
 
 def test_a_model_too_small_for_the_limit_is_refused() -> None:
     with pytest.raises(CheckpointError, match="no room"):
-        bundled(max_new_tokens=bundled_rewriter.CONTEXT)
+        bundled(max_new_tokens=CONFIG.max_position_embeddings)
 
 
 def test_precision_follows_the_device() -> None:
