@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bundle import WORDS as VOCABULARY
 
 from deployments.contract import words
-from deployments.contract.checkpoint import place_of
 from deployments.contract.words import Words
-from training.build.words import WORDS as VOCABULARY
 
 WORDS = Words(
     known=(
@@ -191,22 +190,14 @@ def test_a_file_that_is_something_else_is_named(tmp_path: Path, text: str) -> No
         Words.of(tmp_path)
 
 
-def shipped() -> Words:
-    folder = place_of("bundled/flux3")
-    assert folder is not None
-    known = Words.of(folder)
-    assert known is not None
-    return known
-
-
-@pytest.mark.parametrize("known", [VOCABULARY, shipped()], ids=["vocabulary", "shipped"])
+@pytest.mark.parametrize("known", [VOCABULARY], ids=["shipped"])
 def test_whatever_is_said_for_something_is_said_in_known_words(known: Words) -> None:
     for phrase, meaning in known.said_for.items():
         assert known.unknown(phrase) == (), phrase
         assert known.unknown(meaning) == (), phrase
 
 
-@pytest.mark.parametrize("known", [VOCABULARY, shipped()], ids=["vocabulary", "shipped"])
+@pytest.mark.parametrize("known", [VOCABULARY], ids=["shipped"])
 def test_openings_and_fillers_say_nothing(known: Words) -> None:
     for phrase in (*known.openings, *known.fillers):
         assert known.normalised(f"{phrase} a red star") == "a red star", phrase

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
+from support.bundle import WORDS
 
 from deployments.wording.changes import read
 from deployments.wording.items import items
-from training.build.words import WORDS
-from training.lessons.pictures import change
 
 
 def asked(prompt: str) -> str:
@@ -92,11 +89,3 @@ def asked(prompt: str) -> str:
 )  # fmt: skip
 def test_changes_are_asked_for_as_they_were_learnt(prompts: list[str], said: str) -> None:
     assert {prompt: asked(prompt) for prompt in prompts} == dict.fromkeys(prompts, said)
-
-
-def test_what_was_learnt_is_read_as_itself() -> None:
-    random = Random(5)
-    for _ in range(300):
-        lesson = change(random, (8, 8))
-        assert lesson.read == asked(lesson.prompt) != "", lesson.prompt
-        assert asked(lesson.read) == lesson.read

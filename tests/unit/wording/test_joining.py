@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
+from support.bundle import WORDS
 
 from deployments.wording.items import items
 from deployments.wording.joining import read
-from training.build.words import WORDS
-from training.lessons.pictures import combine
 
 
 def joined(prompt: str) -> str:
@@ -53,11 +50,3 @@ def joined(prompt: str) -> str:
 )  # fmt: skip
 def test_what_comes_from_where_is_told_as_it_was_learnt(prompts: list[str], said: str) -> None:
     assert {prompt: joined(prompt) for prompt in prompts} == dict.fromkeys(prompts, said)
-
-
-def test_what_was_learnt_is_read_as_itself() -> None:
-    random = Random(6)
-    for _ in range(200):
-        lesson = combine(random, (8, 8))
-        assert lesson.read == joined(lesson.prompt) != "", lesson.prompt
-        assert joined(lesson.read) == lesson.read

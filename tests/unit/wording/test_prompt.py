@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bundle import WORDS
 
 from deployments.wording.prompt import LONGEST, read
-from training.build.words import WORDS
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from itertools import permutations
-from random import Random
 
 import pytest
+from support.bundle import WORDS
 
 from deployments.wording.items import items
 from deployments.wording.picture import Picture, read
-from training.build.words import WORDS
-from training.evaluation.people import PEOPLE
-from training.lessons.pictures import tell
-from training.worlds.pictures.scene import Background, Scene, Thing, random_background
-from training.worlds.pictures.wanted import Wanted
-
-KINDS = {"vertical": "down", "horizontal": "across"}
 
 
 def picture(prompt: str) -> Picture | None:
@@ -123,94 +114,7 @@ def test_there_are_five_things_at_most_and_small_ones_then() -> None:
     assert len({thing.place for thing in seen.things}) == 5
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_every_sentence_of_practice_is_read_as_its_picture(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(100):
-        lesson = tell(random, (8, 8))
-        assert shows(picture(lesson.prompt), lesson.target), lesson.prompt
-        assert shows(picture(lesson.read), lesson.target), lesson.read
-
-
-NAMINGS: list[Callable[[Thing], str]] = [
-    lambda thing: f"{thing.size} {thing.colour} {thing.shape} {thing.place}",
-    lambda thing: f"{thing.shape} {thing.colour}, {thing.size}, {thing.place}",
-    lambda thing: f"{thing.shape}, {thing.size}, {thing.colour}, {thing.place} corner",
-    lambda thing: f"A {thing.colour} {thing.shape} IN THE {thing.place.upper()}, {thing.size}",
-]
-BEHINDS = {
-    "plain": ["background: {0}", "{0} bg", "on {0}"],
-    "striped": ["{0} and {1} stripes", "striped background, {0} and {1}"],
-    "checkered": ["checkerboard of {0} and {1}", "a {0} and {1} checkered backdrop"],
-    "dotted": ["{0} background with {1} dots", "polka dots: {0} with {1} dots"],
-    "vertical": ["gradient, {0} to {1}", "{0} at the top to {1} at the bottom gradient"],
-    "horizontal": ["left to right gradient from {0} to {1}", "fading from {0} on the left to {1} on the right"],
-}
-
-
-@pytest.mark.parametrize("naming", range(len(NAMINGS)))
-@pytest.mark.parametrize("kind", BEHINDS)
-def test_any_order_tells_the_same(naming: int, kind: str) -> None:
-    random = Random(naming)
-    for _ in range(20):
-        colours = random.sample(WORDS.colours, 5)
-        behind = next(b for b in iter(lambda: random_background(random, 0.2), None) if b.kind == kind)
-        places = random.sample(["top left", "bottom", "right"], 2)
-        things = [
-            Thing(shape, colour, random.choice(("small", "large")), place)
-            for shape, colour, place in zip(random.sample(WORDS.shapes, 2), colours, places, strict=False)
-        ]
-        parts = [*map(NAMINGS[naming], things), random.choice(BEHINDS[kind]).format(*behind.colours)]
-        for order in ([0, 1, 2], [2, 0, 1]):
-            prompt = ". ".join(parts[index] for index in order)
-            assert shows(picture(prompt), Scene(tuple(things), behind)), prompt
-
-
-def shows(seen: Picture | None, scene: Scene) -> bool:
-    if seen is None:
-        return False
-    wanted = Counter((thing.shape, thing.colour, thing.size, thing.place) for thing in scene.things)
-    found = Counter((thing.shape, thing.colour, thing.size or "medium", thing.place) for thing in seen.things)
-    return found == wanted and backdrop(seen) == _named(scene.background)
-
-
-def backdrop(seen: Picture) -> tuple[str, ...]:
-    return (seen.backdrop.pattern, *seen.backdrop.colours) if seen.backdrop else ("plain", "white")
-
-
-def _named(background: Background) -> tuple[str, ...]:
-    return (KINDS.get(background.kind, background.kind), *background.colours)
-
-
 def test_things_are_told_in_any_order() -> None:
     parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
     seen = [picture(", ".join(order)) for order in permutations(parts)]
     assert len({frozenset(one.things) for one in seen if one}) == 1
-
-
-@pytest.mark.parametrize("heading", ["one thing", "two things", "counts"])
-def test_what_people_type_is_read_as_they_mean_it(heading: str) -> None:
-    """Pictures in symbols and code with numbers are not read."""
-    prompts = PEOPLE["people"][heading]
-    misread = [asked.prompt for asked in prompts if not asked_for(picture(asked.prompt), asked.wanted)]
-    assert len(misread) <= 0.05 * len(prompts), misread
-
-
-def asked_for(seen: Picture | None, wanted: Wanted) -> bool:
-    if seen is None or len(seen.things) != len(wanted.things):
-        return False
-    if wanted.background is not None and backdrop(seen) != _named(wanted.background):
-        return False
-    return any(
-        all(
-            said in (None, found)
-            for thing, here in zip(wanted.things, order, strict=True)
-            for said, found in (
-                (thing.shape, here.shape),
-                (thing.colour, here.colour),
-                (thing.size, here.size or "medium"),
-                (thing.place, here.place),
-            )
-        )
-        for order in permutations(seen.things)
-    )

@@ -1,1 +1,0 @@
-"""What is practised: data sets, made while they are learnt from."""
