@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -12,7 +11,6 @@ from pydantic import Field, model_validator
 
 from deployments.contract.checkpoint import REDUX, place_of
 from deployments.contract.model import DIFFUSION
-from deployments.contract.words import Words
 from serve_app.config.endpoint import Deprecated, Endpoint, Mode
 from serve_app.config.models import Backend, MattingSettings, MemorySettings, ModelSettings
 from serve_app.config.settings import Settings
@@ -145,7 +143,6 @@ class Catalog(Section):
             guidance=_first(mode.guidance, chosen.guidance, model.guidance),
             instruction="" if in_one_pass else endpoint.instruction,
             image_prompts=_reads_image_prompts(chosen.checkpoint) if chosen.checkpoint else model.redux is not None,
-            words=None if in_one_pass else _words(chosen.checkpoint or model.checkpoint),
         )
 
 
@@ -165,13 +162,6 @@ def load(settings: Settings) -> Catalog:
             if strange:
                 raise ValueError(f"endpoints.{name}.regions: {sorted(strange)} are not in service.regions")
     return catalog
-
-
-@cache
-def _words(checkpoint: str) -> Words | None:
-    """Those of a checkpoint that is here; nothing is fetched to find out. Raises ValueError for a broken list."""
-    place = place_of(checkpoint)
-    return None if place is None else Words.of(place)
 
 
 def _reads_image_prompts(checkpoint: str) -> bool:

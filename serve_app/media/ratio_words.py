@@ -163,12 +163,6 @@ def ratio_from_prompt(prompt: str) -> str | None:
     return _from_numbers(prompt) or _from_words(prompt)
 
 
-def without_shapes(prompt: str) -> str:
-    """What the prompt says beside words that only ever name its shape."""
-    pattern, _ = _GROUPS[0]
-    return pattern.sub(" ", prompt)
-
-
 def _from_numbers(prompt: str) -> str | None:
     for pair in _PAIR.finditer(prompt):
         width, height = Fraction(pair[1]), Fraction(pair[3])

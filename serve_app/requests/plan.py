@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from deployments.contract.job import OutputFormat
-from deployments.contract.words import Words
 from serve_app.media.geometry import MEGAPIXEL
 
 
@@ -20,8 +19,6 @@ class Recipe:
     """What the prompt begins with."""
     image_prompts: bool = False
     """Whether the model reads images as part of a prompt, where the endpoint takes any."""
-    words: Words | None = None
-    """Those that the model knows, where they are few."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from serve_app.requests.draft import Draft
 from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe
 from serve_app.requests.video import DraftEnhanceRequest
-from serve_app.submission import drafts, unknown_words
+from serve_app.submission import drafts
 from serve_app.submission.dependencies import Dependencies
 from serve_app.submission.drafts import DraftProblem
 from serve_app.submission.errors import FinetuneUnusable, Invalid
@@ -82,13 +82,9 @@ async def prepare(dependencies: Dependencies, caller: Caller, offer: Offer, body
         plan = body.plan(sizes, draft)
     else:
         plan = body.plan(sizes)
-    # A tuned model may have learnt other words. In a thread: what a long prompt comes to may take a while.
-    words = recipe.words if adapter is None else None
-    warnings = await asyncio.to_thread(unknown_words.warnings, words, plan) if words else ()
-    warnings = (*body.ignored_fields(), *warnings)
     plan = plan.completed(recipe, _pixels([*pictures, *video]))
     price = endpoint.price_of(body.chosen_mode()).millicredits(plan.area, plan.input_pixels, plan.seconds)
-    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, warnings)
+    return Prepared(recipe, inputs, plan, price, tolerance, adapter, draft, tuple(body.ignored_fields()))
 
 
 def _approved_level(offer: Offer, caller: Caller, body: GenerationRequest) -> int:

@@ -11,11 +11,10 @@ import typer
 from gen_serve_client.types import Submission
 from PIL import Image
 from support.command_line import GenServe
-from support.http_service import Service, running
+from support.http_service import Service
 from support.pictures import picture
 
 from serve_app.cli.client import Client
-from serve_app.config import settings
 from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
@@ -241,7 +240,7 @@ def test_the_path_of_an_endpoint_is_its_name_too(client_of: GenServe, bodies: li
 # What the service has to say of it.
 
 
-WARNINGS = ["bundled model: does not know 'cat'; see docs/bundled-models.md"]
+WARNINGS = ["image_url is not a field of this endpoint and was ignored"]
 
 
 @pytest.fixture
@@ -265,19 +264,6 @@ def test_also_where_nobody_waits(client_of: GenServe, answers: dict[str, Any]) -
     assert (ran.out, ran.err) == (f"{only_task(client_of)['id']}\n", f"warning: {WARNINGS[0]}\n")
     ran = client_of(*STAR, "--detach", "--json", notes=True)
     assert (ran.json["warnings"], ran.err) == (WARNINGS, f"warning: {WARNINGS[0]}\n")
-
-
-@pytest.mark.usefixtures("model")
-def test_the_local_profile_tells_of_words_that_it_does_not_know(
-    redis_url: str, repository: Path, tmp_path: Path, client_of: GenServe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = settings.load(repository / "configs/local.yaml").models
-    with running(tmp_path / "service", redis_url, repository, models=models) as local, local.client() as client:
-        monkeypatch.setenv("GEN_BASE_URL", local.base_url)
-        monkeypatch.setenv("GEN_KEY", client.secret)
-        ran = client_of("generate", ENDPOINT, "prompt=a cat on a red star", "--detach", notes=True)
-        assert (ran.code, ran.err) == (0, f"warning: {WARNINGS[0]}\n")
-        assert client_of(*STAR, "--detach").err == ""
 
 
 @pytest.mark.parametrize(

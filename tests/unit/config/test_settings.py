@@ -7,7 +7,6 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from deployments.contract.words import Words
 from serve_app.config import catalog, settings
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
@@ -208,22 +207,6 @@ def test_modes_have_models_steps_and_prices_of_their_own() -> None:
         "high": Recipe("m", steps=40, guidance=3.5, instruction="Extend."),
     }
     assert [endpoint.price_of(mode).first for mode in ("fast", "high")] == [1, 2]
-
-
-def test_a_recipe_has_the_words_of_checkpoints_that_know_few(tmp_path: Path) -> None:
-    known = catalog_of()
-    few = Words(("a",), {}, (), (), (), (), (), (), (), ())
-    few.write(tmp_path)
-
-    def words_of(checkpoint: str, backend: str | None = None) -> Words | None:
-        chosen = Settings(models={"m": ModelSettings(checkpoint=checkpoint, backend=backend)})
-        return known.recipes(known.endpoints["gen-x"], chosen)[""].words
-
-    assert words_of(str(tmp_path)) == few
-    assert words_of(str(tmp_path), backend="telea") is None
-    assert words_of("bundled/flux3") is not None
-    for reads_everything in ("bundled/ltx2", "bundled/nothing", "simulated/5ms", "owner/name", "/nowhere"):
-        assert words_of(reads_everything) is None
 
 
 @pytest.mark.parametrize("modes", [{}, {"fast": {}}, {"fast": {}, "high": {}, "slow": {}}])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.media.geometry import RATIOS
-from serve_app.media.ratio_words import ratio_from_prompt, without_shapes
+from serve_app.media.ratio_words import ratio_from_prompt
 
 
 @pytest.mark.parametrize(
@@ -139,19 +139,6 @@ def test_words_for_shapes_win_over_words_for_things() -> None:
     assert ratio_from_prompt("a knight before a banner, portrait orientation") == "2:3"
     assert ratio_from_prompt("a poster with a banner") == "2:3"
     assert ratio_from_prompt("Times Square, vertical") == "9:16"
-
-
-@pytest.mark.parametrize(
-    ("prompt", "rest"),
-    [
-        ("a star, Wide-Screen, blue", "a star,  , blue"),
-        ("a banner 16:9", "a banner 16:9"),
-        ("a postcard", "a  "),
-        ("a knight", "a knight"),
-    ],
-)
-def test_words_that_only_name_a_shape_can_be_left_out(prompt: str, rest: str) -> None:
-    assert without_shapes(prompt) == rest
 
 
 @given(st.text(alphabet="0123456789:x. by-square\n\u00d7", max_size=200))
