@@ -21,7 +21,7 @@ endef
 GPU_CHECK ?= build/gpu-check
 PROMPT ?= a small red star in the top left on a dark blue background
 
-.PHONY: help run test test-slow test-all promises conformance check proof chaos chaos-cluster attack bench bench-smoke gpu-check lock audit openapi figures clean
+.PHONY: help run test test-slow test-all promises conformance check chaos chaos-cluster attack bench bench-smoke gpu-check lock audit openapi figures clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -63,9 +63,6 @@ check: $(VENV)/.dev  ## Lint, format, types, direction of imports, OpenAPI docum
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/openapi-spec-validator openapi.json openapi-admin.json
-
-proof: $(VENV)/.dev  ## Search the model of a task's life from end to end, for minutes
-	PYTHONPATH=tests $(BIN)/python -m support.task_life
 
 chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check every promise
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)

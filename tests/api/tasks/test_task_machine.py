@@ -1,4 +1,4 @@
-"""Any sequence of steps, by any number of workers, living and dead, keeps the store's invariants."""
+"""Any sequence of steps, by any number of workers, living and dead, keeps the invariants of the store."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             self.losses: Counter[str] = Counter()
             """How often each was lost with a worker, or a dispatcher after it had begun."""
             self.begun: set[tuple[str, int]] = set()
+            self.swept: set[str] = set()
 
         # Ids are drawn, too: they order tasks of one millisecond, and what failed shall fail again.
         @rule(task_id=st.uuids(), project=st.sampled_from("ab"), work=st.sampled_from((0.1, 1.0, 7.0)))
         def submit(self, task_id: uuid.UUID, project: str, work: float) -> None:
-            if str(task_id) in self.ids:
+            if str(task_id) in self.swept.union(self.ids):
                 return
             task = new_task(id=str(task_id), project=project, work=work)
             try:
@@ -70,7 +71,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(lease=leases, outcome=st.sampled_from((Status.READY, Status.ERROR, Status.CONTENT_MODERATED)))
         def complete(self, lease: Lease, outcome: Status) -> None:
-            before = self.seen[lease.id].status.terminal
+            before = lease.id in self.swept or self.seen[lease.id].status.terminal
             published = self.do(
                 self.store.complete(LANE, lease.id, lease.attempt, outcome, result={"n": lease.attempt})
             )
@@ -93,6 +94,8 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 task_id = self.ids[pick % len(self.ids)]
                 outcome = self.do(self.store.cancel(task_id, project))
                 assert (outcome == 0) == (self.seen[task_id].project != project)
+                if outcome:
+                    assert self.do(self.store.get(task_id)).status.terminal
 
         @rule()
         def dispatchers_die_and_are_reaped(self) -> None:
@@ -109,6 +112,15 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 self.do(self.redis.zadd(key, {member: 1}))
             self.do(self.store.end_overdue(LANE))
 
+        @rule()
+        def the_oldest_that_ended_is_swept(self) -> None:
+            for member in self.do(self.redis.zrange(f"{self.store.prefix}retention", 0, 0)):
+                self.do(self.redis.zadd(f"{self.store.prefix}retention", {member: 1}))
+                assert self.do(self.store.sweep()) == [member]
+                assert self.do(self.store.sweep([member])) == []
+                self.ids.remove(member)
+                self.swept.add(member)
+
         # What always holds, by the names in serve_app/tasks/store.py
 
         @invariant()
@@ -123,6 +135,11 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                     if before.status.terminal:
                         assert task == before
                 self.seen[task_id] = task
+
+        @invariant()
+        def gone_for_good(self) -> None:
+            for task_id in self.swept:
+                assert self.do(self.store.get(task_id)) is None
 
         @invariant()
         def fenced(self) -> None:
