@@ -29,7 +29,6 @@ _MODULES: Final = {
     "metrics": "metrics",
     "backup": "backup",
     "restore": "backup",
-    "conformance": "conformance",
     "openapi": "openapi",
     "bench": "bench",
     "credits": "admin",

@@ -11,7 +11,7 @@ from typing import Any
 
 import gen_serve_client
 import pytest
-from support import promises, python_clients, uploads
+from support import python_clients, uploads
 from support.bad_network import BadNetwork
 from support.client import Client
 from support.http_service import Service, StartService, running
@@ -25,20 +25,6 @@ from serve_app.config.settings import TaskSettings
 from serve_app.local.embedded_redis import EmbeddedRedis
 
 MANY = 1_000_000
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--promises", action="store_true", help="list the sentences of the interface that are checked")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--promises"):
-        config.option.collectonly = True
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.getoption("--promises"):
-        print(*promises.listed(session.items), sep="\n")
 
 
 @pytest.fixture(autouse=True)

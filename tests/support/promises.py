@@ -1,4 +1,4 @@
-"""Which sentence of the interface a test checks, and the list of all that are checked.
+"""Which sentence of the interface a test checks, and a pytest plugin that lists all that are checked.
 
 `make promises` prints the list: section by section, each sentence with the tests that hold the service to it.
 """
@@ -18,6 +18,20 @@ def promise(section: str, sentence: str) -> pytest.MarkDecorator:
     between its cells.
     """
     return pytest.mark.promise(section, sentence)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--promises", action="store_true", help="list the sentences of the interface that are checked")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--promises"):
+        config.option.collectonly = True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--promises"):
+        print(*listed(session.items), sep="\n")
 
 
 def listed(items: Iterable[pytest.Item]) -> Iterator[str]:

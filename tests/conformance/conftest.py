@@ -1,0 +1,107 @@
+"""What is judged: the app in this process, or with an option any server, or one that is started for it.
+
+The app in this process has nobody who works behind it: what needs results is left out then, and is judged with
+`--start` or `--server`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from anyio.from_thread import start_blocking_portal
+from judged_server import KLEIN, JudgedServer
+from support.http_service import running
+from support.local_service import LocalService
+from support.receiver import receiving
+
+from serve_app.config.settings import TaskSettings
+
+_TUNED: Final = Path("deployments/bundled/adapters/outlined.safetensors")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_TIMEOUT_S: Final = 90.0
+"""Of one request; polls wait for up to a minute."""
+_MANY: Final = 1_000_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance")
+    group.addoption("--server", default="", help="the address of the server to judge")
+    group.addoption("--server-key", default="", help="a key of a project there")
+    group.addoption("--start", action="store_true", help="judge a service that is started as `make run` does")
+    group.addoption("--receiver-host", default="", help="how the server reaches this machine, for webhooks")
+    group.addoption("--finetune", default="", help="ENDPOINT=ID of a tuned model there")
+    group.addoption("--video", action="store_true", help="make a video, too: minutes, and about 20 credits")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    there = _there(config)
+    if config.getoption("--promises"):
+        return
+    left_out = [item for item in items if any(not there >= set(mark.args) for mark in item.iter_markers("needs"))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _told(config: pytest.Config, option: str) -> str:
+    """Options are not known where the tests of all folders run."""
+    return config.getoption(option, None) or ""
+
+
+def _there(config: pytest.Config) -> set[str]:
+    start = _told(config, "--start")
+    found = {"results": _told(config, "--server") or start, "receiver": start or _receiver_host(config)}
+    found |= {"finetune": start or _told(config, "--finetune"), "video": _told(config, "--video")}
+    return {name for name, is_there in found.items() if is_there}
+
+
+def _receiver_host(config: pytest.Config) -> str:
+    local = urlsplit(_told(config, "--server")).hostname in _LOOPBACK
+    return _told(config, "--receiver-host") or ("127.0.0.1" if local else "")
+
+
+def _tuned(repository: Path, address: str, key: str) -> str:
+    """The id of a tuned model that is added there."""
+    command = [str(Path(sys.executable).parent / "gen-serve"), "finetunes", "add", str(repository / _TUNED)]
+    where = ["--base", KLEIN, "--base-url", address, "--key", key]
+    return subprocess.run([*command, *where], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def judged(request: pytest.FixtureRequest, repository: Path) -> Iterator[JudgedServer]:
+    config, folder = request.config, request.getfixturevalue("tmp_path_factory")
+    address, key, finetune = (_told(config, name) for name in ("--server", "--server-key", "--finetune"))
+    host = _receiver_host(config)
+    with ExitStack() as stack:
+        if _told(config, "--start"):
+            service = LocalService(folder.mktemp("judged"), repository)
+            stack.callback(service.close)
+            service.start()
+            address, key, host = service.base_url, service.key, "127.0.0.1"
+            finetune = f"{KLEIN}={_tuned(repository, address, key)}"
+        elif not address:
+            redis_url = request.getfixturevalue("redis_url")
+            tasks = TaskSettings(max_queued=_MANY, lease_s=3600, requests_per_s=_MANY, burst=_MANY)
+            app = stack.enter_context(running(folder.mktemp("judged"), redis_url, repository, tasks=tasks))
+            address, key = app.base_url, stack.enter_context(app.client()).secret
+        receiver = None
+        if host:
+            portal = stack.enter_context(start_blocking_portal())
+            listening = receiving("127.0.0.1" if host == "127.0.0.1" else "")
+            receiver = stack.enter_context(portal.wrap_async_context_manager(listening))
+        http = stack.enter_context(httpx2.Client(base_url=address.rstrip("/"), timeout=_TIMEOUT_S, trust_env=False))
+        base, _, finetune_id = finetune.partition("=")
+        yield JudgedServer(http, key, receiver, host, (base, finetune_id))
+
+
+@pytest.fixture
+def server(judged: JudgedServer) -> Iterator[JudgedServer]:
+    yield judged
+    judged.cancel_what_was_started()

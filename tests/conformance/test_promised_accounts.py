@@ -1,0 +1,108 @@
+"""Credits, prices, and reports of the use of licensed models."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from judged_server import KLEIN, MAX, PRO, JudgedServer, detail, is_number, least, problems
+from support.promises import promise
+
+_MONEY: Final = "Decided: money, accounts"
+_USAGE: Final = "14. Model usage"
+_UNKNOWN: Final = "/v1/licenses/models/conformance-no-such-model/usage"
+_SLUGS: Final = ("flux-1-dev", "flux-1-kontext-dev", "flux-tools")
+
+
+def _credits(server: JudgedServer) -> float:
+    left = server.get("/v1/credits").json()["credits"]
+    assert is_number(left)
+    return left
+
+
+def _price(server: JudgedServer, endpoint: str, **change: Any) -> float:
+    response = server.patiently("/v1/pricing", {"path": f"/v1/{endpoint}", "body": least(endpoint) | change})
+    assert response.status_code == 200, response.text
+    return response.json()["cost"]
+
+
+@promise(_MONEY, '`GET /v1/credits` → `{"credits": n}`.')
+@promise(_MONEY, "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.")
+@promise("What the service does", "Work is billed in credits.")
+def test_submissions_cost_the_price_told(server: JudgedServer) -> None:
+    before = _credits(server)
+    price = _price(server, KLEIN, width=1024, height=1024)
+    assert _credits(server) == before
+    assert server.accepted(KLEIN, {"width": 1024, "height": 1024})["cost"] == price
+    assert round(before - _credits(server), 3) == price
+
+
+@promise(_MONEY, "megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
+@promise(_MONEY, "flat where the table says so")
+def test_prices_grow_by_whole_megapixels_or_are_flat(server: JudgedServer) -> None:
+    one, also_one, two, three = (_price(server, MAX, width=width, height=1024) for width in (64, 1024, 1040, 2064))
+    assert one == also_one < two
+    assert abs((three - two) - (two - also_one)) < 1e-6
+    assert _price(server, PRO, width=256, height=256) == _price(server, PRO, width=1440, height=1440)
+
+
+@promise(_MONEY, "`POST /v1/pricing` takes a path and a body")
+def test_prices_of_nonsense_are_refused(server: JudgedServer) -> None:
+    detail(server.post("/v1/pricing", {"path": "/v1/gen-of-no-model", "body": {}}), 404)
+    response = server.post("/v1/pricing", {"path": f"/v1/{KLEIN}", "body": least(KLEIN) | {"steps": 0}})
+    assert any("steps" in entry["loc"] for entry in problems(response))
+
+
+@pytest.mark.needs("results")
+@promise(
+    _MONEY,
+    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
+)
+def test_tasks_are_paid(server: JudgedServer) -> None:
+    reply = server.accepted(KLEIN)
+    before = _credits(server)
+    task = server.end_of(reply["id"])
+    given_back = round(_credits(server) - before, 3)
+    assert given_back == (0 if task["status"] == "Ready" else reply["cost"])
+
+
+# Licensed models
+
+
+@pytest.fixture
+def usage_path(server: JudgedServer) -> str:
+    """Of a model that the server knows."""
+    for slug in _SLUGS:
+        path = f"/v1/licenses/models/{slug}/usage"
+        if server.post(path, {"number_of_generations": 1}).status_code in (200, 403):
+            return path
+    pytest.skip("no slug of a licensed model is known")
+
+
+@promise("Usage record", "`number_of_generations`, integer, greater than 0, default 1.")
+@promise(_USAGE, "Body (required): `number_of_generations`, integer, greater than 0, default 1.")
+@promise(_USAGE, "422: Invalid body or parameters: validation error body")
+@pytest.mark.parametrize("body", [None, [1], *({"number_of_generations": n} for n in (0, -1, 1.5, "many"))])
+def test_invalid_reports_are_422(server: JudgedServer, usage_path: str, body: Any) -> None:
+    found = problems(server.post(usage_path, body))
+    assert not isinstance(body, dict) or "number_of_generations" in found[0]["loc"]
+
+
+@promise(_USAGE, "200: Usage recorded: `message` string")
+@promise(
+    _USAGE,
+    "403: The model is not licensed for the caller; a subscription change may take 15 minutes to take effect: "
+    "`detail` string",
+)
+@promise(_MONEY, "`model_slug` known in the catalog or 400; organization licensed or 403")
+def test_reports_are_recorded_or_the_model_is_not_licensed(server: JudgedServer, usage_path: str) -> None:
+    response = server.post(usage_path, {})
+    if response.status_code == 200:
+        assert isinstance(response.json()["message"], str)
+    else:
+        detail(response, 403)
+
+
+@promise(_USAGE, "400: Model slug is not supported for usage reporting: `detail` string")
+def test_unknown_slugs_are_told(server: JudgedServer) -> None:
+    detail(server.post(_UNKNOWN, {"number_of_generations": 1}), 400)

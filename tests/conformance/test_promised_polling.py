@@ -1,0 +1,133 @@
+"""`GET /v1/get_result`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Final
+
+import pytest
+from judged_server import KLEIN, JudgedServer, is_number, problems
+from support.promises import promise
+
+needs = pytest.mark.needs
+_RESULT: Final = "Result response (polling)"
+_GET: Final = "13. get_result"
+_DECIDED: Final = "Decided: polling"
+_KEYS: Final = {"id", "status", "result", "progress", "details", "preview"}
+_SLACK_S: Final = 5.0
+"""What a slow network or a busy server may add."""
+
+
+def _waiting(server: JudgedServer) -> str:
+    """The id of a task that goes on for a while."""
+    return server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})["id"]
+
+
+@promise(_RESULT, "`id`: string: Task identifier")
+@promise(_RESULT, "`status`: string: One of the status values in the next section")
+@promise(_GET, "The address to poll is the `polling_url` returned at submission.")
+@promise(_DECIDED, "no key needed: the UUID is the capability.")
+@promise(_DECIDED, "A key that is sent is ignored")
+@promise(_DECIDED, "200 for every known task whatever its status")
+def test_a_known_task_is_told_of_without_a_key(server: JudgedServer) -> None:
+    reply = server.accepted(KLEIN)
+    polls = [
+        server.poll(reply["id"]),
+        server.poll(reply["id"], headers={"x-key": "gen_no-such-key"}),
+        server.get(reply["polling_url"], key=""),
+    ]
+    for response in polls:
+        assert response.status_code == 200
+        assert response.json()["id"] == reply["id"]
+        assert isinstance(response.json()["status"], str)
+
+
+@promise(
+    _DECIDED,
+    "always all of `id, status, result, progress, details, preview`, nulls allowed; top-level `cost` once settled",
+)
+@promise(_DECIDED, "null until `Ready`.")
+@promise(_DECIDED, 'null, or `{"sample": url, "step": n, "steps": m}` for endpoints that make previews')
+@promise(_DECIDED, "`Retry-After` while not terminal")
+def test_a_waiting_task(server: JudgedServer) -> None:
+    response = server.poll(_waiting(server))
+    task = response.json()
+    assert set(task) >= _KEYS
+    if task["status"] == "Ready":
+        pytest.skip("the task was ready at once")
+    assert task["result"] is None
+    assert task["preview"] is None or set(task["preview"]) == {"sample", "step", "steps"}
+    assert response.headers["retry-after"].isdigit()
+
+
+@promise("Errors", "An unknown task has status `Task not found`.")
+@promise("States and transitions", "`Task not found`: No task matches the identifier")
+@promise(_DECIDED, 'unknown or expired id: **404** with the same body shape and `status: "Task not found"`')
+@pytest.mark.parametrize("task_id", [str(uuid.UUID(int=7, version=4)), "no-such-task"])
+def test_unknown_tasks_are_404(server: JudgedServer, task_id: str) -> None:
+    response = server.poll(task_id)
+    assert response.status_code == 404
+    assert set(response.json()) >= _KEYS
+    assert response.json()["status"] == "Task not found"
+
+
+@promise(_GET, "Returns the result response described above, or the validation error body on 422.")
+@promise(_DECIDED, "`id`, required (missing: 422).")
+@promise(_DECIDED, "Optional `wait` (seconds, 0 to 60)")
+def test_queries_that_are_refused(server: JudgedServer) -> None:
+    assert "id" in problems(server.get("/v1/get_result", key=""))[0]["loc"]
+    for wait in ("-1", "61", "soon"):
+        assert "wait" in problems(server.poll(str(uuid.uuid4()), params={"wait": wait}))[0]["loc"]
+
+
+@needs("results")
+@promise(_DECIDED, "answer as soon as the task is terminal, or when the wait is over, whichever is first")
+def test_a_poll_may_wait(server: JudgedServer) -> None:
+    began = time.monotonic()
+    server.poll(server.finished()["id"], params={"wait": 30})
+    assert time.monotonic() - began < _SLACK_S
+    waiting, began = _waiting(server), time.monotonic()
+    task = server.poll(waiting, params={"wait": 1}).json()
+    took = time.monotonic() - began
+    assert took < 1 + _SLACK_S
+    assert task["status"] == "Ready" or took >= 0.9
+
+
+@needs("results")
+@promise("What the service does", "the final polling response carries the settled cost.")
+@promise(_RESULT, "`result`: any or null: The generated output; null in the shape example")
+@promise(_RESULT, "`progress`: number: Progress indicator")
+@promise(_RESULT, "`cost`: number: Settled cost in credits (in the variant that carries it)")
+@promise(
+    _DECIDED,
+    '`details`: null; `{"Moderation Reasons": [..]}` when moderated; `{"error": "<what the client can act on>"}` on '
+    "`Error`",
+)
+def test_a_ready_task(server: JudgedServer) -> None:
+    reply = server.accepted(KLEIN)
+    task = server.end_of(reply["id"])
+    assert set(task) >= _KEYS
+    assert task["result"] is not None
+    assert is_number(task["progress"])
+    assert task["cost"] == reply["cost"]
+    assert task["details"] is None or isinstance(task["details"], dict)
+
+
+@needs("results")
+@promise(_DECIDED, "`progress`: 0.0 to 1.0, never falls; null when not known")
+def test_progress_never_falls(server: JudgedServer) -> None:
+    told = [response.json() for response in server.answers(_waiting(server))]
+    progress = [task["progress"] for task in told if task["progress"] is not None]
+    assert progress == sorted(progress)
+    assert 0 <= progress[0] <= progress[-1] <= 1
+    assert told[-1]["status"] != "Ready" or progress[-1] == 1
+
+
+@needs("results")
+@promise(_DECIDED, "`ETag` and 304")
+def test_polls_can_be_conditional(server: JudgedServer) -> None:
+    task = server.finished()
+    tag = server.poll(task["id"]).headers["etag"]
+    again = server.poll(task["id"], headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")

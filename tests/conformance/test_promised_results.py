@@ -1,0 +1,134 @@
+"""What becomes of a task, what its result tells, and the file that it leads to."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Final
+
+import pytest
+from judged_server import KLEIN, KONTEXT, PRO, TERMINAL, WAITING, Json, JudgedServer, is_number, same_origin
+from sent_pictures import opened, photo
+from support.promises import promise
+
+pytestmark = pytest.mark.needs("results")
+_STATES: Final = "States and transitions"
+_DECIDED: Final = "Decided: polling"
+_KLEIN: Final = "1. gen-3-image-klein"
+_NEXT: Final = {
+    "Pending": {"Reasoning", "Generating"} | TERMINAL,
+    "Reasoning": {"Pending", "Generating"} | TERMINAL,
+    "Generating": {"Pending"} | TERMINAL,
+}
+"""Which may follow which; the way back to `Pending` is that of a worker that was lost."""
+_STRICT_CLIENT: Final = "ai/7.0.173 ai-sdk/provider-utils/5.0.40 runtime/node.js/v20.19.0"
+"""As the AI SDK sends it, which rejects statuses that it does not know."""
+_FORBIDDEN: Final = {"prompt": "a very bloody murder scene", "safety_tolerance": 0}
+
+
+@promise(_STATES, "The `status` field of a polling response takes these values")
+@promise(_STATES, "`Ready`: Output is available")
+@promise(_STATES, "`Pending`: Task is queued")
+@promise(
+    _DECIDED,
+    "`Pending` → `Reasoning` (only when a prompt is rewritten or a ratio is chosen) → `Generating` → `Ready`.",
+)
+@promise(_DECIDED, "A terminal status never changes")
+def test_statuses_follow_each_other(server: JudgedServer) -> None:
+    reply = server.accepted(KLEIN, {"width": 1024, "height": 1024, "steps": 16})
+    seen = [response.json() for response in server.answers(reply["id"])]
+    statuses = [task["status"] for task in seen]
+    assert set(statuses) <= WAITING | TERMINAL
+    assert statuses[0] in WAITING
+    assert "Reasoning" not in statuses, "neither prompt nor ratio is open"
+    assert all(before == after or after in _NEXT[before] for before, after in pairwise(statuses))
+    assert statuses[-1] == "Ready"
+    assert seen[-1]["result"] is not None
+    assert server.poll(reply["id"]).json()["status"] == "Ready"
+
+
+@promise(_STATES, "`Request Moderated`: Input was flagged at submission")
+@promise(_STATES, "Both moderated states carry `Moderation Reasons` in `details`.")
+@promise("Errors", "Moderation outcomes are not HTTP errors")
+def test_inputs_are_moderated(server: JudgedServer) -> None:
+    task = server.end_of(server.accepted(KLEIN, _FORBIDDEN)["id"])
+    if task["status"] == "Ready":
+        pytest.skip("this server's moderation lets the prompt pass")
+    assert task["status"] == "Request Moderated"
+    reasons = task["details"]["Moderation Reasons"]
+    assert reasons
+    assert all(isinstance(reason, str) for reason in reasons)
+    assert server.poll(task["id"]).status_code == 200
+
+
+@promise(
+    _DECIDED,
+    "`basic`: `Reasoning` and `Generating` reported as `Pending`, because some published clients reject strings they "
+    "don't know.",
+)
+def test_strict_clients_know_every_status(server: JudgedServer) -> None:
+    reply = server.accepted(KONTEXT)
+    for response in server.answers(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
+        assert response.json()["status"] in TERMINAL | {"Pending"}
+        assert "user-agent" in response.headers["vary"].lower()
+
+
+@promise(
+    _DECIDED,
+    'Then `{"sample": url, "prompt": str, "seed": int, "start_time": float, "end_time": float, "duration": float}`',
+)
+@promise(_DECIDED, "epoch seconds; `duration` is processing seconds")
+@promise(_DECIDED, "`prompt` is the one really used (after upsampling).")
+@promise(_DECIDED, "A key with no value is left out, never null.")
+def test_the_parts_of_a_result(server: JudgedServer) -> None:
+    result: Json = server.finished()["result"]
+    assert isinstance(result["sample"], str)
+    assert result["prompt"].startswith("a red circle")
+    assert type(result["seed"]) is int
+    start, end, duration = (result[name] for name in ("start_time", "end_time", "duration"))
+    assert is_number(start)
+    assert time.time() - 7 * 86400 < start <= end <= time.time() + 3600
+    assert 0 <= duration <= end - start + 1
+    assert all(value is not None for value in result.values())
+
+
+@promise("Common field types", "reproducibility")
+def test_seeds_make_the_same_picture(server: JudgedServer) -> None:
+    # The second request differs by what does not show, so that no task is shared.
+    tasks = [server.finished(seed=7, output_format="png", user=f"conformance-{number}") for number in (1, 2)]
+    assert [task["result"]["seed"] for task in tasks] == [7, 7]
+    one, other = (opened(server.file_of(task)).convert("RGB").tobytes() for task in tasks)
+    assert one == other
+
+
+@promise(_KLEIN, "`output_format`: string: `jpeg`")
+@promise(_KLEIN, "Exact width in pixels")
+def test_a_picture_is_a_jpeg_of_the_size_asked_for(server: JudgedServer) -> None:
+    picture = opened(server.file_of(server.finished()))
+    assert (picture.format, picture.size) == ("JPEG", (64, 64))
+
+
+@promise(_KLEIN, "First item is the image being edited and sets the default output size")
+def test_references_set_the_size(server: JudgedServer) -> None:
+    task = server.finished(images=[photo(128, 80)], width=None, height=None)
+    width, height = opened(server.file_of(task)).size
+    assert abs(width / height - 1.6) < 0.1
+
+
+@promise("5. gen-pro", "`width`: integer: 1024")
+def test_pro_has_a_size_by_default(server: JudgedServer) -> None:
+    reply = server.submit(PRO, {"prompt": "a red circle", "steps": 1}).json()
+    assert opened(server.file_of(server.end_of(reply["id"]))).size == (1024, 768)
+
+
+@promise(_DECIDED, "absolute URL, same origin as `polling_url` for the local store")
+@promise(_DECIDED, "signed query, no header needed, CORS open, right `Content-Type`, range requests")
+def test_links_open_files(server: JudgedServer) -> None:
+    link = server.finished()["result"]["sample"]
+    response = server.get(link, key="", headers={"Origin": "https://example.com"})
+    assert (response.status_code, response.headers["content-type"]) == (200, "image/jpeg")
+    part = server.get(link, key="", headers={"Range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, response.content[:4])
+    if same_origin(link, server.base_url):  # else results are at an object store
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert server.get(link.partition("?")[0], key="").status_code in (401, 403)

@@ -1,0 +1,134 @@
+"""What is answered when a task is submitted, and when it is submitted again."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import pytest
+from judged_server import (
+    ENDPOINTS,
+    KLEIN,
+    SUBMITTED,
+    JudgedServer,
+    detail,
+    is_number,
+    least,
+    problems,
+    same_origin,
+)
+from support.promises import promise
+
+_DECIDED: Final = "Decided: submission"
+_RESPONSE: Final = "Task submission response"
+_SERVICE: Final = "What the service does"
+_ANSWER: Final = "Response: `id`, `polling_url`, `cost`, `input_mp`, `output_mp`."
+_FIGURES: Final = ("cost", "input_mp", "output_mp")
+_PARALLEL: Final = 5
+
+
+@promise(_RESPONSE, "`cost`: number or null: on endpoints whose response lists it: Cost in credits for this request")
+@promise(_RESPONSE, "`input_mp`: number or null: same: Input megapixels, 2 decimal places")
+@promise(_RESPONSE, "`output_mp`: number or null: same: Output megapixels, 2 decimal places")
+@promise(_DECIDED, "always present as keys.")
+@promise(
+    _DECIDED,
+    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.',
+)
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        pytest.param(name, marks=promise(ENDPOINTS[name]["section"], ENDPOINTS[name].get("answers", _ANSWER)), id=name)
+        for name in SUBMITTED
+    ],
+)
+def test_every_endpoint_answers_as_described(server: JudgedServer, endpoint: str) -> None:
+    reply = server.accepted(endpoint)
+    assert isinstance(reply["id"], str)
+    assert isinstance(reply["polling_url"], str)
+    figures = [reply[name] for name in _FIGURES]
+    if ENDPOINTS[endpoint].get("figures", True):
+        assert all(is_number(each) and round(each, 2) == each for each in figures[1:])
+        assert is_number(figures[0])
+    else:
+        assert figures == [None] * 3
+
+
+@promise(_SERVICE, "The service answers at once with a task identifier and a polling address.")
+@promise(_RESPONSE, "`id`: string: always: Task identifier")
+@promise(_RESPONSE, "`polling_url`: string: always: Address to poll for the result")
+@promise(_DECIDED, "UUIDv4 string")
+@promise(_DECIDED, "absolute, `{public_base}/v1/get_result?id=<id>`")
+@promise(_DECIDED, "Same origin as the client used")
+def test_a_task_has_an_id_of_its_own_and_an_address(server: JudgedServer) -> None:
+    reply, other = server.accepted(KLEIN), server.accepted(KLEIN)
+    assert reply["id"] != other["id"]
+    assert str(UUID(reply["id"], version=4)) == reply["id"]
+    url = urlsplit(reply["polling_url"])
+    assert same_origin(reply["polling_url"], server.base_url), "unless another public URL is configured"
+    assert url.path.endswith("/v1/get_result")
+    assert parse_qs(url.query)["id"] == [reply["id"]]
+    assert server.get(reply["polling_url"]).json()["id"] == reply["id"]
+
+
+@promise(_SERVICE, "Request and response bodies are JSON (`Content-Type: application/json`).")
+def test_bodies_are_json(server: JudgedServer) -> None:
+    refused = server.post(f"/v1/{KLEIN}", content=b"{ no JSON", headers={"content-type": "application/json"})
+    assert refused.status_code == 422
+    for response in (refused, server.submit(KLEIN, least(KLEIN))):
+        assert response.headers["content-type"].startswith("application/json")
+
+
+@promise(_DECIDED, "1 MP = 1,048,576 px, rounded to 2 decimals")
+@pytest.mark.parametrize(("width", "height"), [(1024, 1024), (1280, 720)])
+def test_megapixels_are_of_two_to_the_twentieth(server: JudgedServer, width: int, height: int) -> None:
+    reply = server.accepted(KLEIN, {"width": width, "height": height})
+    assert reply["output_mp"] == round(width * height / 2**20, 2)
+
+
+@pytest.mark.needs("receiver")
+@promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
+def test_with_a_webhook_more_is_told(server: JudgedServer) -> None:
+    hook = server.hook()
+    plain, reply = server.accepted(KLEIN), server.accepted(KLEIN, {"webhook_url": hook})
+    assert set(reply) == set(plain) | {"status", "webhook_url"}
+    assert (reply["status"], reply["webhook_url"]) == ("Pending", hook)
+
+
+@promise(_DECIDED, '404 `{"detail": "Not Found"}`')
+@pytest.mark.parametrize("path", ["/v1/gen-of-no-model", "/v1/gen-tools/no-tool-v1"])
+def test_unknown_paths_are_not_found(server: JudgedServer, path: str) -> None:
+    assert detail(server.post(path, {"prompt": "x"}), 404).startswith("Not Found")
+
+
+# The same request again
+
+
+def _new_key() -> dict[str, str]:
+    return {"Idempotency-Key": f"conformance-{secrets.token_hex(8)}"}
+
+
+@promise(_DECIDED, "Same key and same body within 24 h: the first response again, one task.")
+@promise(_DECIDED, "Same key, other body: 422.")
+@promise(_DECIDED, "`Idempotency-Key` header: optional.")
+def test_a_repetition_gets_the_first_response(server: JudgedServer) -> None:
+    key = _new_key()
+    first = server.accepted(KLEIN, headers=key)
+    assert server.accepted(KLEIN, headers=key) == first
+    problems(server.submit(KLEIN, least(KLEIN) | {"prompt": "a blue circle"}, headers=key))
+    assert server.accepted(KLEIN, headers=_new_key())["id"] != first["id"]
+
+
+@promise(_DECIDED, "N parallel submits with one key make one task")
+@promise("Decided: errors", "409: an idempotency key whose first request is still being handled")
+def test_parallel_submissions_make_one_task(server: JudgedServer) -> None:
+    key = _new_key()
+    with ThreadPoolExecutor(_PARALLEL) as threads:
+        made = [threads.submit(server.submit, KLEIN, least(KLEIN), headers=key) for _ in range(_PARALLEL)]
+    responses = [each.result() for each in made]
+    assert all(each.status_code in (200, 409) for each in responses)
+    assert len({each.json()["id"] for each in responses if each.status_code == 200}) == 1
+    assert all("retry-after" in each.headers for each in responses if each.status_code == 409)

@@ -1,0 +1,147 @@
+"""The tools, and the modes of the video endpoint: what their fields mean together, and what comes of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from judged_server import (
+    DEBLUR,
+    ERASE,
+    OUTPAINTING,
+    TRY_ON_2,
+    VIDEO,
+    Json,
+    JudgedServer,
+    is_number,
+    problems,
+)
+from sent_pictures import opened, photo, plain
+from support.promises import promise
+
+needs = pytest.mark.needs
+_TOOLS: Final = "11. Tool endpoints"
+_VIDEO: Final = "10. gen-3-video"
+_DECIDED: Final = "Decided: video"
+_I2V: Final[Json] = {"mode": "i2v", "prompt": "waves", "duration": 5}
+_V2V: Final[Json] = {"mode": "v2v", "prompt": "waves"}
+
+
+@promise(
+    _TOOLS,
+    "Prompt-free removal of masked content from an image; input is an image and a binary mask; optional edge expansion",
+)
+def test_erasing_needs_a_picture_and_a_mask(server: JudgedServer) -> None:
+    server.takes(ERASE)
+    server.refuses(ERASE, without="image")
+    server.refuses(ERASE, without="mask")
+
+
+@promise(_TOOLS, "Extends an image beyond its borders; no prompt; direct `width` / `height`")
+@promise(_TOOLS, "placement of the reference via `reference_offset_x` / `reference_offset_y`")
+@promise(_TOOLS, "`mode` parameter with values `fast` and `high` (default `high`)")
+@promise(_TOOLS, "up to 4 MP output; both modes share request fields and response format")
+@promise("Decided: tools", "`auto_crop` false (an overflow is then a 422)")
+def test_outpainting(server: JudgedServer) -> None:
+    server.takes(OUTPAINTING, reference_offset_x=0, reference_offset_y=32)
+    server.refuses(OUTPAINTING, without="width")
+    server.refuses(OUTPAINTING, prompt="a field")
+    for mode in ("fast", "high"):
+        server.takes(OUTPAINTING, mode=mode, width=2048, height=2048)
+    server.refuses(OUTPAINTING, width=2064, height=2048)
+    server.refuses(OUTPAINTING, "reference_offset_x", "width", "input_image", reference_offset_x=-8)
+    server.takes(OUTPAINTING, reference_offset_x=-8, auto_crop=True)
+
+
+@promise(_TOOLS, "Same request and response format as `vto-v1`; inputs up to 4 MP used as-is")
+def test_the_second_try_on_takes_more(server: JudgedServer) -> None:
+    server.takes(TRY_ON_2, person=plain(2000, 2000))
+
+
+@needs("results")
+@promise(_TOOLS, "result follows the model image's resolution")
+def test_a_try_on_has_the_persons_size(server: JudgedServer) -> None:
+    assert opened(server.file_of(server.finished(TRY_ON_2, person=photo(128, 160)))).size == (128, 160)
+
+
+@needs("results")
+@promise(_TOOLS, "Sharpens one image, no prompt, no mask; input up to 4 MP as base64 or image URL")
+def test_deblurring_keeps_the_size(server: JudgedServer) -> None:
+    assert opened(server.file_of(server.finished(DEBLUR))).size == (96, 64)
+
+
+# Video
+
+
+def _named(server: JudgedServer, **body: Any) -> set[str]:
+    """What is wrong with a request, by the last part of every location."""
+    return {entry["loc"][-1] for entry in problems(server.submit(VIDEO, body))}
+
+
+@promise(
+    _VIDEO,
+    "Modes on this one endpoint: `t2v` (text to video), `i2v` (image to video with 1 to 10 pinned keyframes), `v2v` "
+    "(video continuation), `draft_enhance`",
+)
+@pytest.mark.parametrize("mode", ["t2v", "i2v", "v2v", "draft_enhance"])
+def test_there_are_four_modes(server: JudgedServer, mode: str) -> None:
+    assert "safety_tolerance" in _named(server, mode=mode, safety_tolerance="none")
+
+
+@promise(_VIDEO, "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")
+def test_durations_are_limited(server: JudgedServer) -> None:
+    assert "duration" in _named(server, **_V2V, start_video="x", duration=16)
+    assert "duration" in _named(server, mode="t2v", prompt="waves", duration=21)
+    assert "duration" in _named(server, **_I2V | {"keyframes": [photo()], "duration": 21})
+    server.takes(VIDEO, duration=20)
+
+
+@promise(_DECIDED, "A union discriminated by `mode`, strict.")
+@promise(_DECIDED, "422 reports the chosen mode's problems only.")
+def test_videos_are_strict(server: JudgedServer) -> None:
+    assert _named(server, prompt="waves") == {"mode"}
+    assert _named(server, mode="t3v", prompt="waves") == {"mode"}
+    assert _named(server, mode="t2v", prompt="waves", unknown=7, keyframes=[photo()]) == {"unknown", "keyframes"}
+    assert _named(server, mode="i2v") == {"prompt", "keyframes"}
+
+
+@promise(
+    _DECIDED,
+    "`keyframes`: req: 1 to 10 images (string or array of strings), or `[seconds, image]` pairs in time order; no "
+    "mixing.",
+)
+def test_keyframes_have_their_forms(server: JudgedServer) -> None:
+    for keyframes in (photo(), [photo(), photo()], [[0, photo()], [3, photo()]]):
+        server.takes(VIDEO, **_I2V | {"keyframes": keyframes, "draft": False})
+    for wrong in ([[3, photo()], [1, photo()]], [photo(), [3, photo()]]):
+        server.refuses(VIDEO, "keyframes", **_I2V | {"keyframes": wrong, "draft": False})
+
+
+@promise(_DECIDED, "`start_video`: req: URL or base64 mp4, at most 50 MB")
+@promise(_DECIDED, "`draft_cache`: req: the draft's URL or task id")
+def test_what_a_video_begins_with_has_to_be_one(server: JudgedServer) -> None:
+    assert "start_video" in _named(server, **_V2V)
+    assert "start_video" in _named(server, **_V2V, start_video=photo())
+    assert "draft_cache" in _named(server, mode="draft_enhance")
+    assert "draft_cache" in _named(server, mode="draft_enhance", draft_cache="no-such-draft")
+
+
+@needs("video", "results")
+@promise(_VIDEO, "The final polling response carries `cost`, the settled cost in credits.")
+@promise("Decided: submission", '`null` on those marked "`id`, `polling_url` only" and on video.')
+@promise(_DECIDED, "Output: exactly 24 x duration frames, mp4")
+@promise("Decided: polling", "Video drafts add `draft_cache` (URL)")
+@promise(_DECIDED, "keeps seed, prompt plan and latents for `draft_enhance`")
+def test_a_draft_is_made_and_can_be_enhanced(server: JudgedServer) -> None:
+    reply = server.accepted(VIDEO)
+    assert reply["cost"] is reply["output_mp"] is None
+    task = server.end_of(reply["id"])
+    assert is_number(task["cost"])
+    response = server.get(task["result"]["sample"], key="")
+    assert response.headers["content-type"] == "video/mp4"
+    assert response.content[4:8] == b"ftyp"
+    assert 0 < response.content.find(b"moov") < response.content.find(b"mdat"), "+faststart"
+    for draft in (task["id"], task["result"]["draft_cache"]):
+        body = {"mode": "draft_enhance", "draft_cache": draft}
+        priced = server.post("/v1/pricing", {"path": f"/v1/{VIDEO}", "body": body})
+        assert is_number(priced.json()["cost"])

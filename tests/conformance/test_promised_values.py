@@ -1,0 +1,173 @@
+"""What fields of several endpoints have in common, and what they mean together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from judged_server import (
+    CANNY,
+    ENDPOINTS,
+    FILL,
+    KLEIN,
+    KONTEXT,
+    MAX,
+    PREVIEW,
+    PRO,
+    JudgedServer,
+    least,
+    problems,
+)
+from sent_pictures import cut_out, mask, opened, photo, plain, truncated, turned
+from support.promises import promise
+
+needs = pytest.mark.needs
+_COMMON: Final = "Common field types"
+_KLEIN: Final = "1. gen-3-image-klein"
+_DECIDED: Final = "Decided: submission"
+
+
+@promise(_COMMON, "`webhook_url`: string or null, URI format, length 1 to 2083.")
+@promise(_COMMON, "`webhook_secret`: string or null, secret for webhook signature verification.")
+@promise(_COMMON, "`seed`: integer or null, reproducibility; random when omitted.")
+@promise(_COMMON, "`output_format`: enumerated string or null.")
+@promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
+def test_common_types(server: JudgedServer) -> None:
+    for url in ("", "http://127.0.0.1/".ljust(2084, "x"), "not a uri"):
+        server.refuses(PRO, webhook_url=url)
+    server.refuses(PRO, webhook_secret=7)
+    server.refuses(PRO, seed="seven")
+    server.refuses(KONTEXT, output_format="bmp")
+    server.refuses(PREVIEW, input_image={"url": "x"})
+    server.takes(PRO, webhook_url=None, webhook_secret=None, seed=None, output_format=None)
+    server.takes(PRO, webhook_secret="a secret")
+    server.takes(PREVIEW, input_image=photo())
+
+
+@promise(_KLEIN, "`width` x `height` at most 16822272 pixels")
+@promise(_KLEIN, "Exact width in pixels; set together with `height`")
+def test_klein_has_a_largest_area(server: JudgedServer) -> None:
+    server.takes(KLEIN, width=6256, height=2688)
+    server.refuses(KLEIN, width=6256, height=2704)
+
+
+@promise(_KLEIN, "Ignored when `width` and `height` are set")
+@promise(_KLEIN, "Omitted: `1k` for text-to-image")
+def test_klein_makes_a_megapixel_where_no_size_is_set(server: JudgedServer) -> None:
+    small = server.accepted(KLEIN, {"aspect_ratio": "21:9", "resolution": "4k"})
+    usual = server.accepted(KLEIN, {"width": None, "height": None, "aspect_ratio": "1:1"})
+    assert small["output_mp"] < 0.1 < 0.9 <= usual["output_mp"] <= 1.1
+
+
+@promise(_KLEIN, "Equal-area size tier.")
+def test_tiers_have_equal_areas(server: JudgedServer) -> None:
+    tier = {"width": None, "height": None, "resolution": "768sq"}
+    areas = [server.accepted(KLEIN, tier | {"aspect_ratio": each})["output_mp"] for each in ("1:1", "21:9", "1:2")]
+    assert max(areas) - min(areas) <= 0.06
+
+
+@promise(_KLEIN, "an unapproved level returns 422 together with the approved levels")
+@promise("Decided: errors", 'the validation entry carries `ctx: {"approved": [0, 1, ..]}`, and the message lists them')
+def test_unapproved_levels_are_told(server: JudgedServer) -> None:
+    response = server.submit(KLEIN, least(KLEIN) | {"safety_tolerance": 7})
+    if response.status_code == 200:
+        pytest.skip("all levels are approved for this key")
+    [entry] = [entry for entry in problems(response) if "safety_tolerance" in entry["loc"]]
+    approved = entry["ctx"]["approved"]
+    assert approved == list(range(len(approved)))
+    assert all(str(level) in entry["msg"] for level in approved)
+
+
+@promise("3. gen-2-pro-preview", "`disable_pup` and `transparent_bg` do not exist")
+@promise("9. gen-pro-1.0-canny-finetuned", "`preprocessed_image` does not exist")
+@promise(
+    _DECIDED,
+    "ignored on the gen-1/gen-2/kontext-style routes (real clients send `aspect_ratio` beside `width`/`height`, "
+    "`guidance`, `user`, …)",
+)
+def test_what_does_not_exist_is_ignored(server: JudgedServer) -> None:
+    """A value that the field would refuse elsewhere passes."""
+    server.refuses(MAX, transparent_bg="perhaps")
+    server.takes(PREVIEW, transparent_bg="perhaps", disable_pup="perhaps")
+    server.takes(f"{CANNY}-finetuned", preprocessed_image=7)
+    for name in (MAX, PREVIEW, KONTEXT, PRO, FILL):
+        server.takes(name, a_field_that_nobody_knows=7)
+
+
+@promise(_DECIDED, "rejected with 422 (`extra_forbidden`) on `gen-3-*` and outpainting")
+@promise("Decided: tools", "outpainting rejects unknown fields.")
+@pytest.mark.parametrize("endpoint", [name for name, each in ENDPOINTS.items() if each.get("strict")])
+def test_unknown_fields_are_refused(server: JudgedServer, endpoint: str) -> None:
+    assert server.refuses(endpoint, a_field_that_nobody_knows=7)["type"] == "extra_forbidden"
+
+
+@promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
+@promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
+def test_masks_fit_or_are_in_the_picture(server: JudgedServer) -> None:
+    server.takes(FILL, image=cut_out(), mask=None)
+    server.refuses(FILL, mask=mask(96, 72))
+
+
+@promise(
+    _DECIDED,
+    "`user` (string 1 to 256 or null: the caller's own end-user id, kept with the task, never shown to others)",
+)
+@pytest.mark.parametrize("endpoint", [KLEIN, MAX, KONTEXT, PRO])
+def test_user_is_taken_everywhere(server: JudgedServer, endpoint: str) -> None:
+    server.refuses(endpoint, user="")
+    server.refuses(endpoint, user="x" * 257)
+    server.takes(endpoint, user="x" * 256)
+    server.takes(endpoint, user=None)
+
+
+@promise(
+    _DECIDED, "`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together"
+)
+@pytest.mark.parametrize("endpoint", [KLEIN, MAX, PREVIEW])
+def test_sides_belong_together(server: JudgedServer, endpoint: str) -> None:
+    server.refuses(endpoint, height=None)
+    server.refuses(endpoint, width=None)
+    server.refuses(endpoint, without="height")
+
+
+@promise(_DECIDED, '`gen-2-*`: `width`/`height` `0` or null means "not set".')
+@promise(_DECIDED, "Fill: `input_image` accepted as a synonym of `image`.")
+@promise(_DECIDED, "`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
+def test_other_ways_to_say_it(server: JudgedServer) -> None:
+    server.takes(MAX, width=0, height=0)
+    server.takes(MAX, width=None, height=None)
+    server.takes(FILL, image=None, input_image=photo())
+    server.takes(MAX, prompt_upsampling=True)
+    server.takes(KONTEXT, disable_pup=True)
+
+
+@promise(_DECIDED, "`output_format` `webp` accepted on every route")
+def test_webp_is_a_format(server: JudgedServer) -> None:
+    for name in (KLEIN, MAX, PREVIEW, KONTEXT, PRO, FILL):
+        server.takes(name, output_format="webp")
+
+
+@promise(_DECIDED, "base64, `data:` URI, or http(s) URL, on every endpoint.")
+def test_data_uris_are_pictures(server: JudgedServer) -> None:
+    uri = f"data:image/png;base64,{photo()}"
+    server.takes(KLEIN, images=[uri])
+    server.takes(KONTEXT, input_image=uri)
+    server.takes(PRO, image_prompt=uri)
+    server.takes(FILL, image=uri)
+
+
+@promise(_DECIDED, "At most 20 MB decoded and 20 MP each")
+@promise(_DECIDED, "not an image, truncated, or too large: 422 naming the field")
+def test_what_is_no_picture_or_too_large_is_refused(server: JudgedServer) -> None:
+    server.refuses(KONTEXT, input_image=plain(5000, 4400))
+    for value in ("bm8gcGljdHVyZQ==", truncated(), "data:image/png;base64,"):
+        server.refuses(KLEIN, images=[value])
+        server.refuses(FILL, image=value)
+
+
+@needs("results")
+@promise(_DECIDED, "EXIF orientation applied")
+def test_orientation_is_applied(server: JudgedServer) -> None:
+    task = server.finished(images=[turned()], width=None, height=None, output_format="png")
+    width, height = opened(server.file_of(task)).size
+    assert width < height

@@ -1,0 +1,168 @@
+"""Versions, what is deprecated and what is gone, and tuned models, which are asked for by their own endpoints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httpx2
+import pytest
+from judged_server import (
+    CANNY,
+    FILL,
+    KLEIN,
+    KONTEXT,
+    MAX,
+    NO_FINETUNE,
+    OUTPAINTING,
+    PREVIEW,
+    PRO,
+    TRY_ON,
+    TRY_ON_2,
+    Json,
+    JudgedServer,
+    detail,
+    least,
+)
+from sent_pictures import opened
+from support.promises import promise
+
+_SECTION: Final = "Versioning"
+_DECIDED: Final = "Decided: tuned models"
+_TUNED: Final = "12. Tuned-model endpoints"
+_BASES: Final = (KLEIN, MAX, PREVIEW, KONTEXT, PRO, FILL, CANNY)
+
+
+def _served(server: JudgedServer, name: str) -> httpx2.Response:
+    """The answer to an invalid request: it costs nothing, and tells that the path is served."""
+    response = server.post(f"/v1/{name}", {"seed": "no number", "safety_tolerance": "none"})
+    assert response.status_code == 422, f"{name}: {response.text}"
+    return response
+
+
+@promise(_SECTION, "The API version is part of the path: `/v1/`.")
+def test_the_version_is_in_the_path(server: JudgedServer) -> None:
+    _served(server, KLEIN)
+    assert server.post(f"/{KLEIN}", {}).status_code == 404
+
+
+@promise(_SECTION, "`vto-v2` is the recommended try-on version; `vto-v1` remains available.")
+@promise(_SECTION, "`gen-2-pro` is a fixed snapshot for reproducible workflows.")
+@promise(
+    _SECTION,
+    "`gen-2-pro-preview` is an endpoint on which the newest improvements land first and that keeps receiving updates",
+)
+@promise(_SECTION, "Migration targets for the first group: `gen-pro-1.1` and `gen-kontext-pro`.")
+@promise(
+    _SECTION, "Tuned-model (LoRA) inference via `-finetuned` endpoints is a separate self-serve path in public beta."
+)
+@pytest.mark.parametrize("name", [TRY_ON, TRY_ON_2, "gen-2-pro", PREVIEW, "gen-pro-1.1", KONTEXT, f"{MAX}-finetuned"])
+def test_what_is_served_and_not_deprecated(server: JudgedServer, name: str) -> None:
+    assert "deprecation" not in _served(server, name).headers
+
+
+@promise(_SECTION, "Outpainting `mode` omitted keeps the `high` behaviour.")
+def test_outpainting_is_high_by_default(server: JudgedServer) -> None:
+    body = least(OUTPAINTING)
+    body.pop("mode")
+    priced = [
+        server.patiently("/v1/pricing", {"path": f"/v1/{OUTPAINTING}", "body": body | change}).json()
+        for change in ({}, {"mode": "high"})
+    ]
+    assert priced[0] == priced[1]
+
+
+@promise(_SECTION, "The usage-reporting interface description carries the version number 0.0.1.")
+def test_the_usage_description_has_its_version(server: JudgedServer) -> None:
+    described = server.get("/openapi.json", key="").json()["paths"]
+    assert described["/v1/licenses/models/{model_slug}/usage"]["post"]["x-version"] == "0.0.1"
+
+
+@promise(
+    _DECIDED,
+    "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, `Sunset` (RFC "
+    "9745, RFC 8594).",
+)
+@pytest.mark.parametrize("name", [CANNY, f"{CANNY}-finetuned", f"{FILL}-finetuned", f"{PRO}-finetuned"])
+def test_deprecation_is_told(server: JudgedServer, name: str) -> None:
+    assert _served(server, name).headers["deprecation"].startswith("@")
+
+
+@promise(_DECIDED, "`gen-pro-1.1` serves what `gen-pro` serves")
+@promise(_DECIDED, '`gen-pro-1.0` too, deprecated, with `Link: rel="successor-version"`.')
+def test_older_and_newer_names(server: JudgedServer) -> None:
+    assert server.post("/v1/gen-pro-1.1", {"width": 255}).status_code == 422
+    older = server.post("/v1/gen-pro-1.0", {"width": 255})
+    assert older.status_code == 422
+    assert "deprecation" in older.headers
+    assert "successor-version" in older.headers["link"]
+    assert "gen-pro-1.1" in older.headers["link"]
+
+
+@promise(
+    _DECIDED,
+    "What is not served any more (`gen-pro-1.0-depth`, `/v1/finetune`, `gen-pro-1.1-ultra-finetuned`, "
+    "`gen-pro-1.0-depth-finetuned`) answers 410 with a `detail` that names the target (`gen-pro-1.1`, "
+    "`gen-kontext-pro`) or says that there is none and how a tuned model is uploaded.",
+)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("gen-pro-1.0-depth", "gen-pro-1.1"),
+        ("finetune", "finetunes"),
+        ("gen-pro-1.1-ultra-finetuned", "finetune"),
+        ("gen-pro-1.0-depth-finetuned", "finetune"),
+    ],
+)
+def test_what_is_gone_says_so(server: JudgedServer, name: str, target: str) -> None:
+    assert target in detail(server.post(f"/v1/{name}", {}), 410)
+
+
+# Tuned models
+
+
+@promise(_TUNED, "Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.")
+@promise(_DECIDED, "`POST /v1/{base}-finetuned` exists for every base endpoint whose catalog entry allows LoRA")
+@promise(_DECIDED, 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
+@promise(_DECIDED, "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
+@pytest.mark.parametrize("base", _BASES)
+def test_every_base_has_a_tuned_endpoint(server: JudgedServer, base: str) -> None:
+    endpoint = f"{base}-finetuned"
+    server.refuses(endpoint, without="finetune_id")
+    for strength in (-0.01, 2.01, "strong"):
+        server.refuses(endpoint, finetune_strength=strength)
+    server.refuses(endpoint, seed="no number")
+    for strength in (0, 1.1, 2):
+        server.takes(endpoint, finetune_strength=strength)
+    assert detail(server.submit(endpoint, least(endpoint)), 400) == "Finetune not found or not ready"
+
+
+@promise(_DECIDED, "`GET /v1/my_finetunes`")
+@promise(_DECIDED, "`GET /v1/finetune_details?finetune_id=`")
+@promise(_DECIDED, "`POST /v1/delete_finetune`")
+def test_tuned_models_are_listed(server: JudgedServer) -> None:
+    assert isinstance(server.get("/v1/my_finetunes").json()["finetunes"], list)
+    details = server.get("/v1/finetune_details", params={"finetune_id": NO_FINETUNE})
+    deleted = server.post("/v1/delete_finetune", {"finetune_id": NO_FINETUNE})
+    assert {details.status_code, deleted.status_code} <= {400, 404}
+
+
+@pytest.mark.needs("finetune")
+@promise(_TUNED, "During the beta such requests are billed at the base endpoint's rate.")
+def test_tuned_models_cost_the_same(server: JudgedServer) -> None:
+    base, finetune_id = server.finetune
+    tuned = server.accepted(f"{base}-finetuned", {"finetune_id": finetune_id})
+    assert tuned["cost"] == server.accepted(base)["cost"]
+
+
+@pytest.mark.needs("finetune", "results")
+@promise("8. gen-pro-1.0-fill-finetuned", "0 no influence, 1 full influence")
+def test_strength_decides(server: JudgedServer) -> None:
+    base, finetune_id = server.finetune
+    body: Json = {"seed": 7, "output_format": "png"}
+    tasks = [server.finished(base, **body)]
+    for strength in (0, 2):
+        changed = body | {"finetune_id": finetune_id, "finetune_strength": strength}
+        tasks.append(server.finished(f"{base}-finetuned", **changed))
+    plain, none, full = (opened(server.file_of(task)).convert("RGB").tobytes() for task in tasks)
+    assert plain == none
+    assert plain != full

@@ -1,0 +1,113 @@
+"""What a receiver gets. It listens on this machine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from typing import Any, Final
+
+import pytest
+from judged_server import KLEIN, TERMINAL, Json, JudgedServer, least
+from support.promises import promise
+from support.receiver import Received
+
+needs = pytest.mark.needs("receiver", "results")
+_EVENTS: Final = "Events"
+_DECIDED: Final = "Decided: webhooks"
+_SECRET: Final = "conformance-secret"
+_WHSEC: Final = "whsec_" + base64.b64encode(b"conformance conformance!").decode()
+
+
+def _delivered(server: JudgedServer, *answers: int, **secret: Any) -> tuple[Json, list[Received]]:
+    """A task that has ended, and what came for it; tests that ask for the same share a task."""
+    name = f"webhook {answers} {secret}"
+    if name not in server.kept:
+        hook = server.hook(*answers)
+        response = server.submit(KLEIN, least(KLEIN) | {"webhook_url": hook, **secret})
+        if response.status_code == 422 and "webhook_url" in response.text:
+            pytest.skip("the server may not call this machine's receiver: see --receiver-host")
+        task = server.end_of(response.json()["id"])
+        server.kept[name] = task, server.deliveries(hook, 1 + len(answers))
+    return server.kept[name]
+
+
+def _signed(secret: bytes, delivery: Received) -> bool:
+    head = f"{delivery.headers['webhook-id']}.{delivery.headers['webhook-timestamp']}.".encode()
+    signature = "v1," + base64.b64encode(hmac.digest(secret, head + delivery.body, hashlib.sha256)).decode()
+    return signature in delivery.headers["webhook-signature"].split()
+
+
+def _without_signatures(body: Json) -> Json:
+    """Links are signed anew each time."""
+    return body | {"result": body["result"] | {"sample": body["result"]["sample"].partition("?")[0]}}
+
+
+@needs
+@promise(
+    _EVENTS,
+    "The service sends a webhook notification to `webhook_url` (when supplied in the submission) when a task has a "
+    "result.",
+)
+@promise(_EVENTS, "The webhook payload is identical in shape to the polling response.")
+@promise(_EVENTS, "The status value for success is `Ready`.")
+@promise(_EVENTS, "No other event kinds are sent.")
+@promise("States and transitions", "`SUCCESS` is no longer used.")
+@promise(_DECIDED, "byte-identical to what polling answers at that moment (`sample` freshly signed), plus nothing.")
+@promise(_DECIDED, "No secret: no signature headers.")
+def test_a_webhook_is_what_polling_answers(server: JudgedServer) -> None:
+    task, [delivery] = _delivered(server)
+    body = json.loads(delivery.body)
+    assert body["status"] in TERMINAL, "the first call tells of the end"
+    assert body["status"] == "Ready"
+    assert _without_signatures(body) == _without_signatures(task)
+    assert not [name for name in delivery.headers if "signature" in name]
+
+
+@needs
+@promise(_EVENTS, "`webhook_secret`, when supplied, is used for signature verification of the notification.")
+@promise(_DECIDED, "`webhook-id` (same on every retry), `webhook-timestamp`, `webhook-signature`")
+@promise(_DECIDED, "`v1,` + base64 HMAC-SHA256 over `id.timestamp.body`; secret used as raw UTF-8 bytes")
+@promise(_DECIDED, "`X-Webhook-Signature: sha256=<hex HMAC-SHA256(secret, body)>`")
+def test_a_secret_signs(server: JudgedServer) -> None:
+    _, [delivery] = _delivered(server, webhook_secret=_SECRET)
+    assert _signed(_SECRET.encode(), delivery)
+    assert abs(int(delivery.headers["webhook-timestamp"]) - time.time()) < 600
+    right = "sha256=" + hmac.digest(_SECRET.encode(), delivery.body, hashlib.sha256).hex()
+    assert delivery.headers["x-webhook-signature"] == right
+
+
+@needs
+@promise(_DECIDED, "or base64-decoded when it starts with `whsec_`")
+def test_whsec_secrets_are_decoded(server: JudgedServer) -> None:
+    _, [delivery] = _delivered(server, webhook_secret=_WHSEC)
+    assert _signed(base64.b64decode(_WHSEC.removeprefix("whsec_")), delivery)
+
+
+@needs
+@promise(_DECIDED, "2xx within 15 s is success; anything else (3xx too) is retried at 5 s")
+@promise(_DECIDED, "A terminal task whose submission had `webhook_url` is delivered at least once")
+def test_failures_are_repeated(server: JudgedServer) -> None:
+    _, [first, second, *_] = _delivered(server, 307)
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert _without_signatures(json.loads(first.body)) == _without_signatures(json.loads(second.body))
+
+
+@promise(_DECIDED, "http(s) only, no credentials in the URL")
+@promise(_DECIDED, "the resolved address must be public (private, loopback, link-local, metadata ranges refused")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/x",
+        "file:///etc/passwd",
+        "http://user:secret@example.com/x",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://10.0.0.1/",
+        "http://192.168.0.1/",
+        "http://[fe80::1]/",
+    ],
+)
+def test_odd_and_inner_addresses_are_refused(server: JudgedServer, url: str) -> None:
+    server.refuses(KLEIN, webhook_url=url)
