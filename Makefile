@@ -70,8 +70,8 @@ chaos: $(VENV)/.dev  ## Break everything under load for ten minutes, then check 
 chaos-cluster: $(VENV)/.dev  ## The same on three nodes, which die, go in order and come; ten minutes
 	PYTHONPATH=tests $(BIN)/python -m chaos --cluster $(CHAOS)
 
-attack: $(VENV)/.dev  ## Attack a service of its own in ten thousand ways, and see what it costs a bystander
-	PYTHONPATH=tests $(BIN)/python -m attack $(ATTACK)
+attack: $(VENV)/.dev  ## Attack URL=..., else a service of its own, in thousands of ways, while a bystander is to be served
+	PYTHONPATH=tests $(BIN)/python -m attack $(if $(URL),--url $(URL)) $(ATTACK)
 
 bench: $(VENV)/.dev  ## Run all benchmarks, into a folder by date and machine
 	$(BIN)/python -m benchmarks run

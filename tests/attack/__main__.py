@@ -1,87 +1,87 @@
-"""`python -m attack`: one run, its table, and the same as JSON.
+"""Attacks a running service with whatever a hostile client can send, while a bystander is to be served.
 
-Exit code 1 when an attack failed, or the bystander was made to wait for too long.
+    make attack                                             a few thousand attacks, then a table
+    make attack URL=http://127.0.0.1:8000 ATTACK="--operator-key .gen/operator-key"
+    python -m attack --count 500 --seed 7 --families json pictures
+
+Only services on this machine's loopback interface are attacked. An attack fails when the service breaks, says more than
+it should, lets through what it should refuse, or takes too long (`verdict.py`). `corpus.yaml` has what is sent.
+Exit code 1 when an attack failed, or the bystander was not served.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from rich.console import Console
+from attack import families
+from attack.stage import Stage, staged, started, watching
+from attack.wire import NotOurs
 
-from attack import report
-from attack.families import FAMILIES
-from attack.run import Plan, run
-from attack.stage import NotOurs, address_of, started
+SERVED_S: Final = 15.0
+"""Within which the bystander's requests are answered, whatever goes on."""
+FAMILIES: Final[dict[str, tuple[Any, float, int]]] = {
+    "urls": (families.urls, 0.2, 1),  # one at a time, so that whoever arrives where it must not is known
+    "schema": (families.schema, 0.35, 4),
+    "json": (families.mutated, 0.25, 4),
+    "pictures": (families.pictures, 0.1, 4),
+    "videos": (families.videos, 0.05, 4),
+    "slow": (families.slow, 0.05, 4),
+}
+"""What makes them, their share of all that is tried, and how many are on their way at a time."""
 
-_REPOSITORY: Final = Path(__file__).parents[2]
-_USUAL: Final = Plan()
+
+def attack(stage: Stage, names: Sequence[str], seed: int, count: int) -> list[str]:
+    """Attacks family after family, and tells of each. Returns what failed."""
+    failed: list[str] = []
+    whole = sum(FAMILIES[name][1] for name in names)
+    for name in names:
+        make, share, threads = FAMILIES[name]
+        attacks = list(make(stage, seed, max(1, round(count * share / whole))))
+        began, failures = time.monotonic(), list[str]()
+        with watching(stage, SERVED_S) as bystander, ThreadPoolExecutor(threads) as pool:
+            for each, wrong in zip(attacks, pool.map(lambda each: each.run(stage), attacks), strict=True):
+                failures += [f"{name} --seed {seed} --count {count} | {each.name} | {'; '.join(wrong)}"] * bool(wrong)
+        failures += [f"{name} | the bystander was not served: {why}" for why in bystander.trouble]
+        if stage.http.get("/healthz").status_code != 200:
+            failures.append(f"{name} | the service is not healthy any more")
+        took, worst = time.monotonic() - began, bystander.worst_s
+        told = f"{len(attacks):>6} attacks {len(failures):>4} failures {took:>5.0f} s"
+        print(f"{name:<9} {told}, the bystander waited {worst:.1f} s at most", *failures, sep="\nFAILED ", flush=True)
+        failed += failures
+    return failed
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started is left
-    arguments = _arguments()
-    plan = Plan(
-        arguments.seed,
-        arguments.count,
-        tuple(arguments.families),
-        arguments.idle,
-        arguments.replay or arguments.corpus,
-        only_corpus=arguments.replay is not None,
+    parser = argparse.ArgumentParser(
+        prog="python -m attack", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    with (
-        tempfile.TemporaryDirectory(prefix="gen-attack-", ignore_cleanup_errors=True) as folder,
-        _target(arguments, Path(folder)) as (url, operator),
-    ):
-        outcome = run(
-            plan, url, operator, Path(folder), _REPOSITORY, lambda told: print(told, flush=True), proxied=True
-        )
-    report.show(outcome, console)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report.as_json(outcome), indent=1) + "\n")
-    sys.exit(1 if outcome.failed or outcome.disturbed else 0)
-
-
-@contextmanager
-def _target(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, str]]:
-    """Address and operator's key of the service that was named, or of one started for this run."""
-    if arguments.url:
-        yield arguments.url, arguments.operator_key.read_text().strip()
-        return
-    print("starting the service", flush=True)
-    home = folder / "service"
-    home.mkdir()
-    with started(home, _REPOSITORY) as service:
-        yield service.base_url, (home / "data" / "operator-key").read_text().strip()
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m attack", description=__doc__)
     parser.add_argument("--url", help="of a running service on this machine's loopback interface, else one is started")
     parser.add_argument("--operator-key", type=Path, default=Path(".gen/operator-key"), help="file, with --url")
-    parser.add_argument("--count", type=int, default=_USUAL.count, help="attacks, about")
-    parser.add_argument("--seed", type=int, default=_USUAL.seed)
+    parser.add_argument("--count", type=int, default=5000, help="attacks, about")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
-    parser.add_argument("--idle", type=float, default=_USUAL.idle_s, help="seconds that the bystander is alone first")
-    parser.add_argument("--corpus", type=Path, default=_USUAL.corpus, help="what failed, tried first by later runs")
-    parser.add_argument("--replay", type=Path, help="a corpus to try, and nothing else")
-    parser.add_argument("--json", type=Path, help="where to write the outcome")
-    arguments = parser.parse_args()
-    try:
-        if arguments.url:
-            address_of(arguments.url)
-    except NotOurs as refusal:
-        parser.error(str(refusal))
-    return arguments
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        url, operator = given.url, given.operator_key
+        if not url:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+            url = stack.enter_context(started(folder, families.REPOSITORY)).base_url
+            operator = folder / "data" / "operator-key"
+        try:
+            stage = stack.enter_context(staged(url, operator.read_text().strip(), proxied=True))
+        except NotOurs as refusal:
+            parser.error(str(refusal))
+        sys.exit(bool(attack(stage, given.families, given.seed, given.count)))
 
 
 if __name__ == "__main__":

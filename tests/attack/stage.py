@@ -1,146 +1,135 @@
-"""The service under attack, who attacks it, and what the attackers brought with them."""
+"""The service under attack, who attacks it, who is to be left alone, and the attackers' own web server."""
 
 from __future__ import annotations
 
-import json
+import socket
+import threading
+import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_address
-from itertools import count
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
+import httpx2
 import yaml
 from support.local_service import LocalService
 
-from attack.origin import OPEN_HOST, Origin, listening
-from attack.wire import Address, Answer, Request, exchange
+from attack.wire import Address, address_of
 
-CREDITS: Final = 1_000_000
-MOST_ACTIVE: Final = 5000
-ROLES: Final = ("administrator", "developer", "billing_manager", "viewer")
+OPEN_HOST: Final = "127.0.0.2"
+"""The one address on the loopback interface that the service's guard is told to let through."""
 OPERATOR: Final = "operator"
-_PATIENCE_S: Final = 30.0
+_PICTURE: Final = {"prompt": "a cat", "width": 64, "height": 64}
 SETTINGS: Final[Mapping[str, Any]] = {
     "network": {"allow": [f"{OPEN_HOST}/32"]},
     # What is tried is the service, not its rate limit.
-    "tasks": {"requests_per_s": 10_000, "burst": 10_000, "max_active": MOST_ACTIVE},
+    "tasks": {"requests_per_s": 10_000, "burst": 10_000, "max_active": 5000},
     "openai": {"wait_s": 1},
 }
-"""Of a service that is to be attacked. Loopback stays closed to it, but for the attackers' own origin."""
+"""Of a service that is to be attacked. Loopback stays closed to it, but for the attackers' own server."""
 
 
-class NotOurs(ValueError):
-    """A service that must not be attacked from here."""
+class _V6Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+_CLOSED: Final = {"127.0.0.1": ThreadingHTTPServer, "::1": _V6Server}
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
-    """An organization with credits and a project, and a key of each role."""
+class Origin:
+    """Redirects who asks at its open address; at all others no request of the service's must ever arrive."""
 
-    organization: str
-    project: str
-    keys: Mapping[str, str] = field(repr=False)
+    port: int
+    hits: list[str]
+    """What arrived at an address that is closed to the service."""
+
+    def redirect_to(self, url: str, status: int = 302) -> str:
+        """The open address of a redirect to `url`."""
+        return f"http://{OPEN_HOST}:{self.port}/{status}/{url}"
+
+
+@contextmanager
+def _listening() -> Iterator[Origin]:
+    hits: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            if self.connection.getsockname()[0] != OPEN_HOST:
+                hits.append(self.rfile.readline(200).decode(errors="replace").strip() or "a connection")
+            else:
+                super().handle()
+
+        def do_GET(self) -> None:
+            status, _, target = unquote(self.path).removeprefix("/").partition("/")
+            self.send_response(int(status))
+            self.send_header("Location", target)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ExitStack() as stack:
+        opened = stack.enter_context(ThreadingHTTPServer((OPEN_HOST, 0), Handler))
+        closed = [kind((host, opened.server_port), Handler) for host, kind in _CLOSED.items()]
+        for server in (opened, *map(stack.enter_context, closed)):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+        yield Origin(opened.server_port, hits)
 
 
 @dataclass(slots=True)
 class Stage:
-    address: Address
-    operator: str = field(repr=False)
-    """The operator's key."""
+    http: httpx2.Client
+    """Of the operator."""
     proxied: bool
-    """Whether a proxy stands before the service, which then ends slow connections and words broken requests."""
+    """Whether a proxy stands before the service, which then ends slow connections."""
     origin: Origin
-    attacker: Tenant = field(init=False)
-    victim: Tenant = field(init=False)
-    """Has what attackers are after."""
-    bystander: Tenant = field(init=False)
-    spare: str = field(init=False)
-    """A project of the attackers' that may come to harm."""
-    working_keys: dict[str, str] = field(default_factory=dict, repr=False)
-    """A developer's of each project."""
-    _numbers: Iterator[int] = field(default_factory=count)
+    organization: str = ""
+    """The attackers'."""
+    project: str = field(default_factory=lambda: f"attack-{uuid.uuid4().hex[:12]}")
+    """Another than that of the keys: it may come to harm."""
+    keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """By role."""
+    bystander: str = field(default="", repr=False)
+    """The key of another organization's developer."""
 
     @property
-    def secrets(self) -> frozenset[str]:
-        """What no answer to an attacker may hold."""
-        return frozenset({self.operator, *self.victim.keys.values(), *self.bystander.keys.values()})
+    def address(self) -> Address:
+        return address_of(str(self.http.base_url))
 
-    def key(self, role: str = "developer") -> str:
-        return self.operator if role == OPERATOR else self.attacker.keys[role]
-
-    def next_number(self) -> int:
-        """Another one each time: names of what is made must differ."""
-        return next(self._numbers)
-
-    async def send(self, request: Request, key: str, limit_s: float = _PATIENCE_S) -> Answer:
-        return await exchange(self.address, request, key, limit_s)
-
-    async def ask(self, method: str, target: str, body: Any = None, *, key: str) -> Answer:
-        """A request as an honest client makes it."""
-        data = b"" if body is None else json.dumps(body).encode()
-        headers = () if body is None else (("Content-Type", "application/json"),)
-        return await self.send(Request(method, target, data, headers), key)
-
-    async def made(self, method: str, target: str, body: Any, *, key: str | None = None) -> Any:
-        """What an honest request came to, by the operator unless another key is given. Raises RuntimeError."""
-        answer = await self.ask(method, target, body, key=key or self.operator)
-        if answer.status >= 300:
-            raise RuntimeError(f"{method} {target} came to {answer.status}: {answer.text[:500]}")
-        return json.loads(answer.body) if answer.body else None
-
-    async def settle_in(self) -> None:
-        self.attacker, self.victim, self.bystander = [await self.tenant() for _ in range(3)]
-        self.spare = await self.project(self.attacker.organization)
-        self.working_keys = {each.project: each.keys["developer"] for each in (self.attacker, self.victim)}
-        self.working_keys[self.spare] = await self.new_key(self.spare)
-
-    async def tenant(self, credits: float = CREDITS) -> Tenant:
+    def tenant(self, *roles: str) -> tuple[str, dict[str, str]]:
+        """An organization with credits, and keys of its project."""
         organization = f"attack-{uuid.uuid4().hex[:12]}"
-        await self.made("POST", "/v1/admin/organizations", {"id": organization})
-        project = await self.project(organization)
-        await self.made(
-            "POST", f"/v1/admin/credits/grants?organization={organization}", {"id": "start", "credits": credits}
-        )
-        return Tenant(organization, project, {role: await self.new_key(project, role) for role in ROLES})
+        project = f"{organization}-1"
+        self.made("/v1/admin/organizations", id=organization)
+        self.made(f"/v1/admin/projects?organization={organization}", id=project)
+        self.made(f"/v1/admin/credits/grants?organization={organization}", id="start", credits=1_000_000)
+        keys = {role: self.made("/v1/admin/keys", name="x", project=project, role=role)["key"] for role in roles}
+        return organization, keys
 
-    async def project(self, organization: str, **changes: Any) -> str:
-        project = f"{organization}-{uuid.uuid4().hex[:8]}"
-        await self.made("POST", f"/v1/admin/projects?organization={organization}", {"id": project})
-        await self.made("PATCH", f"/v1/admin/projects/{project}", {"max_active": MOST_ACTIVE, **changes})
-        return project
-
-    async def new_key(self, project: str, role: str = "developer") -> str:
-        made = await self.made("POST", "/v1/admin/keys", {"name": "attack", "project": project, "role": role})
-        return made["key"]
-
-    async def cancel(self, task_id: str, key: str) -> Answer:
-        return await self.ask("DELETE", f"/v1/tasks/{task_id}", key=key)
+    def made(self, path: str, **body: Any) -> Any:
+        return self.http.post(path, json=body).raise_for_status().json()
 
 
-def address_of(url: str) -> Address:
-    """Where a service listens. Raises NotOurs unless that is an address of this machine's loopback interface."""
-    parts = urlsplit(url)
-    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
-    try:
-        ours = parts.scheme == "http" and ip_address(host).is_loopback
-    except ValueError:
-        ours = False
-    if not ours:
-        raise NotOurs(f"{url} is not on this machine: only http:// addresses of the loopback interface are attacked")
-    return Address(host, parts.port or 80)
-
-
-@asynccontextmanager
-async def staged(url: str, operator: str, *, proxied: bool) -> AsyncIterator[Stage]:
-    """A service that runs, with three organizations made for the attack. Raises NotOurs."""
-    address = address_of(url)
-    async with listening() as origin:
-        stage = Stage(address, operator, proxied, origin)
-        await stage.settle_in()
+@contextmanager
+def staged(url: str, operator: str, *, proxied: bool) -> Iterator[Stage]:
+    """A service that runs, with two organizations made for the attack. Raises NotOurs."""
+    address_of(url)
+    headers = {"x-key": operator}
+    with _listening() as origin, httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
+        stage = Stage(http, proxied, origin)
+        stage.bystander = stage.tenant("developer")[1]["developer"]
+        stage.organization, stage.keys = stage.tenant("administrator", "developer", "viewer")
+        stage.keys[OPERATOR] = operator
+        stage.made(f"/v1/admin/projects?organization={stage.organization}", id=stage.project)
         yield stage
 
 
@@ -148,10 +137,47 @@ async def staged(url: str, operator: str, *, proxied: bool) -> AsyncIterator[Sta
 def started(folder: Path, repository: Path) -> Iterator[LocalService]:
     """The whole service, with models that only take time: what is attacked stands before them."""
     names = yaml.safe_load((repository / "configs" / "local.yaml").read_text())["models"]
-    models = {name: {"checkpoint": "simulated/100ms"} for name in names}
+    models = {name: {"checkpoint": "simulated/100ms", "true_guidance": None} for name in names}
     service = LocalService(folder, repository, models=models, **SETTINGS)
     try:
         service.start()
         yield service
     finally:
         service.close()
+
+
+@dataclass(slots=True)
+class Bystander:
+    """Another organization's client."""
+
+    worst_s: float = 0.0
+    """How long it waited at most, for a submission, a poll and a cancellation."""
+    trouble: list[str] = field(default_factory=list[str])
+    """When it was not served, or not in time."""
+
+
+@contextmanager
+def watching(stage: Stage, within_s: float) -> Iterator[Bystander]:
+    """Submits, polls and cancels, again and again, in a thread of its own."""
+    bystander, over, url = Bystander(), threading.Event(), str(stage.http.base_url)
+
+    def ask_on(http: httpx2.Client) -> None:
+        while not over.wait(0.2):
+            began = time.monotonic()
+            try:
+                task = http.post("/v1/gen-3-image-klein", json=_PICTURE).raise_for_status().json()
+                http.get("/v1/get_result", params={"id": task["id"]}).raise_for_status()
+                http.delete(f"/v1/tasks/{task['id']}")
+            except httpx2.HTTPError as problem:
+                bystander.trouble.append(f"{type(problem).__name__}: {problem}"[:200])
+            bystander.worst_s = max(bystander.worst_s, time.monotonic() - began)
+
+    headers = {"x-key": stage.bystander}
+    with httpx2.Client(base_url=url, headers=headers, timeout=within_s, trust_env=False) as http:
+        asking = threading.Thread(target=ask_on, args=(http,))
+        asking.start()
+        try:
+            yield bystander
+        finally:
+            over.set()
+            asking.join()

@@ -2,73 +2,80 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_service import Service, running
+from support.http_service import running
 
-from attack.corpus import samples
-from attack.families import FAMILIES, json_bodies
-from attack.run import Plan, run
-from attack.stage import SETTINGS, staged
+from attack import verdict
+from attack.__main__ import FAMILIES, attack
+from attack.stage import SETTINGS, Stage, staged
+from attack.wire import Answer, NotOurs, Request, address_of
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 
-COUNTS = {"permissions": 100, "urls": 200, "json": 120, "pictures": 18, "videos": 13, "slow": 50, "tenants": 130}
-"""By family; what is made of the description is tried by tests/api/test_schemathesis.py."""
+COUNTS = dict.fromkeys(FAMILIES, 30) | {"urls": 200, "json": 120}
+ENTRY = {"type": "missing", "loc": ["body"], "msg": "Field required"}
+
+
+@contextmanager
+def attacked(folder: Path, redis_url: str, repository: Path, **changes: Any) -> Iterator[Stage]:
+    settings: dict[str, Any] = Settings.model_validate({**SETTINGS, **changes}).model_dump(include=set(SETTINGS))
+    with running(folder, redis_url, repository, **settings) as service:
+        operator = service.worker.new_key("attackers", Role.OPERATOR)
+        with staged(service.base_url, operator, proxied=False) as stage:
+            yield stage
 
 
 @pytest.fixture(scope="module")
-def attacked(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    settings: dict[str, Any] = Settings.model_validate(SETTINGS).model_dump(include=set(SETTINGS))
-    with running(tmp_path_factory.mktemp("attacked"), redis_url, repository, **settings) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def operator(attacked: Service) -> str:
-    return attacked.worker.new_key("attackers", Role.OPERATOR)
-
-
-@pytest.mark.slow
-def test_what_mutations_begin_with_is_real(attacked: Service, operator: str) -> None:
-    async def answers() -> dict[str, int]:
-        async with staged(attacked.base_url, operator, proxied=False) as stage:
-            shots = {sample.name: json_bodies.unchanged(sample) for sample in samples()}
-            outcomes = {name: await shot.run(stage) for name, shot in shots.items()}
-        return {name: int(status) for name, outcome in outcomes.items() for status in outcome.statuses}
-
-    assert asyncio.run(answers()) == {sample.name: sample.status for sample in samples()}
+def stage(redis_url: str, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with attacked(tmp_path_factory.mktemp("attacked"), redis_url, repository) as stage:
+        yield stage
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", COUNTS)
-def test_no_attack_succeeds(attacked: Service, operator: str, repository: Path, tmp_path: Path, family: str) -> None:
-    count = COUNTS[family]
-    plan = Plan(count=count, families=(family,), idle_s=0.5, corpus=tmp_path / "failed.jsonl")
-    report = run(plan, attacked.base_url, operator, tmp_path, repository, print, proxied=False)
-    assert [failure.shown for failure in report.failed] == []
-    # What the bystander suffers says little where other tests run beside it.
-    assert report.families[family].tried >= count / 2
-
-
-def test_no_family_is_left_out() -> None:
-    assert {*COUNTS, "schema"} == set(FAMILIES)
+def test_no_attack_succeeds(stage: Stage, family: str) -> None:
+    assert attack(stage, [family], 1, COUNTS[family]) == []
 
 
 @pytest.mark.slow
 def test_a_guard_that_lets_through_is_noticed(redis_url: str, repository: Path, tmp_path: Path) -> None:
-    settings = Settings.model_validate({**SETTINGS, "network": {"allow": ["127.0.0.0/8"]}})
-    with running(tmp_path / "open", redis_url, repository, network=settings.network, tasks=settings.tasks) as service:
-        operator = service.worker.new_key("attackers", Role.OPERATOR)
-        plan = Plan(count=150, families=("urls",), idle_s=0, corpus=tmp_path / "failed.jsonl")
-        report = run(plan, service.base_url, operator, tmp_path, repository, print, proxied=False)
-        reached = [failure for failure in report.failed if any("reached where" in why for why in failure.wrong)]
-        assert reached
-        again = Plan(families=("urls",), idle_s=0, corpus=plan.corpus, only_corpus=True)
-        repeated = run(again, service.base_url, operator, tmp_path, repository, print, proxied=False)
-        assert {failure.name for failure in repeated.failed} >= {failure.name for failure in reached}
-        assert repeated.families["urls"].tried == len(report.failed)
+    with attacked(tmp_path, redis_url, repository, network={"allow": ["127.0.0.0/8"]}) as stage:
+        assert any("reached where" in failure for failure in attack(stage, ["urls"], 1, 150))
+
+
+@pytest.mark.parametrize("url", ["http://example.com", "http://0.0.0.0", "https://127.0.0.1", "http://127.0.0.1@x.com"])
+def test_services_elsewhere_are_not_attacked(url: str) -> None:
+    assert address_of("http://localhost:8000/") == ("127.0.0.1", 8000)
+    with pytest.raises(NotOurs, match="loopback"):
+        address_of(url)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "why"),
+    [
+        (200, {"anything": "/usr/lib"}, {}, ""),
+        (403, {"detail": "Not authenticated", "code": "some"}, {}, ""),
+        (422, {"detail": [ENTRY, ENTRY | {"ctx": {"ge": 1}}], "code": "some"}, {}, ""),
+        (422, {"detail": [ENTRY | {"msg": "/tmp/mine"}], "code": "some"}, {}, ""),
+        (503, {"detail": "Come again", "code": "some"}, {"retry-after": "2"}, ""),
+        (503, {"detail": "Come again", "code": "some"}, {}, "HTTP 503"),
+        (500, {"detail": "Internal Server Error", "code": "some"}, {}, "HTTP 500"),
+        (400, {"detail": "x", "code": "some"}, {"content-type": "text/html"}, "another form"),
+        (422, {"detail": [ENTRY | {"input": "x"}], "code": "some"}, {}, "another form"),
+        (422, {"detail": [ENTRY] * 5000, "code": "some"}, {}, "bytes"),
+        (400, {"detail": "Traceback (most recent call last)", "code": "some"}, {}, "Traceback"),
+        (400, {"detail": "no such file: /usr/share/x", "code": "some"}, {}, "/usr/share"),
+        (200, {"key": "gen_another"}, {}, "secret"),
+    ],
+)
+def test_what_is_wrong_about_an_answer(status: int, body: Any, headers: dict[str, str], why: str) -> None:
+    asked = Request("POST", "/v1/x", b'{"path": "/tmp/mine"}')
+    answer = Answer(status, {"content-type": "application/json"} | headers, json.dumps(body).encode())
+    found = verdict.wrong(asked, answer, {"gen_another"})
+    assert why in found[0] if why else not found

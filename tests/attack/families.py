@@ -1,0 +1,228 @@
+"""Families of attacks: the same seed and count make the same ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import schemathesis
+import yaml
+from hypothesis import Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis.errors import Unsatisfiable
+from requests import Request as Prepared
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.result import Ok
+from support.machines import HEALTH_CHECKS
+from support.pictures import encoded, picture
+
+from attack import bodies, files, verdict
+from attack.stage import OPERATOR, Stage
+from attack.wire import NoAnswer, Request, exchange
+
+REPOSITORY: Final = Path(__file__).parents[2]
+CORPUS: Final[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "corpus.yaml").read_text())
+_FRAMING: Final = {
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-key",
+}
+"""Headers that the connection needs for itself, and the key, without which nothing would be read."""
+_PHOTO: Final = encoded(picture())
+_ENDED_S: Final = 75.0
+"""Within which a proxy must have ended them."""
+_HELD_S: Final = 3.0
+"""How long they last where there is no proxy to end them."""
+_READ: Final = (200, 413, 422)
+"""What a file may be answered with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One hostile request."""
+
+    name: str
+    request: Request
+    role: str = "developer"
+    expected: Collection[int] = ()
+    """What it may be answered with; empty for anything but failure."""
+    within_s: float = 30.0
+    broken: bool = False
+    """It is no proper HTTP, so it may also go unanswered."""
+
+    def run(self, stage: Stage) -> list[str]:
+        """What went wrong."""
+        key = stage.keys[self.role]
+        try:
+            answer = exchange(stage.address, self.request, key, self.within_s)
+        except NoAnswer as silence:
+            return [] if self.broken and "within" not in str(silence) else [str(silence)]
+        wrong = verdict.wrong(self.request, answer, (stage.keys[OPERATOR], stage.bystander), plain_400=self.broken)
+        if self.expected and answer.status not in self.expected and not wrong:
+            wrong = [f"HTTP {answer.status}: {answer.text[:200]}"]
+        if answer.status == 200 and '"polling_url"' in answer.text:  # what it would make is not what is tried
+            exchange(stage.address, Request("DELETE", f"/v1/tasks/{json.loads(answer.body)['id']}"), key, 30)
+        hits, stage.origin.hits[:] = list(stage.origin.hits), []
+        return wrong + [f"reached where it must not: {hit}" for hit in hits]
+
+
+def schema(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Requests that schemathesis makes up from the descriptions, some as they say, some that break them."""
+    described = [json.loads((REPOSITORY / name).read_text()) for name in ("openapi.json", "openapi-admin.json")]
+    schemas = [schemathesis.openapi.from_dict(each, config=SchemathesisConfig(seed=seed)) for each in described]
+    found = [each.ok() for schema in schemas for each in schema.get_all_operations() if isinstance(each, Ok)]
+    kinds = [(operation, mode) for operation in found for mode in GenerationMode]
+    for operation, mode in kinds if count >= len(kinds) else Random(seed).sample(kinds, count):
+        for number, request in enumerate(_made_up(operation, mode, seed, max(1, count // len(kinds)))):
+            role = ("developer", "administrator", OPERATOR)[number % 3]
+            yield Attack(f"{operation.label} {mode.value} {number}", request, role)
+
+
+def _made_up(operation: Any, mode: GenerationMode, seed: int, count: int) -> list[Request]:
+    found: list[Request] = []
+
+    @seeded(seed)
+    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=HEALTH_CHECKS)
+    @given(operation.as_strategy(generation_mode=mode))
+    def collect(case: Any) -> None:
+        found.append(_as_sent(case.as_transport_kwargs(base_url="http://127.0.0.1")))
+
+    with contextlib.suppress(Unsatisfiable):  # some operations take nothing that could be wrong
+        collect()
+    return found
+
+
+def _as_sent(made: dict[str, Any]) -> Request:
+    names = {"method", "url", "headers", "files", "data", "params", "auth", "cookies", "json"}
+    prepared: Any = Prepared(**{name: made[name] for name in names & made.keys()}).prepare()
+    body, headers = prepared.body or b"", prepared.headers.items()
+    texts = ((name, value if isinstance(value, str) else value.decode("latin-1")) for name, value in headers)
+    kept = tuple((name, value) for name, value in texts if name.lower() not in _FRAMING)
+    return Request(prepared.method, prepared.path_url, body.encode() if isinstance(body, str) else body, kept)
+
+
+def mutated(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Bodies of honest requests, changed: whatever is sent as JSON is answered shortly, and never fails."""
+    for number in range(count):
+        random = Random(f"{seed} {number}")
+        method, path, role, body = random.choice(CORPUS["samples"])
+        names = {"organization": stage.organization, "project": stage.project, "photo": _PHOTO}
+        given = json.loads(_filled(json.dumps(body), names))
+        kind = list(bodies.KINDS)[number % len(bodies.KINDS)]
+        made = bodies.KINDS[kind](random, given, CORPUS)
+        request = replace(made, method=method, target=_filled(path, names))
+        yield Attack(f"{path}: {kind} {number}", request, role, broken=kind in bodies.NO_HTTP)
+
+
+def _filled(text: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def urls(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Addresses that lead to where the service must not go, wherever it takes one."""
+    origin, several = stage.origin, list[Attack]()
+    for field, endpoint, body in (
+        ("images", "gen-3-image-klein", {"prompt": "x"}),
+        ("input_image", "gen-2-max", {"prompt": "x"}),
+        ("start_video", "gen-3-video", {"mode": "v2v", "prompt": "x"}),
+        ("webhook_url", "gen-3-image-klein", {"prompt": "x", "width": 64, "height": 64}),
+    ):
+        here = [each.replace("{port}", str(origin.port)) for each in CORPUS["urls"]]
+        there = [each.replace("{port}", str(origin.port)) for each in CORPUS["redirects"]]
+        moved = [origin.redirect_to(url, status) for url in there for status in (301, 302, 303, 307, 308)]
+        moved.append(origin.redirect_to(origin.redirect_to(f"http://127.0.0.1:{origin.port}/")))
+        for url in (*here, *moved):
+            value = [url] if field == "images" else url
+            request = Request("POST", f"/v1/{endpoint}", json.dumps(body | {field: value}).encode())
+            # A webhook may go to a server that redirects: whoever sends it does not follow.
+            expected = (200,) if field == "webhook_url" and url in moved else (422,)
+            several.append(Attack(f"{field}: {url!r}", request, expected=expected, within_s=60))
+    yield from several if len(several) <= count else Random(seed).sample(several, count)
+
+
+def pictures(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Hostile picture files wherever a picture is taken: read or refused, in bounded time."""
+    samples = [sample for sample in CORPUS["samples"] if "{photo}" in str(sample[3]) and sample[1] != "/v1/pricing"]
+    for number in range(count):
+        random = Random(f"{seed} {number}")
+        kind = list(files.PICTURES)[number % len(files.PICTURES)]
+        _, path, _, body = random.choice(samples)
+        file = encoded(files.PICTURES[kind](random, CORPUS))
+        text = json.dumps(body).replace("{photo}", file, 1)
+        yield _priced(f"{path}: {kind} {number}", path, json.loads(_filled(text, {"photo": _PHOTO})), random, 15)
+
+
+def videos(stage: Stage, seed: int, count: int) -> Iterator[Attack]:
+    """Hostile video files: read or refused, in bounded time, and nothing that a file names is opened."""
+    for number in range(count):
+        random = Random(f"{seed} {number}")
+        kind = list(files.VIDEOS)[number % len(files.VIDEOS)]
+        file = encoded(files.VIDEOS[kind](random, CORPUS, stage.origin.port))
+        yield _priced(
+            f"{kind} {number}", "/v1/gen-3-video", {"mode": "v2v", "prompt": "x", "start_video": file}, random, 75
+        )
+
+
+def _priced(name: str, path: str, body: dict[str, Any], random: Random, within_s: float) -> Attack:
+    """Submitted, or only priced: what is only priced is read like what is submitted."""
+    if random.random() < 0.5:
+        path, body = "/v1/pricing", {"path": path, "body": body}
+    return Attack(name, Request("POST", path, json.dumps(body).encode()), expected=_READ, within_s=within_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowConnections:
+    """Several of one manner at a time: what each sends at once, and then byte by byte, second by second."""
+
+    name: str
+    number: int
+    first: bytes
+    later: bytes
+
+    def run(self, stage: Stage) -> list[str]:
+        """What went wrong."""
+        over = time.monotonic() + (_ENDED_S if stage.proxied else _HELD_S)
+        with ThreadPoolExecutor(self.number) as pool:
+            left = sum(pool.map(lambda _: self._is_open_at(over, stage), range(self.number)))
+        wrong = f"{left} of {self.number} connections still open after {_ENDED_S:g} s"
+        return [wrong] if stage.proxied and left else []
+
+    def _is_open_at(self, over: float, stage: Stage) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(stage.address, 30) as connection:
+            connection.sendall(self.first)
+            connection.settimeout(1)
+            for at in range(1000):
+                if time.monotonic() > over:
+                    return True
+                connection.sendall(self.later[at : at + 1])
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(65_536):
+                        break
+        return False
+
+
+def slow(stage: Stage, seed: int, count: int) -> Iterator[SlowConnections]:
+    """Heads and bodies byte by byte, and silence, at once or after an answer."""
+    head = Request("GET", "/openapi.json").head("", stage.address)
+    body = Request("POST", "/v1/gen-3-image-klein", b"x" * 50_000).head(stage.keys["developer"], stage.address)
+    kept = head.replace(b"Connection: close", b"Connection: keep-alive")
+    manners = (("a head byte by byte", b"", head[:-2]), ("a body byte by byte", body, b" " * 100))
+    for name, first, later in (*manners, ("not a word", b"", b""), ("idle after an answer", kept, b"")):
+        yield SlowConnections(name, max(1, count // 4), first, later)
