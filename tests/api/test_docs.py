@@ -54,10 +54,3 @@ def test_the_fields_show_their_limits(client: Client) -> None:
     assert (steps["minimum"], steps["maximum"], fields["steps"]["default"]) == (1, 16, 16)
     (images, _) = fields["images"]["anyOf"]
     assert (images["minItems"], images["maxItems"]) == (1, 10)
-
-
-@promise("Versioning", "The usage-reporting interface description carries the version number 0.0.1.")
-def test_the_description_of_usage_reports_has_a_version_of_its_own(client: Client) -> None:
-    operation = client.get("/openapi.json").json()["paths"]["/v1/licenses/models/{model_slug}/usage"]["post"]
-    assert operation["x-version"] == "0.0.1"
-    assert set(operation["responses"]) == {"200", "400", "401", "403", "422", "500"}

@@ -131,22 +131,6 @@ def test_the_job_names_the_tuned_model_and_its_strength(
     assert adapter["key"] == f"finetunes/{finetune_id}/weights.safetensors"
 
 
-@promise("Limits", "`finetune_strength`: 0 to 2: tuned-model endpoints")
-@pytest.mark.parametrize("strength", [-0.01, 2.01, "1", True])
-def test_a_strength_out_of_range(client: Client, finetune_id: str, strength: object) -> None:
-    response = generate(client, finetune_id=finetune_id, finetune_strength=strength)
-    assert response.status_code == 422
-    assert response.json()["detail"][0]["loc"] == ["body", "finetune_strength"]
-
-
-@promise("Decided: tuned models", "Adds `finetune_id` (required) and `finetune_strength` (0 to 2, default 1.1).")
-def test_the_tuned_model_must_be_named(client: Client) -> None:
-    response = generate(client)
-    assert [(entry["loc"], entry["type"]) for entry in response.json()["detail"]] == [
-        (["body", "finetune_id"], "missing")
-    ]
-
-
 @promise("Decided: tuned models", 'Unknown or foreign id: 400 `"Finetune not found or not ready"`.')
 def test_an_unknown_a_foreign_and_a_misplaced_tuned_model(client: Client, service: Service, finetune_id: str) -> None:
     answer = "Finetune not found or not ready"
@@ -156,27 +140,6 @@ def test_an_unknown_a_foreign_and_a_misplaced_tuned_model(client: Client, servic
     misplaced = generate(client, "gen-2-max", finetune_id=finetune_id)
     for response in (foreign, unknown, misplaced):
         assert refusal(response, 400) == answer
-
-
-@promise(
-    "12. Tuned-model endpoints",
-    "Each matches the request of its base endpoint and adds `finetune_id` and `finetune_strength`.",
-)
-@pytest.mark.parametrize(
-    "base",
-    [
-        "gen-3-image-klein",
-        "gen-2-max",
-        "gen-2-pro-preview",
-        "gen-kontext-pro",
-        "gen-pro",
-        "gen-pro-1.0-fill",
-        "gen-pro-1.0-canny",
-    ],
-)
-def test_every_base_has_its_variant(service: Service, base: str) -> None:
-    described = service.app.openapi()["paths"][f"/v1/{base}-finetuned"]["post"]
-    assert bool(described.get("deprecated")) == base.startswith("gen-pro")
 
 
 @promise(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.client import Client, problems
+from support.client import Client
 from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -163,39 +163,8 @@ def test_the_id_is_enough(client: Client, key: str | None) -> None:
 
 
 @promise("Errors", "An unknown task has status `Task not found`.")
-@pytest.mark.parametrize(
-    "task_id", ["00000000-0000-4000-8000-000000000000", "", "x", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
-)
-@pytest.mark.parametrize("wait", [0, 60])
-def test_an_unknown_id_is_answered_at_once_in_the_same_shape(client: Client, task_id: str, wait: int) -> None:
-    response = client.poll(task_id, wait=wait)
-    assert response.status_code == 404
-    others = dict.fromkeys(KEYS - {"id", "status"})
-    assert response.json() == {"id": task_id, "status": "Task not found", **others}
-    assert "retry-after" not in response.headers
-
-
-@promise("Errors", "An unknown task has status `Task not found`.")
 def test_an_id_that_is_no_text_is_unknown(client: Client) -> None:
     assert client.get("/v1/get_result?id=%ff%fe").status_code == 404
-
-
-@promise("13. get_result", "Returns the result response described above, or the validation error body on 422.")
-@pytest.mark.parametrize(
-    ("query", "field", "kind"),
-    [
-        ({}, "id", "missing"),
-        ({"id": "x" * 65}, "id", "string_too_long"),
-        ({"id": "x", "wait": "-1"}, "wait", "greater_than_equal"),
-        ({"id": "x", "wait": "60.5"}, "wait", "less_than_equal"),
-        ({"id": "x", "wait": "inf"}, "wait", "finite_number"),
-        ({"id": "x", "wait": "nan"}, "wait", "finite_number"),
-        ({"id": "x", "wait": "soon"}, "wait", "float_parsing"),
-        ({"id": "x", "wait": ""}, "wait", "float_parsing"),
-    ],
-)
-def test_queries_that_are_refused(client: Client, query: dict[str, str], field: str, kind: str) -> None:
-    assert problems(client.get("/v1/get_result", params=query)) == [(["query", field], kind)]
 
 
 @promise("Decided: polling", "answer as soon as the task is terminal, or when the wait is over, whichever is first")

@@ -35,13 +35,6 @@ def count(client: Client) -> int:
 
 
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
-def test_a_repeat_gets_the_first_answer_again(client: Client, key: str) -> None:
-    first, second = submit(client, key), submit(client, key)
-    assert (second.status_code, second.json()) == (200, first.json())
-    assert count(client) == 1
-
-
-@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
 def test_also_when_the_task_has_ended(client: Client, worker: Worker, key: str) -> None:
     first = submit(client, key, webhook_url=HOOK)
     worker.end(first.json()["id"], Status.ERROR)

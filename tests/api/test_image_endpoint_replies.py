@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from image_endpoints import ENDPOINTS, GEN_2, MINIMAL
-from support.client import HOOK, Client, refusal
+from image_endpoints import ENDPOINTS, MINIMAL
+from support.client import Client, refusal
 from support.http_service import Service, StartService
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -18,29 +18,13 @@ from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings, Settings
 from serve_app.http.ingress import create_app
 
-QUOTED = [*GEN_2, "gen-kontext-pro"]
 CANNY = "gen-pro-1.0-canny"
-KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
 MP_2 = {"width": 2048, "height": 1024}
 
 
 def pictures(*sizes: tuple[int, int]) -> dict[str, str]:
     names = ["input_image", *(f"input_image_{n}" for n in range(2, 9))]
     return {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=False)}
-
-
-@promise(
-    "Decided: submission",
-    'Numbers on endpoints whose response lists them; `null` on those marked "`id`, `polling_url` only" and on video.',
-)
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_keys_of_the_reply(client: Client, endpoint: str) -> None:
-    plain = client.order(endpoint, **MINIMAL[endpoint]).json()
-    assert set(plain) == KEYS
-    for name in ("cost", "input_mp", "output_mp"):
-        assert (plain[name] is not None) == (endpoint in QUOTED)
-    hooked = client.order(endpoint, **MINIMAL[endpoint], webhook_url=HOOK).json()
-    assert set(hooked) == KEYS | {"status", "webhook_url"}
 
 
 @pytest.mark.parametrize(

@@ -67,47 +67,6 @@ def test_what_is_no_table_is_plain_text(client: Client, worker: Worker, text: st
     assert worker.job(client.accepted(prompt=text))["prompt"] == text
 
 
-@promise(
-    "Decided: structured prompts",
-    'A trailing array that parses but breaks these rules is a 422 at `["body", "prompt"]`',
-)
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{**MADE, "bbox": [0, 0, 1001, 10]}],
-        [{**MADE, "bbox": [-1, 0, 10, 10]}],
-        [{**MADE, "bbox": [10, 0, 10, 10]}],
-        [{**MADE, "bbox": [0, 10, 10, 5]}],
-        [{**MADE, "bbox": [0, 0, 10]}],
-        [{**MADE, "bbox": [0, 0, 10, 10.5]}],
-        [{**MADE, "bbox": [0, 0, True, 10]}],
-        [{**MADE, "bbox": None}],
-        [{**MADE, "id": ""}],
-        [{**MADE, "id": 1}],
-        [{**MADE, "desc": None}],
-        [{**MADE, "colour": "red"}],
-        [{"id": "cat_1", "bbox": BOX}],
-        [MADE, MADE],
-        [MADE, EDITED],
-        [EDITED, {**MADE, "id": "dog_1"}],
-        [{**NEW, "tgt_bbox": None}],
-        [{**EDITED, "from": 0}],
-        [{"a": 1}],
-        [MADE, 5],
-        [5, MADE],
-        [MADE, None],
-        [[MADE]],
-        [3],
-        ["a", "b"],
-    ],
-    ids=json.dumps,
-)
-def test_a_table_that_breaks_the_rules_is_refused(client: Client, service: Service, rows: list[Any]) -> None:
-    with service.unchanged():
-        response = client.submit(prompt=prompt(*rows), **references(1))
-    assert problems(response) == [(["body", "prompt"], "layout")]
-
-
 @promise("Region entry", "Reference image name the element is taken from; null when it is newly described")
 @pytest.mark.parametrize(
     ("source", "images"),

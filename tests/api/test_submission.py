@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
-from support.client import ENDPOINT, HOOK, Client, problems, refusal
+from support.client import ENDPOINT, Client, problems, refusal
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
 from serve_app.tasks.task import Status
-
-PLAIN_KEYS = {"id", "polling_url", "cost", "input_mp", "output_mp"}
-
-
-@promise("1. gen-3-image-klein", "Response: `id`, `polling_url`, `cost`, `input_mp`, `output_mp`.")
-def test_the_reply_has_exactly_the_keys_of_the_contract(client: Client) -> None:
-    reply = client.submit(resolution="1k", aspect_ratio="1:1").json()
-    assert set(reply) == PLAIN_KEYS
-    assert uuid.UUID(reply["id"]).version == 4
-    assert str(uuid.UUID(reply["id"])) == reply["id"]
-    for name in ("cost", "input_mp", "output_mp"):
-        assert isinstance(reply[name], float | int), name
-
-
-@promise("Task submission response", "`polling_url`: string: always: Address to poll for the result")
-def test_the_polling_url_is_absolute_on_the_origin_that_was_used_and_works(client: Client, service: Service) -> None:
-    reply = client.submit().json()
-    assert reply["polling_url"] == f"{service.base_url}/v1/get_result?id={reply['id']}"
-    polled = client.get(reply["polling_url"])
-    assert (polled.status_code, polled.json()["status"]) == (200, "Pending")
-
-
-@promise("What the service does", "The service answers at once with a task identifier and a polling address.")
-def test_every_submission_is_a_task_of_its_own(client: Client) -> None:
-    assert client.accepted() != client.accepted()
 
 
 @promise(
@@ -103,18 +77,6 @@ def test_edits_are_priced_by_input_and_output_megapixels(
     images = [encoded(picture(*size)) for size in sizes]
     reply = client.submit(images=images, **body).json()
     assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (pytest.approx(cost), input_mp, output_mp)
-
-
-@promise("Decided: submission", 'the same body plus `status: "Pending"` and `webhook_url`')
-def test_with_a_webhook_the_reply_says_status_and_url_as_well(client: Client) -> None:
-    reply = client.submit(webhook_url=HOOK, webhook_secret="whsec_c2VjcmV0").json()
-    assert set(reply) == PLAIN_KEYS | {"status", "webhook_url"}
-    assert (reply["status"], reply["webhook_url"]) == ("Pending", HOOK)
-
-
-@promise("Common field types", "`webhook_url`: string or null, URI format, length 1 to 2083.")
-def test_a_null_webhook_is_none(client: Client) -> None:
-    assert set(client.submit(webhook_url=None, webhook_secret=None).json()) == PLAIN_KEYS
 
 
 @promise(

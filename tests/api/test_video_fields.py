@@ -32,31 +32,6 @@ def test_a_body_that_is_no_object(client: Client, service: Service, body: str) -
     assert loc == ["body"]
 
 
-@promise("Decided: video", "422 reports the chosen mode's problems only.")
-@pytest.mark.parametrize(
-    ("mode", "missing"),
-    [
-        ("t2v", ["prompt"]),
-        ("i2v", ["prompt", "keyframes"]),
-        ("v2v", ["prompt", "start_video"]),
-        ("draft_enhance", ["draft_cache"]),
-    ],
-)
-def test_the_problems_are_those_of_the_mode_at_the_fields_as_sent(
-    client: Client, service: Service, mode: str, missing: list[str]
-) -> None:
-    with service.unchanged():
-        response = client.order(VIDEO, mode=mode)
-    assert sorted(problems(response)) == sorted((["body", name], "missing") for name in missing)
-
-
-@promise("Decided: video", "A union discriminated by `mode`, strict.")
-@pytest.mark.parametrize("mode", MODES)
-def test_unknown_fields_are_refused(client: Client, service: Service, mode: str) -> None:
-    body = minimal(mode) | ({"draft_cache": "x"} if mode == "draft_enhance" else {})
-    assert problem(client, service, **body | {"width": 1})[:2] == (["width"], "extra_forbidden")
-
-
 @pytest.mark.parametrize(
     ("mode", "body", "loc"),
     [

@@ -138,13 +138,6 @@ def test_without_credits(service: Service, mode: str) -> None:
         assert refusal(client.order(VIDEO, **minimal(mode)), 402) == "Insufficient credits"
 
 
-@promise("Authentication", "Every endpoint is secured by an API key sent in the request header `x-key`.")
-@pytest.mark.parametrize("mode", MODES)
-def test_without_a_key(service: Service, mode: str) -> None:
-    with Client(service.base_url, "", "") as nobody, service.unchanged():
-        assert refusal(nobody.order(VIDEO, **minimal(mode), draft_cache="x"), 403) == "Not authenticated"
-
-
 # Jobs.
 
 

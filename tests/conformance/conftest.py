@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
 from judged_server import KLEIN, JudgedServer
+from support.client import HOOK
 from support.http_service import running
 from support.local_service import LocalService
 from support.receiver import receiving
@@ -59,7 +60,8 @@ def _there(config: pytest.Config) -> set[str]:
     start = _told(config, "--start")
     found = {"results": _told(config, "--server") or start, "receiver": start or _receiver_host(config)}
     found |= {"finetune": start or _told(config, "--finetune"), "video": _told(config, "--video")}
-    return {name for name, is_there in found.items() if is_there}
+    there = {name for name, is_there in found.items() if is_there}
+    return there if _told(config, "--server") and "receiver" not in there else there | {"hook"}
 
 
 def _receiver_host(config: pytest.Config) -> str:
@@ -91,14 +93,14 @@ def judged(request: pytest.FixtureRequest, repository: Path) -> Iterator[JudgedS
             tasks = TaskSettings(max_queued=_MANY, lease_s=3600, requests_per_s=_MANY, burst=_MANY)
             app = stack.enter_context(running(folder.mktemp("judged"), redis_url, repository, tasks=tasks))
             address, key = app.base_url, stack.enter_context(app.client()).secret
-        receiver = None
+        receiver, idle_hook = None, "" if _told(config, "--server") else HOOK
         if host:
             portal = stack.enter_context(start_blocking_portal())
             listening = receiving("127.0.0.1" if host == "127.0.0.1" else "")
             receiver = stack.enter_context(portal.wrap_async_context_manager(listening))
         http = stack.enter_context(httpx2.Client(base_url=address.rstrip("/"), timeout=_TIMEOUT_S, trust_env=False))
         base, _, finetune_id = finetune.partition("=")
-        yield JudgedServer(http, key, receiver, host, (base, finetune_id))
+        yield JudgedServer(http, key, receiver, host, idle_hook, (base, finetune_id))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from judged_server import KLEIN, MAX, PRO, JudgedServer, detail, is_number, least, problems
+from judged_server import KLEIN, JudgedServer, detail, is_number, least, problems
 from support.promises import promise
 
 _MONEY: Final = "Decided: money, accounts"
@@ -40,10 +40,12 @@ def test_submissions_cost_the_price_told(server: JudgedServer) -> None:
 @promise(_MONEY, "megapixels rounded up to whole ones, per endpoint from the price table in the catalog")
 @promise(_MONEY, "flat where the table says so")
 def test_prices_grow_by_whole_megapixels_or_are_flat(server: JudgedServer) -> None:
-    one, also_one, two, three = (_price(server, MAX, width=width, height=1024) for width in (64, 1024, 1040, 2064))
+    one, also_one, two, three = (
+        _price(server, "gen-2-max", width=width, height=1024) for width in (64, 1024, 1040, 2064)
+    )
     assert one == also_one < two
     assert abs((three - two) - (two - also_one)) < 1e-6
-    assert _price(server, PRO, width=256, height=256) == _price(server, PRO, width=1440, height=1440)
+    assert _price(server, "gen-pro", width=256, height=256) == _price(server, "gen-pro", width=1440, height=1440)
 
 
 @promise(_MONEY, "`POST /v1/pricing` takes a path and a body")

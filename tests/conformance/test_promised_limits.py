@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from judged_server import KLEIN, KONTEXT, PREVIEW, RULES, TRY_ON, VIDEO, Json, JudgedServer, detail, least
+from judged_server import KLEIN, RULES, VIDEO, Json, JudgedServer, detail, least
 from sent_pictures import photo, plain
 from support.promises import promise
 
@@ -31,18 +31,18 @@ def test_keyframes_are_counted(server: JudgedServer, count: int) -> None:
 @promise(_SECTION, "2 MP (vto-v1)")
 @promise("11. Tool endpoints", "inputs up to 2 MP, larger inputs are downscaled to about 1 MP")
 def test_large_inputs_are_scaled_for_the_first_try_on(server: JudgedServer) -> None:
-    server.takes(TRY_ON, person=plain(2100, 2100))
+    server.takes("gen-tools/vto-v1", person=plain(2100, 2100))
 
 
 @pytest.mark.parametrize(
     ("endpoint", "count"),
     [
         pytest.param(
-            PREVIEW,
+            "gen-2-pro-preview",
             8,
             marks=promise(_SECTION, "Input images: up to 8 (`input_image` to `input_image_8`): endpoints 2 and 3"),
         ),
-        pytest.param(KONTEXT, 4, marks=promise(_SECTION, "Input images: up to 4: endpoint 4")),
+        pytest.param("gen-kontext-pro", 4, marks=promise(_SECTION, "Input images: up to 4: endpoint 4")),
     ],
 )
 def test_several_pictures_are_taken(server: JudgedServer, endpoint: str, count: int) -> None:

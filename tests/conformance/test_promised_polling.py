@@ -64,20 +64,23 @@ def test_a_waiting_task(server: JudgedServer) -> None:
 @promise("Errors", "An unknown task has status `Task not found`.")
 @promise("States and transitions", "`Task not found`: No task matches the identifier")
 @promise(_DECIDED, 'unknown or expired id: **404** with the same body shape and `status: "Task not found"`')
-@pytest.mark.parametrize("task_id", [str(uuid.UUID(int=7, version=4)), "no-such-task"])
-def test_unknown_tasks_are_404(server: JudgedServer, task_id: str) -> None:
-    response = server.poll(task_id)
+@pytest.mark.parametrize(
+    "task_id", [str(uuid.UUID(int=7, version=4)), "", "*", "\0", "\N{CAT FACE}", "x" * 64, "../keys"]
+)
+def test_unknown_tasks_are_404_at_once(server: JudgedServer, task_id: str) -> None:
+    response = server.poll(task_id, params={"wait": 60})
     assert response.status_code == 404
-    assert set(response.json()) >= _KEYS
-    assert response.json()["status"] == "Task not found"
+    assert response.json() == {**dict.fromkeys(_KEYS), "id": task_id, "status": "Task not found"}
+    assert "retry-after" not in response.headers
 
 
 @promise(_GET, "Returns the result response described above, or the validation error body on 422.")
 @promise(_DECIDED, "`id`, required (missing: 422).")
 @promise(_DECIDED, "Optional `wait` (seconds, 0 to 60)")
 def test_queries_that_are_refused(server: JudgedServer) -> None:
-    assert "id" in problems(server.get("/v1/get_result", key=""))[0]["loc"]
-    for wait in ("-1", "61", "soon"):
+    for query in ({}, {"id": "x" * 65}):
+        assert "id" in problems(server.get("/v1/get_result", key="", params=query))[0]["loc"]
+    for wait in ("-1", "60.5", "inf", "nan", "soon", ""):
         assert "wait" in problems(server.poll(str(uuid.uuid4()), params={"wait": wait}))[0]["loc"]
 
 

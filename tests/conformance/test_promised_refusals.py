@@ -5,18 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from judged_server import (
-    FILL,
-    KLEIN,
-    MAX,
-    NO_FINETUNE,
-    SUBMITTED,
-    VIDEO,
-    JudgedServer,
-    detail,
-    least,
-    problems,
-)
+from judged_server import KLEIN, NO_FINETUNE, SUBMITTED, VIDEO, JudgedServer, detail, least, problems
 from sent_pictures import cut_out, photo, truncated
 from support.promises import promise
 
@@ -68,7 +57,7 @@ def test_locations_are_strings(server: JudgedServer) -> None:
 )
 @pytest.mark.parametrize("body", [{}, {"prompt": 7}, {"prompt": None}, [1]])
 def test_invalid_requests_are_422(server: JudgedServer, body: Any) -> None:
-    problems(server.post(f"/v1/{MAX}", body))
+    problems(server.post("/v1/gen-2-max", body))
 
 
 @promise(
@@ -84,7 +73,7 @@ def test_every_endpoint_refuses_alike(server: JudgedServer, endpoint: str) -> No
 @promise(_DECIDED, '`{"detail": "<string>"}` for all but 422 validation')
 def test_other_errors_have_a_text(server: JudgedServer) -> None:
     detail(server.get("/v1/no-such-path"), 404)
-    detail(server.post(f"/v1/{FILL}-finetuned", {"finetune_id": NO_FINETUNE, "image": cut_out()}), 400)
+    detail(server.post("/v1/gen-pro-1.0-fill-finetuned", {"finetune_id": NO_FINETUNE, "image": cut_out()}), 400)
 
 
 @promise(_DECIDED, "never echo the value of a secret or an image")

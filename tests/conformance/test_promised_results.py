@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from judged_server import KLEIN, KONTEXT, PRO, TERMINAL, WAITING, Json, JudgedServer, is_number, same_origin
+from judged_server import KLEIN, TERMINAL, WAITING, Json, JudgedServer, is_number, same_origin
 from sent_pictures import opened, photo
 from support.promises import promise
 
@@ -67,7 +67,7 @@ def test_inputs_are_moderated(server: JudgedServer) -> None:
     "don't know.",
 )
 def test_strict_clients_know_every_status(server: JudgedServer) -> None:
-    reply = server.accepted(KONTEXT)
+    reply = server.accepted("gen-kontext-pro")
     for response in server.answers(reply["id"], headers={"User-Agent": _STRICT_CLIENT}):
         assert response.json()["status"] in TERMINAL | {"Pending"}
         assert "user-agent" in response.headers["vary"].lower()
@@ -117,7 +117,7 @@ def test_references_set_the_size(server: JudgedServer) -> None:
 
 @promise("5. gen-pro", "`width`: integer: 1024")
 def test_pro_has_a_size_by_default(server: JudgedServer) -> None:
-    reply = server.submit(PRO, {"prompt": "a red circle", "steps": 1}).json()
+    reply = server.submit("gen-pro", {"prompt": "a red circle", "steps": 1}).json()
     assert opened(server.file_of(server.end_of(reply["id"]))).size == (1024, 768)
 
 

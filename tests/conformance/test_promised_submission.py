@@ -9,17 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
-from judged_server import (
-    ENDPOINTS,
-    KLEIN,
-    SUBMITTED,
-    JudgedServer,
-    detail,
-    is_number,
-    least,
-    problems,
-    same_origin,
-)
+from judged_server import ENDPOINTS, KLEIN, SUBMITTED, JudgedServer, detail, is_number, least, problems, same_origin
 from support.promises import promise
 
 _DECIDED: Final = "Decided: submission"
@@ -47,8 +37,7 @@ _PARALLEL: Final = 5
 )
 def test_every_endpoint_answers_as_described(server: JudgedServer, endpoint: str) -> None:
     reply = server.accepted(endpoint)
-    assert isinstance(reply["id"], str)
-    assert isinstance(reply["polling_url"], str)
+    assert set(reply) == {"id", "polling_url", *_FIGURES}
     figures = [reply[name] for name in _FIGURES]
     if ENDPOINTS[endpoint].get("figures", True):
         assert all(is_number(each) and round(each, 2) == each for each in figures[1:])
@@ -89,12 +78,14 @@ def test_megapixels_are_of_two_to_the_twentieth(server: JudgedServer, width: int
     assert reply["output_mp"] == round(width * height / 2**20, 2)
 
 
-@pytest.mark.needs("receiver")
+@pytest.mark.needs("hook")
 @promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url` (valid against both variants)')
-def test_with_a_webhook_more_is_told(server: JudgedServer) -> None:
+@promise(_DECIDED, 'the same body plus `status: "Pending"` and `webhook_url`')
+@pytest.mark.parametrize("endpoint", SUBMITTED)
+def test_with_a_webhook_more_is_told(server: JudgedServer, endpoint: str) -> None:
     hook = server.hook()
-    plain, reply = server.accepted(KLEIN), server.accepted(KLEIN, {"webhook_url": hook})
-    assert set(reply) == set(plain) | {"status", "webhook_url"}
+    reply = server.accepted(endpoint, {"webhook_url": hook})
+    assert set(reply) == {"id", "polling_url", *_FIGURES, "status", "webhook_url"}
     assert (reply["status"], reply["webhook_url"]) == ("Pending", hook)
 
 

@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from judged_server import (
-    CANNY,
-    ENDPOINTS,
-    FILL,
-    KLEIN,
-    KONTEXT,
-    MAX,
-    PREVIEW,
-    PRO,
-    JudgedServer,
-    least,
-    problems,
-)
+from judged_server import ENDPOINTS, KLEIN, JudgedServer, least, problems
 from sent_pictures import cut_out, mask, opened, photo, plain, truncated, turned
 from support.promises import promise
 
@@ -34,14 +22,14 @@ _DECIDED: Final = "Decided: submission"
 @promise(_COMMON, "Image inputs are base64 strings or, on endpoints that say so, http(s) URLs.")
 def test_common_types(server: JudgedServer) -> None:
     for url in ("", "http://127.0.0.1/".ljust(2084, "x"), "not a uri"):
-        server.refuses(PRO, webhook_url=url)
-    server.refuses(PRO, webhook_secret=7)
-    server.refuses(PRO, seed="seven")
-    server.refuses(KONTEXT, output_format="bmp")
-    server.refuses(PREVIEW, input_image={"url": "x"})
-    server.takes(PRO, webhook_url=None, webhook_secret=None, seed=None, output_format=None)
-    server.takes(PRO, webhook_secret="a secret")
-    server.takes(PREVIEW, input_image=photo())
+        server.refuses("gen-pro", webhook_url=url)
+    server.refuses("gen-pro", webhook_secret=7)
+    server.refuses("gen-pro", seed="seven")
+    server.refuses("gen-kontext-pro", output_format="bmp")
+    server.refuses("gen-2-pro-preview", input_image={"url": "x"})
+    server.takes("gen-pro", webhook_url=None, webhook_secret=None, seed=None, output_format=None)
+    server.takes("gen-pro", webhook_secret="a secret")
+    server.takes("gen-2-pro-preview", input_image=photo())
 
 
 @promise(_KLEIN, "`width` x `height` at most 16822272 pixels")
@@ -87,10 +75,10 @@ def test_unapproved_levels_are_told(server: JudgedServer) -> None:
 )
 def test_what_does_not_exist_is_ignored(server: JudgedServer) -> None:
     """A value that the field would refuse elsewhere passes."""
-    server.refuses(MAX, transparent_bg="perhaps")
-    server.takes(PREVIEW, transparent_bg="perhaps", disable_pup="perhaps")
-    server.takes(f"{CANNY}-finetuned", preprocessed_image=7)
-    for name in (MAX, PREVIEW, KONTEXT, PRO, FILL):
+    server.refuses("gen-2-max", transparent_bg="perhaps")
+    server.takes("gen-2-pro-preview", transparent_bg="perhaps", disable_pup="perhaps")
+    server.takes("gen-pro-1.0-canny-finetuned", preprocessed_image=7)
+    for name in ("gen-2-max", "gen-2-pro-preview", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill"):
         server.takes(name, a_field_that_nobody_knows=7)
 
 
@@ -104,15 +92,15 @@ def test_unknown_fields_are_refused(server: JudgedServer, endpoint: str) -> None
 @promise("6. gen-pro-1.0-fill", "optional when the image has an alpha mask")
 @promise("6. gen-pro-1.0-fill", "the service verifies that mask and image dimensions match")
 def test_masks_fit_or_are_in_the_picture(server: JudgedServer) -> None:
-    server.takes(FILL, image=cut_out(), mask=None)
-    server.refuses(FILL, mask=mask(96, 72))
+    server.takes("gen-pro-1.0-fill", image=cut_out(), mask=None)
+    server.refuses("gen-pro-1.0-fill", mask=mask(96, 72))
 
 
 @promise(
     _DECIDED,
     "`user` (string 1 to 256 or null: the caller's own end-user id, kept with the task, never shown to others)",
 )
-@pytest.mark.parametrize("endpoint", [KLEIN, MAX, KONTEXT, PRO])
+@pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-kontext-pro", "gen-pro"])
 def test_user_is_taken_everywhere(server: JudgedServer, endpoint: str) -> None:
     server.refuses(endpoint, user="")
     server.refuses(endpoint, user="x" * 257)
@@ -123,7 +111,7 @@ def test_user_is_taken_everywhere(server: JudgedServer, endpoint: str) -> None:
 @promise(
     _DECIDED, "`width` without `height`, or the reverse: 422 naming the missing one, wherever the two belong together"
 )
-@pytest.mark.parametrize("endpoint", [KLEIN, MAX, PREVIEW])
+@pytest.mark.parametrize("endpoint", [KLEIN, "gen-2-max", "gen-2-pro-preview"])
 def test_sides_belong_together(server: JudgedServer, endpoint: str) -> None:
     server.refuses(endpoint, height=None)
     server.refuses(endpoint, width=None)
@@ -134,16 +122,16 @@ def test_sides_belong_together(server: JudgedServer, endpoint: str) -> None:
 @promise(_DECIDED, "Fill: `input_image` accepted as a synonym of `image`.")
 @promise(_DECIDED, "`prompt_upsampling` and `disable_pup` accepted as opposites on non-strict routes.")
 def test_other_ways_to_say_it(server: JudgedServer) -> None:
-    server.takes(MAX, width=0, height=0)
-    server.takes(MAX, width=None, height=None)
-    server.takes(FILL, image=None, input_image=photo())
-    server.takes(MAX, prompt_upsampling=True)
-    server.takes(KONTEXT, disable_pup=True)
+    server.takes("gen-2-max", width=0, height=0)
+    server.takes("gen-2-max", width=None, height=None)
+    server.takes("gen-pro-1.0-fill", image=None, input_image=photo())
+    server.takes("gen-2-max", prompt_upsampling=True)
+    server.takes("gen-kontext-pro", disable_pup=True)
 
 
 @promise(_DECIDED, "`output_format` `webp` accepted on every route")
 def test_webp_is_a_format(server: JudgedServer) -> None:
-    for name in (KLEIN, MAX, PREVIEW, KONTEXT, PRO, FILL):
+    for name in (KLEIN, "gen-2-max", "gen-2-pro-preview", "gen-kontext-pro", "gen-pro", "gen-pro-1.0-fill"):
         server.takes(name, output_format="webp")
 
 
@@ -151,18 +139,18 @@ def test_webp_is_a_format(server: JudgedServer) -> None:
 def test_data_uris_are_pictures(server: JudgedServer) -> None:
     uri = f"data:image/png;base64,{photo()}"
     server.takes(KLEIN, images=[uri])
-    server.takes(KONTEXT, input_image=uri)
-    server.takes(PRO, image_prompt=uri)
-    server.takes(FILL, image=uri)
+    server.takes("gen-kontext-pro", input_image=uri)
+    server.takes("gen-pro", image_prompt=uri)
+    server.takes("gen-pro-1.0-fill", image=uri)
 
 
 @promise(_DECIDED, "At most 20 MB decoded and 20 MP each")
 @promise(_DECIDED, "not an image, truncated, or too large: 422 naming the field")
 def test_what_is_no_picture_or_too_large_is_refused(server: JudgedServer) -> None:
-    server.refuses(KONTEXT, input_image=plain(5000, 4400))
+    server.refuses("gen-kontext-pro", input_image=plain(5000, 4400))
     for value in ("bm8gcGljdHVyZQ==", truncated(), "data:image/png;base64,"):
         server.refuses(KLEIN, images=[value])
-        server.refuses(FILL, image=value)
+        server.refuses("gen-pro-1.0-fill", image=value)
 
 
 @needs("results")

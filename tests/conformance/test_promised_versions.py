@@ -6,30 +6,14 @@ from typing import Final
 
 import httpx2
 import pytest
-from judged_server import (
-    CANNY,
-    FILL,
-    KLEIN,
-    KONTEXT,
-    MAX,
-    NO_FINETUNE,
-    OUTPAINTING,
-    PREVIEW,
-    PRO,
-    TRY_ON,
-    TRY_ON_2,
-    Json,
-    JudgedServer,
-    detail,
-    least,
-)
+from judged_server import KLEIN, NO_FINETUNE, OUTPAINTING, SUBMITTED, Json, JudgedServer, detail, least
 from sent_pictures import opened
 from support.promises import promise
 
 _SECTION: Final = "Versioning"
 _DECIDED: Final = "Decided: tuned models"
 _TUNED: Final = "12. Tuned-model endpoints"
-_BASES: Final = (KLEIN, MAX, PREVIEW, KONTEXT, PRO, FILL, CANNY)
+_BASES: Final = [name for name in SUBMITTED if "tools" not in name]
 
 
 def _served(server: JudgedServer, name: str) -> httpx2.Response:
@@ -55,7 +39,18 @@ def test_the_version_is_in_the_path(server: JudgedServer) -> None:
 @promise(
     _SECTION, "Tuned-model (LoRA) inference via `-finetuned` endpoints is a separate self-serve path in public beta."
 )
-@pytest.mark.parametrize("name", [TRY_ON, TRY_ON_2, "gen-2-pro", PREVIEW, "gen-pro-1.1", KONTEXT, f"{MAX}-finetuned"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gen-tools/vto-v1",
+        "gen-tools/vto-v2",
+        "gen-2-pro",
+        "gen-2-pro-preview",
+        "gen-pro-1.1",
+        "gen-kontext-pro",
+        "gen-2-max-finetuned",
+    ],
+)
 def test_what_is_served_and_not_deprecated(server: JudgedServer, name: str) -> None:
     assert "deprecation" not in _served(server, name).headers
 
@@ -82,7 +77,9 @@ def test_the_usage_description_has_its_version(server: JudgedServer) -> None:
     "Deprecated endpoints answer as before and add the headers `Deprecation` and, where a date is set, `Sunset` (RFC "
     "9745, RFC 8594).",
 )
-@pytest.mark.parametrize("name", [CANNY, f"{CANNY}-finetuned", f"{FILL}-finetuned", f"{PRO}-finetuned"])
+@pytest.mark.parametrize(
+    "name", ["gen-pro-1.0-canny", "gen-pro-1.0-canny-finetuned", "gen-pro-1.0-fill-finetuned", "gen-pro-finetuned"]
+)
 def test_deprecation_is_told(server: JudgedServer, name: str) -> None:
     assert _served(server, name).headers["deprecation"].startswith("@")
 
