@@ -1,27 +1,18 @@
-"""Fetches the files of checkpoints onto the machine that it runs on, one after the other, and tells how far it is.
-
-It runs in this process, or as an actor of Ray's on a node; who drives it asks it time and again.
-"""
+"""Fetches the files of checkpoints from the model hub: onto this machine, or onto every node of a cluster."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Thread
-from typing import Final
-
-from huggingface_hub import constants
-from huggingface_hub.utils import disable_progress_bars
-from huggingface_hub.utils.logging import set_verbosity_error
+from typing import Any, Final
 
 from deployments.contract.hub_files import HubFiles, Kind, elsewhere
 from serve_app.weights.problems import NothingThere, in_words
 from serve_app.weights.wanted import Wanted
 
-_MARKS: Final = ".locks"
-"""A folder of the hub's own in its cache."""
+_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""Nodes have these so that replicas don't ask the hub. Whoever fetches wants to: this command's environment counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +26,6 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """How far it is."""
-
-    checkpoint: str = ""
-    """Of what is being fetched."""
-    got: int = 0
-    """Bytes of it that are here."""
-    size: int | None = None
-    """Bytes of all of it; None while that is not known."""
-    ended: tuple[Ended, ...] = ()
-    is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Kept:
     """How one checkpoint is on this machine."""
 
@@ -57,66 +34,33 @@ class Kept:
     """Bytes, as far as they are known."""
 
 
-class Fetcher:
-    def __init__(self) -> None:
-        disable_progress_bars()
-        set_verbosity_error()
-        self._ended: list[Ended] = []
-        self._files: HubFiles | None = None
-        self._thread: Thread | None = None
+def fetch(wanted: Sequence[Wanted]) -> Iterator[Ended]:
+    """Onto this machine, one repository after the other. The hub's own bars show how far it is, on a terminal.
 
-    def mark(self) -> str:
-        """Leaves a file in the hub's cache. Returns its name, by which others may see that they share the folder."""
-        name = f"fetches-{uuid.uuid4().hex}"
-        _marks().mkdir(parents=True, exist_ok=True)
-        (_marks() / name).touch()
-        return name
-
-    def sees(self, names: Sequence[str]) -> frozenset[str]:
-        """Those of the marks that are in the cache of this machine."""
-        return frozenset(name for name in names if (_marks() / name).is_file())
-
-    def unmark(self, name: str) -> None:
-        (_marks() / name).unlink(missing_ok=True)
-
-    def look(self, wanted: Sequence[Wanted]) -> list[Kept]:
-        """In their order. The hub is not asked."""
-        return [_kept(each) for each in wanted]
-
-    def begin(self, wanted: Sequence[Wanted]) -> None:
-        """In a thread of its own: `told` says what comes of it."""
-        self._thread = Thread(target=self._run, args=(tuple(wanted),), daemon=True)
-        self._thread.start()
-
-    def told(self) -> Told:
-        files, over = self._files, self._thread is None or not self._thread.is_alive()
-        if files is None or over:
-            return Told(ended=tuple(self._ended), is_over=over)
-        return Told(files.repository, files.bytes_here(), files.size(), tuple(self._ended))
-
-    def _run(self, wanted: Sequence[Wanted]) -> None:
-        done, waiting = set[HubFiles](), needed(wanted)
-        while waiting:
-            files = waiting.pop(0)
-            if files not in done:
-                done.add(files)
-                waiting += self._fetch(files)
-
-    def _fetch(self, files: HubFiles) -> list[HubFiles]:
-        """What its own files name beside themselves."""
-        self._files = files
+    Processes that share a folder wait for each other's files by the hub's locks.
+    """
+    done, waiting = set[HubFiles](), needed(wanted)
+    while waiting:
+        files = waiting.pop(0)
+        if files in done:
+            continue
+        done.add(files)
         try:
             was_here = files.here() is not None
             files.clear()
             folder = files.fetch()
             if files.here() is None:
                 raise NothingThere
-            further = list(elsewhere(folder))
+            waiting += elsewhere(folder)
         except Exception as problem:  # whatever it is, the others are fetched
-            self._ended.append(Ended(files.repository, in_words(files, problem)))
-            return []
-        self._ended.append(Ended(files.repository, was_here=was_here))
-        return further
+            yield Ended(files.repository, in_words(files, problem))
+        else:
+            yield Ended(files.repository, was_here=was_here)
+
+
+def look(wanted: Sequence[Wanted]) -> list[Kept]:
+    """On this machine, in their order. The hub is not asked."""
+    return [_kept(each) for each in wanted]
 
 
 def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
@@ -130,8 +74,62 @@ def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
     return list(dict.fromkeys(files for files in found if files))
 
 
-def _marks() -> Path:
-    return Path(constants.HF_HUB_CACHE) / _MARKS
+class Nodes:
+    """The nodes of the cluster that this process has joined which may run replicas that load any of it."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        import ray
+
+        self.wanted: Mapping[str, tuple[Wanted, ...]] = {}
+        """By node, what replicas there may load."""
+        self._ids: dict[str, str] = {}
+        for each in ray.nodes():
+            here = tuple(one for one in wanted if one.fits(each["Resources"]))
+            if each["Alive"] and here:
+                where = f"node {each['NodeManagerAddress']}"
+                self.wanted = {**self.wanted, where: here}
+                self._ids[where] = each["NodeID"]
+
+    def fetch(self) -> Iterator[tuple[str, Ended]]:
+        """On all of them at a time, with each node's own HF_HOME and token: where, and what came of one repository."""
+        import ray
+        from ray.exceptions import RayError
+
+        waiting: dict[Any, str] = {self._run(fetch, where, num_returns="streaming"): where for where in self._ids}
+        while waiting:
+            ready: Any = ray.wait(list(waiting))[0]
+            [stream] = ready
+            try:
+                yield waiting[stream], ray.get(next(stream))
+            except StopIteration:
+                del waiting[stream]
+            except RayError as problem:
+                yield waiting.pop(stream), Ended("", f"it does not answer: {_last_line(problem)}")
+
+    def look(self) -> Mapping[str, list[Kept]]:
+        """By node, how what it may load is there. Raises RayError where one does not answer."""
+        import ray
+
+        asked = {where: self._run(look, where) for where in self._ids}
+        return {where: ray.get(answer) for where, answer in asked.items()}
+
+    def _run(self, function: Any, where: str, **options: Any) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return (
+            ray.remote(num_cpus=0)(function)
+            .options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self._ids[where], soft=False),
+                runtime_env={"env_vars": {name: os.environ.get(name, "0") for name in _OFFLINE}},
+                **options,
+            )
+            .remote(self.wanted[where])
+        )
+
+
+def _last_line(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[-1]
 
 
 def _kept(wanted: Wanted) -> Kept:
