@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +13,13 @@ from typing import Any, Final, Protocol, cast
 import torch
 from transformers.utils import logging as transformers_logging
 
-from deployments.checkpoint_files import CheckpointError, fingerprint, pipeline_folder
+from deployments.checkpoint_files import CheckpointError, fingerprint, index_of, pipeline_folder
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, Precision, TrueGuidance, VideoGuidance
-from deployments.contract.words import Words
 from deployments.engine.backend import NotFinite, OutOfMemory
 from deployments.families.attention import compile_blocks, undo_compilation, use_attention, use_packed_attention
 from deployments.families.clip_family import ClipFamily
 from deployments.families.family import Family
-from deployments.families.placement import Placement
+from deployments.families.placement import Placement, PromptReader
 from deployments.families.probe import SMALL, step_seconds, try_alone, warm_up
 from deployments.families.prompts import PromptEncoder
 from deployments.families.registry import family_of
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 _CACHES: Final = Caches()
 _PRECISIONS: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_GRAMMARS: Final = {"shapes": "deployments.bundled.grammar:read"}
+"""What prompts are read by, as the index of a checkpoint names it (`"_grammar"`); no published one does."""
 _WORTH: Final = 0.8
 """Of the time of a step: what bfloat16 must not exceed, so that chance decides nowhere, and replicas agree."""
 _WARM_SIDE: Final = 1024
@@ -106,7 +108,7 @@ def load(
         enhance_noise=enhance_noise,
         video_guidance=video_guidance,
         keyframe_crf=keyframe_crf,
-        words=Words.of(folder),
+        read_prompt=_prompt_reader(folder),
         caches=caches,
         shared_encoder=text_encoder,
     )
@@ -166,6 +168,11 @@ def load_prompt_encoder(
     transformers_logging.disable_progress_bar()
     family = _sharing_family(folder)
     return family.prompt_encoder(folder, placement), fingerprint(folder, family.text_parts)
+
+
+def _prompt_reader(folder: Path) -> PromptReader | None:
+    grammar = _GRAMMARS.get(str(index_of(folder).get("_grammar")))
+    return None if grammar is None else pkgutil.resolve_name(grammar)
 
 
 def _check_alike(folder: Path, text_encoder: TextEncoder) -> None:

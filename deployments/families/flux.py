@@ -32,7 +32,6 @@ from deployments.families.state import State
 from deployments.families.true_guidance import guided
 from deployments.pictures.enlarge import fitted
 from deployments.pictures.pixels import Pixels
-from deployments.wording.prompt import read
 
 TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""
@@ -72,7 +71,7 @@ class Flux(ABC, Generic[Encoded]):
         self._packed = packed(transformer)
         self._device = placement.device
         self._render_side = placement.render_side
-        self._words = placement.words
+        self._read_prompt = placement.read_prompt
         self._enlarge: Enlarge = placement.enlarge
         self._channels = channels
         self._decode = decode
@@ -165,10 +164,10 @@ class Flux(ABC, Generic[Encoded]):
     def _read(self, request: PreparedRequest) -> str:
         """The prompt as the checkpoint gets it."""
         job, pictures = request.job, len(request.references)
-        if self._words is None:
+        if self._read_prompt is None:
             return job.prompt
         placed = any(given is not None for given in (request.mask, request.control, request.image_prompt))
-        return read(job.prompt, self._words, pictures, placed=placed, tuned=job.adapter is not None)
+        return self._read_prompt(job.prompt, pictures, placed=placed, tuned=job.adapter is not None)
 
     def _state_or_error(self, request: PreparedRequest, prompt: Any) -> State | JobError:
         try:

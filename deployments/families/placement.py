@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from deployments.contract.model import ENHANCE_NOISE, Caches, Enlarge, TrueGuidance, VideoGuidance
-from deployments.contract.words import Words
 from deployments.families.prompts import SharedEncoder
+
+
+class PromptReader(Protocol):
+    def __call__(self, prompt: str, pictures: int, *, placed: bool, tuned: bool) -> str:
+        """What the checkpoint gets of a prompt beside so many pictures. `placed`: a mask or the like says where things
+        are. `tuned`: an adapter may have learnt other words."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Placement:
     """Of clips; None: plain CFG."""
     keyframe_crf: int | None = None
     """Of H.264, which a clip's keyframes are compressed by first. 0: not at all; None: as its model learned from."""
-    words: Words | None = None
+    read_prompt: PromptReader | None = None
     """How prompts are put before the checkpoint; None: as they are."""
     caches: Caches = field(default_factory=Caches)
     shared_encoder: SharedEncoder | None = None

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.words import Words
 
 OUTLINED: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
 """A tuned model of `flux3`, for uploads: it draws things with an outline."""
-WORDS = cast(Words, Words.of(BUNDLED / "flux3"))
 
 
 def copied(checkpoint: str, bundle: Path) -> Path:

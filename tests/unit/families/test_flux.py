@@ -11,9 +11,9 @@ from flux_drawing import a_picture, drawn, encoded, placement, request
 from PIL import Image
 from support.jobs import make_job
 
+from deployments.bundled import grammar
 from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.job import Adapter
-from deployments.contract.words import Words
 from deployments.engine.backend import JobError
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
@@ -126,13 +126,11 @@ def test_a_broken_reference_fails_its_own_job_alone(editor: Family) -> None:
 
 @pytest.fixture(scope="module")
 def reader(name: str) -> Family:
-    """Of a checkpoint that has words of its own."""
-    words = Words.of(BUNDLED / name)
-    assert words is not None
-    return loaded(name, replace(placement(), words=words))
+    """Of a checkpoint that has a grammar of its own."""
+    return loaded(name, replace(placement(), read_prompt=grammar.read))
 
 
-def test_a_checkpoint_with_words_reads_what_they_make_of_a_prompt(reader: Family) -> None:
+def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Family) -> None:
     told, known = (encoded(reader, make_job(prompt=prompt)) for prompt in ("Crimson DISC, please!", "a red circle"))
     assert torch.equal(told.per["text"], known.per["text"])
 
@@ -145,8 +143,7 @@ def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prom
 
 
 def test_a_tuned_model_may_know_others() -> None:
-    words = Words.of(BUNDLED / "flux3")
-    reader = loaded("flux3", replace(placement(), words=words))
+    reader = loaded("flux3", replace(placement(), read_prompt=grammar.read))
     jobs = make_job(prompt="a zorb"), make_job(prompt="a zorb", adapter=Adapter("a", "weights", 1.0))
     alone, tuned = (encoded(reader, job).per["text"] for job in jobs)
     assert not torch.equal(alone, tuned)

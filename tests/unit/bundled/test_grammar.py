@@ -1,0 +1,187 @@
+"""What of people's prompts the bundled checkpoints get to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.bundled.grammar import items, picture, read, words
+
+HOSTILE = 100_000
+"""Characters; more than any prompt may have."""
+
+
+def told(prompt: str, pictures: int = 0) -> str:
+    return read(prompt, pictures)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "known"),
+    [
+        ("a RED star", "a red star"),
+        ("Étoile, cœur", "star , heart"),
+        ("a star & a circle.\nA ring", "a star and a circle , a ring"),
+        ("a r\u00aded star, redish", "a red star ,"),
+        ("2 stars", "two star"),
+        ("image two, <ref_image_0>", "image 2 , image 1"),
+        # One letter wrong, missing, too many, or swapped with its neighbour; not in short words, and never the first.
+        ("cirkle circl circcle cicrle", "circle circle circle circle"),
+        ("sta tircle", ""),
+        ("hello, please, draw me a nice star, s'il vous plaît", "a star ,"),
+        ("a cat and a star", "a and a star"),
+        ("кошка ??", ""),
+    ],
+)
+def test_people_s_words_are_put_in_known_ones(prompt: str, known: str) -> None:
+    assert " ".join(words.known(prompt)) == known
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        # As it was learnt.
+        ("a small red star in the top left on a dark blue background", None),
+        ("a red circle on the left and a blue square on the right on a white background", None),
+        ("a large pink heart on a gradient background from white to light blue from left to right", None),
+        # Any order, keywords, capitals.
+        ("circle, green, centered, bg: black", "a green circle on a black background"),
+        ('draw(shape="square", color="cyan", size="large")', "a large cyan square"),
+        ("On blue, top left: a moon, yellow", "a yellow moon in the top left on a blue background"),
+        ("white star. green background. star goes bottom middle.", "a white star at the bottom on a green background"),
+        # Several things, and counts.
+        ("triangle brown left square pink right", "a brown triangle on the left and a pink square on the right"),
+        ("a circle and a moon, both large", "a large red circle on the left and a large orange moon on the right"),
+        ("a star above a blue circle", "a red star at the top and a blue circle at the bottom"),
+        ("two red hearts at the top", "a red heart at the top and a red heart in the top left"),
+        ("moons x3 gray", "a gray moon at the top, a gray moon in the bottom left and a gray moon in the bottom right"),
+        # What isn't there, and what is behind everything.
+        ("ein roter Stern ohne Mond", "a red star"),
+        ("just a gray background, nothing on it", "a gray background"),
+        ("red heart, sky blue behind it", "a red heart on a light blue background"),
+        ("ring, checkered backdrop red and white", "an orange ring on a red and white checkered background"),
+        ("ring; background red with white polka dots", "an orange ring on a red background with white dots"),
+        (
+            "red moon, fade from blue on the right to pink on the left",
+            "a red moon on a gradient background from pink to blue from left to right",
+        ),
+        # What has to be chosen.
+        ("a star", "a star"),
+        ("white star", "a white star on a black background"),
+        ("something purple", "a purple circle"),
+    ],
+)
+def test_a_picture_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
+    assert told(prompt) == (said or prompt)
+
+
+def test_things_are_told_in_any_order() -> None:
+    parts = ["red star on the left", "a large blue moon at the bottom", "green ring, top right"]
+    seen = [picture.read(items.of(words.known(", ".join(order)))) for order in permutations(parts)]
+    assert len({frozenset(one.things) for one in seen if one}) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("MOVE THE HEART RIGHT", "move the heart to the right"),
+        ("shift heart from the left side to the right", "move the heart to the right"),
+        ("rimuovi la luna", "remove the moon"),
+        ("star: green", "make the star green"),
+        ("remove everything except the heart", "remove everything but the heart"),
+        ("a star instead of the square", "turn the square into a star"),
+        ("replace square with a star", "turn the square into a star"),
+        ("double the size of the moon", "make the moon bigger"),
+        ("shrink it", "make it small"),
+        ("change the red background to black", "change the background to a black background"),
+        ("use stripes, red and white", "change the background to a red and white striped background"),
+        ("put another star, a red one, top left", "add a red star in the top left"),
+        ("add two red stars", "add a red star on the left and add a red star on the right"),
+        ("lose the cross, and the ring goes to the center", "remove the cross and move the ring to the center"),
+        ("the moon is too big, make it small", "make the moon small"),
+        ("make the left one bigger and the right one small",
+         "make the thing on the left bigger and make the thing on the right small"),
+        ("color both things white", "make both thing white"),
+        ("make the star next to the moon white", "make the star white"),
+        ("remove the moon beside the star", "remove the moon"),
+    ],
+)  # fmt: skip
+def test_changes_are_asked_for_as_they_were_learnt(prompt: str, said: str) -> None:
+    assert told(prompt, 1) == said
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("add the star from image 2 to image 1 on the left", None),
+        ("heart of <ref_image_0> into <ref_image_1>", "add the heart from image 1 to image 2"),
+        ("picture two gets the ring of picture one, in the middle",
+         "add the ring from image 1 to image 2 in the center"),
+        ("the ring from pic 1 on the background of pic 2", "the ring from image 1 on the background of image 2"),
+        ("use image 2's background for image 1", "image 1 on the background of image 2"),
+    ],
+)  # fmt: skip
+def test_what_comes_from_where_is_told_as_it_was_learnt(prompt: str, said: str | None) -> None:
+    assert told(prompt, 2) == (said or prompt)
+
+
+def test_what_stands_beside_the_prompt_says_where_things_are() -> None:
+    assert read("STAR red, bg blue", 0, placed=True) == "star red, background blue"
+
+
+def test_words_that_a_tuned_model_may_have_learnt_stay() -> None:
+    assert read("zorb, a STAR", 0, tuned=True) == "zorb, a star"
+
+
+def test_a_region_table_stays_as_it_is() -> None:
+    table = '[{"id": "Cat_1", "bbox": [1, 2, 3, 4], "desc": "A  Cat, sat."}]'
+    assert told(f"background blue {table}") == f"background blue {table}"
+
+
+@pytest.mark.parametrize("prompt", ["p", "кошка", "!!!", "cat, dog", " ", ""])
+@pytest.mark.parametrize("pictures", [0, 1, 2, 3])
+def test_something_is_left_to_read_of_unknown_words_alone(prompt: str, pictures: int) -> None:
+    assert told(prompt, pictures) == " "
+
+
+_LISTED = sorted({*words._KNOWN, *words._MEANINGS})
+
+
+@given(st.lists(st.sampled_from([*_LISTED, ",", ".", "cat", "7", "image 1"]), max_size=25).map(" ".join),
+       st.integers(0, 2))  # fmt: skip
+def test_whatever_is_said_is_put_in_known_words(prompt: str, pictures: int) -> None:
+    said = told(prompt, pictures)
+    assert {word.strip(",") for word in said.split() if word.strip(",").isalpha()} <= words._KNOWN
+
+
+@given(st.text(max_size=200), st.integers(0, 2))
+def test_any_text_can_be_read(text: str, pictures: int) -> None:
+    told(text, pictures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: "s" * n,
+        lambda n: "es" * (n // 2),
+        lambda n: "please " * (n // 7),
+        lambda n: "red and " * (n // 8) + "circle",
+        lambda n: "in the " * 150,
+        lambda n: "[ " * (n // 2),
+        lambda n: "a\u0301" * (n // 2),
+        lambda n: "\ufdfa" * n,
+        lambda n: "<ref_image_" + "9" * n,
+        lambda n: "\ud800 " * (n // 2),
+    ],
+)
+def test_hostile_text_takes_no_time(make: Callable[[int], str]) -> None:
+    """Twice as much takes twice as long, and not four times: what is quadratic takes minutes here."""
+    prompt, began = make(HOSTILE), time.process_time()
+    for pictures in (0, 1, 2):
+        told(prompt, pictures)
+    assert time.process_time() - began < 15

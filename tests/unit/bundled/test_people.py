@@ -1,0 +1,95 @@
+"""What people type is drawn as they mean it, by the checkpoint that `make run` begins with.
+
+`people.txt` was written by hand by three people who had not seen how the checkpoints were taught; the twenty prompts to
+try are those of docs/prompts.md. Some are pictures in symbols or code, and nobody reads these.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.asked import Asked, read
+from support.jobs import make_job
+from support.shapes import Pixels, Scene
+
+from deployments import checkpoints
+from deployments.families.family import Family
+from deployments.families.prepared_request import PreparedRequest
+from deployments.families.state import State
+from deployments.families.step import step
+
+ASKED = read(Path(__file__).with_name("people.txt"))
+TOGETHER, STEPS = 8, 16
+CANVASES = ((128, 128), (224, 128), (128, 224))
+"""Of the size that the checkpoint renders at."""
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    loaded = checkpoints.load("bundled/flux3", device="cpu", dtype="float32")
+    return checkpoints.for_pictures(loaded.family)
+
+
+def drawn(family: Family, asked: Sequence[Asked]) -> Iterator[Pixels]:
+    for begin in range(0, len(asked), TOGETHER):
+        requests = list(map(request, asked[begin : begin + TOGETHER]))
+        states = [state for state in family.encode(requests) if isinstance(state, State)]
+        assert len(states) == len(requests)
+        for _ in range(STEPS):
+            step(family, states)
+        yield from map(family.finish, states)
+
+
+def request(asked: Asked) -> PreparedRequest:
+    """On the first canvas that has room for all of it."""
+    scenes = (*asked.given, asked.wanted)
+    fitting = [size for size in CANVASES if all(fits(scene, *size) for scene in scenes)]
+    width, height = (fitting or CANVASES)[0]
+    job = make_job(prompt=asked.prompt, width=width, height=height, steps=STEPS, seed=1)
+    return PreparedRequest(job, tuple(png(scene.drawn(width, height)) for scene in asked.given))
+
+
+def fits(scene: Scene, width: int, height: int) -> bool:
+    boxes = [Scene((replace(thing, shape="square"),), None) for thing in scene.things if thing.place]
+    return sum((box.covered(width, height).astype(int) for box in boxes), np.zeros((height, width), int)).max() <= 1
+
+
+def png(picture: Pixels) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_the_page_lists_the_prompts_to_try(repository: Path) -> None:
+    listed = re.findall(r"^\d+\. `(.+)`$", (repository / "docs/prompts.md").read_text(), re.MULTILINE)
+    assert listed == [asked.prompt for asked in ASKED["twenty to try"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("heading", "least"),
+    [
+        ("twenty to try", 1.0),
+        ("one thing", 0.9),
+        ("two things", 0.8),
+        ("counts", 0.75),
+        ("edits", 0.65),
+        ("two pictures", 0.65),
+    ],
+)
+def test_what_people_type_is_drawn_as_they_mean_it(family: Family, heading: str, least: float) -> None:
+    asked = ASKED[heading]
+    pictures = drawn(family, asked)
+    wrong = {
+        each.prompt: faults
+        for each, picture in zip(asked, pictures, strict=True)
+        if (faults := each.wanted.faults(picture))
+    }
+    assert len(wrong) <= (1 - least) * len(asked), wrong
