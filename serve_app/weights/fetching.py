@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils.logging import set_verbosity_error
 
 from deployments.contract.hub_files import HubFiles, Kind, elsewhere
 from serve_app.weights.problems import NothingThere, in_words
@@ -39,6 +43,9 @@ def fetch(wanted: Sequence[Wanted]) -> Iterator[Ended]:
 
     Processes that share a folder wait for each other's files by the hub's locks.
     """
+    set_verbosity_error()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     done, waiting = set[HubFiles](), needed(wanted)
     while waiting:
         files = waiting.pop(0)
@@ -100,7 +107,8 @@ class Nodes:
             ready: Any = ray.wait(list(waiting))[0]
             [stream] = ready
             try:
-                yield waiting[stream], ray.get(next(stream))
+                ended: Any = ray.get(next(stream))
+                yield waiting[stream], ended
             except StopIteration:
                 del waiting[stream]
             except RayError as problem:
