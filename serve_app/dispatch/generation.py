@@ -11,7 +11,8 @@ from serve_app.media.clip_sizes import clip_ratio, clip_size
 from serve_app.media.geometry import RATIOS, Size, size_within
 from serve_app.media.ratio_words import ratio_from_prompt
 from serve_app.requests.layout import caption, parse_layout
-from serve_app.tasks.job import Job, JobClip
+from serve_app.requests.plan import ClipPlan
+from serve_app.tasks.job import Job
 from serve_app.tasks.task import Lease
 
 DEFAULT_RATIO: Final = "16:9"
@@ -30,6 +31,7 @@ def generation_job(job: Job, lease: Lease, prompt: str, folder: str, ratio_said:
     `ratio_said` is a text in which the rewriter says which ratio suits the prompt, if it does.
     """
     size = _size(job, ratio_said)
+    assert job.steps is not None, "a completed plan"
     return GenerationJob(
         id=lease.id,
         attempt=lease.attempt,
@@ -89,7 +91,7 @@ def _size(job: Job, ratio_said: str) -> Size:
     return size_within(ratio, job.area)
 
 
-def _clip(job: Job, planned: JobClip, lease: Lease) -> Clip:
+def _clip(job: Job, planned: ClipPlan, lease: Lease) -> Clip:
     return Clip(
         frames=FPS * planned.seconds,
         checkpoint=checkpoint_of(lease.id),

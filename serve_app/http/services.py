@@ -54,7 +54,6 @@ from serve_app.tasks.completions import Completions
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
-from serve_app.webhooks.policy import Policy
 
 ANSWER_S: Final = 4.5
 """How long a request waits for one answer of the task store; more than a submission stays valid (`SUBMIT_S`)."""
@@ -145,7 +144,7 @@ async def opened(
         objects=objects,
         links=links,
         presenter=Presenter(objects, links, settings.links.image_life_s, settings.links.video_life_s),
-        outbox=Outbox(redis, prefix, Policy.of(settings.webhooks), at_rest),
+        outbox=Outbox(redis, prefix, settings.webhooks, at_rest),
         submission=Dependencies(tasks, objects, guard, inputs, finetunes.weights, sealer.seal, tracer),
         finetunes=finetunes,
         uploads=Uploads(finetunes, objects, settings, catalog),

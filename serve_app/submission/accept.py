@@ -13,7 +13,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -28,7 +28,7 @@ from serve_app.submission.dependencies import Dependencies
 from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import Prepared, prepare
 from serve_app.submission.storing import File, discard, store
-from serve_app.tasks.job import Job, JobClip
+from serve_app.tasks.job import Job
 from serve_app.tasks.limits import Refused
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Accepted, NewTask, Webhook
@@ -142,26 +142,12 @@ def _job(prepared: Prepared, keys: Sequence[str]) -> Job:
     references = tuple(key for key, role in zip(keys, roles, strict=True) if role == "references")
     single = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
     assert plan.steps is not None, "a completed plan"
+    if draft:
+        references, single = draft.references, {**single, "start_video": draft.start}
+    given: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(plan)} | single
     return Job(
-        prompt=plan.prompt,
-        seed=plan.seed,
-        steps=plan.steps,
-        output_format=plan.output_format,
-        area=plan.area,
-        width=plan.width,
-        height=plan.height,
-        guidance=plan.guidance,
-        guidance_interval=plan.guidance_interval,
-        canny=plan.canny,
-        transparent=plan.transparent,
-        rewrite=plan.rewrite,
-        structured=plan.structured,
-        clip=JobClip(**asdict(plan.clip)) if plan.clip else None,
-        references=draft.references if draft else references,
-        mask=single.get("mask"),
-        control=single.get("control"),
-        image_prompt=single.get("image_prompt"),
-        start_video=draft.start if draft else single.get("start_video"),
+        **given,
+        references=references,
         adapter=prepared.adapter,
         safety_tolerance=prepared.tolerance.level,
         safety_ceilings=prepared.tolerance.ceilings,

@@ -17,11 +17,10 @@ from typing import Any, Final
 
 from pydantic import ConfigDict, TypeAdapter
 
-from deployments.contract.job import Adapter, OutputFormat
+from deployments.contract.job import Adapter
+from serve_app.requests.plan import Plan
 
-VERSION: Final = 2
-"""Records without `v` are of version 0, which has the same fields as 1; `warnings` came with 2."""
-_WITHOUT_WARNINGS: Final = 1
+VERSION: Final = 1
 
 
 class NewerJob(Exception):
@@ -29,44 +28,13 @@ class NewerJob(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobClip:
-    """What only videos have: `seconds` of new ones are made. The others are as in the contract's Clip."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    seconds: int
-    sound: bool
-    times: tuple[float, ...] = ()
-    draft: bool = False
-    enhance: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Sizes in pixels. Without `width` and `height` dispatch chooses the ratio by the prompt, on `area` pixels.
-
-    `references`, `mask`, `control`, `image_prompt` and `start_video` are object keys. `guidance`, `guidance_interval`,
-    `canny` and `transparent` are as in GenerationJob. `rewrite` has a rewriter enrich the prompt first. A `structured`
-    prompt may end with a layout; any other is plain text to its end. `warnings` is what the client was told when it
-    submitted this, and is told again beside the result.
+class Job(Plan):
+    """A completed plan, with object keys of what was sent: `references`, `mask`, `control`, `image_prompt` and
+    `start_video`. `warnings` is what the client was told at submission, and is told again beside the result.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    prompt: str
-    seed: int
-    steps: int
-    output_format: OutputFormat
-    area: int
-    width: int | None = None
-    height: int | None = None
-    guidance: float | None = None
-    guidance_interval: float | None = None
-    canny: tuple[int, int] | None = None
-    transparent: bool = False
-    rewrite: bool = False
-    structured: bool = False
-    clip: JobClip | None = None
     references: tuple[str, ...] = ()
     mask: str | None = None
     control: str | None = None
@@ -78,18 +46,14 @@ class Job:
     warnings: tuple[str, ...] = ()
 
     def encode(self) -> str:
-        """The record, as JSON: of the earliest version that has all that it says."""
-        fields = _JOB.dump_python(self, mode="json")
-        if self.warnings:
-            return json.dumps({"v": VERSION, **fields})
-        del fields["warnings"]
-        return json.dumps({"v": _WITHOUT_WARNINGS, **fields})
+        """The record, as JSON."""
+        return json.dumps({"v": VERSION, **_JOB.dump_python(self, mode="json")})
 
     @classmethod
     def decode(cls, record: str) -> Job:
         """The job of a record. Raises NewerJob, or ValueError for what is no record at all."""
         fields: dict[str, Any] = json.loads(record)
-        version = fields.pop("v", 0)
+        version = fields.pop("v")
         if version > VERSION:
             raise NewerJob(f"a job of version {version}; this release reads up to {VERSION}")
         return _JOB.validate_python(fields)

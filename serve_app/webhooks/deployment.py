@@ -18,7 +18,6 @@ from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
-from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sender import Sender
 
 SECTIONS: Final = ("redis", "objects", "links", "tasks", "network", "sealing", "webhooks", "tracing", "logs")
@@ -39,7 +38,7 @@ class WebhookSender:
             settings.links.video_life_s,
         )
         self._sender = Sender(
-            Outbox(self._redis, prefix, Policy.of(settings.webhooks), at_rest),
+            Outbox(self._redis, prefix, settings.webhooks, at_rest),
             TaskStore(self._redis, prefix, settings.tasks.limits(), settings.redis.replication(), at_rest),
             presenter,
             Sealer(settings.sealing_keys),

@@ -44,13 +44,14 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from redis.asyncio import Redis
 
 from deployments.contract.histogram import Histogram
+from serve_app.config.settings import WebhookSettings
 from serve_app.redis_store.pages import page
 from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest
 from serve_app.sealing.sealer import Unreadable
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.timings import BUCKETS
-from serve_app.webhooks.policy import Policy
+from serve_app.webhooks.policy import max_age_s, max_attempts
 
 _HERE: Final = Path(__file__).parent
 _UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
@@ -102,10 +103,12 @@ class Delivery:
 
 
 class Outbox:
-    def __init__(self, redis: Redis, prefix: str, policy: Policy | None = None, at_rest: AtRest = IN_CLEAR) -> None:
+    def __init__(
+        self, redis: Redis, prefix: str, policy: WebhookSettings | None = None, at_rest: AtRest = IN_CLEAR
+    ) -> None:
         """`redis` must decode responses."""
         self.redis = redis
-        self.policy = policy or Policy()
+        self.policy = policy or WebhookSettings()
         self._prefix = prefix
         self._at_rest = at_rest
         self._scripts = Scripts(redis, prefix, _source)
@@ -126,8 +129,8 @@ class Outbox:
             policy.per_receiver,
             policy.per_organization,
             milliseconds(policy.claim_s),
-            milliseconds(policy.max_age_s),
-            policy.most_attempts,
+            milliseconds(max_age_s(policy)),
+            max_attempts(policy),
             policy.trips_after,
             _entry(DeliveryAttempt(time.time(), error="the sender was lost on the way")),
             _entry(DeliveryAttempt(time.time(), error="the receiver was never back")),

@@ -30,6 +30,7 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.webhooks import signing
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox
+from serve_app.webhooks.policy import wait_s
 from serve_app.webhooks.post import Answer, post
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Sender:
             logger.warning("a result's links could not be signed: %s", type(problem).__name__)
             answer = Answer(None, _UNSIGNED, called=False)
         attempt = DeliveryAttempt(at.timestamp(), answer.status, answer.error, answer.text, round(answer.took_s, 3))
-        wait = self._outbox.policy.wait_s(claim.attempt, answer.retry_after_s, self._random)
+        wait = wait_s(self._outbox.policy, claim.attempt, answer.retry_after_s, self._random)
         if answer.delivered:
             await self._outbox.record(claim, attempt, "delivered")
         elif answer.gone or wait is None:

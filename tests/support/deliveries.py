@@ -8,12 +8,12 @@ from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 
+from serve_app.config.settings import WebhookSettings
 from serve_app.media.url_guard import receiver_of
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status, Webhook
 from serve_app.webhooks.outbox import Claim, Delivery, DeliveryAttempt, Outbox
-from serve_app.webhooks.policy import Policy
 from support.redis_contents import values
 from support.tasks import ALL, LANE, new_task
 
@@ -69,7 +69,7 @@ async def one_ended(store: TaskStore, url: str | None = URL, **outcome: Any) -> 
 
 
 def outbox_of(store: TaskStore, **policy: Any) -> Outbox:
-    return Outbox(store.redis, store.prefix, Policy(**policy))
+    return Outbox(store.redis, store.prefix, WebhookSettings(**policy))
 
 
 async def claimed(outbox: Outbox) -> Claim:

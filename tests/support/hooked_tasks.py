@@ -11,7 +11,6 @@ from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State
-from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client
 from support.http_service import Service
@@ -28,7 +27,7 @@ def send(service: Service) -> None:
 
     async def all_are_tried() -> None:
         tasks, at_rest = service.worker.tasks, settings.at_rest()
-        outbox = Outbox(tasks.redis, settings.redis.prefix, Policy.of(settings.webhooks), at_rest)
+        outbox = Outbox(tasks.redis, settings.redis.prefix, settings.webhooks, at_rest)
         presenter = Presenter(service.worker.objects, shared.links, settings.links.image_life_s)
         guard = UrlGuard([HOOK_HOST], resolve)
         headers = settings.webhooks.signature_headers

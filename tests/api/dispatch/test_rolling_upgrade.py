@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from support.job_records import new_job
 from support.lanes import PRICE, Scene
 from support.tasks import LANE, new_task
 
@@ -21,16 +20,6 @@ async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> Non
     await scene.until(lambda: _was_given_back(scene.store, newer.id))
     task = await scene.task(newer.id)
     assert (task.status, task.strikes, task.job) == (Status.PENDING, 0, newer.job)
-
-
-async def test_a_job_of_the_release_before_is_done(scene: Scene) -> None:
-    fields = json.loads(new_job().encode())
-    del fields["v"]
-    older = new_task(job=json.dumps(fields), price=PRICE)
-    await scene.store.submit(older)
-    scene.dispatcher()
-    [task] = await scene.ended([older.id])
-    assert (task.status, task.attempt) == (Status.READY, 1)
 
 
 async def _was_given_back(store: TaskStore, task_id: str) -> bool:

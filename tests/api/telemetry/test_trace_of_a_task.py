@@ -35,7 +35,6 @@ from serve_app.sealing.sealer import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox
-from serve_app.webhooks.policy import Policy
 from serve_app.webhooks.sender import Sender
 
 LANE = "flux3-klein"
@@ -70,7 +69,7 @@ async def worked_off(service: Service, task_id: str) -> list[GenerationJob]:
     spec, prefix = settings.tracing.spec(), settings.redis.prefix
     redis = connection.connect(settings.redis_url)
     tasks = TaskStore(redis, prefix, settings.tasks.limits(), at_rest=settings.at_rest())
-    outbox = Outbox(redis, prefix, Policy.of(settings.webhooks), settings.at_rest())
+    outbox = Outbox(redis, prefix, settings.webhooks, settings.at_rest())
     objects = service.worker.objects
     media = MediaModel.__new__(MediaModel)
     await MediaModel.__init__(media, ModelSpec("simulated/1ms", settings.objects_url, tracing=spec))

@@ -149,7 +149,7 @@ async def test_a_claim_that_ran_out_comes_back_as_one_attempt(store: TaskStore, 
 
 
 async def test_a_claim_runs_out_by_itself(store: TaskStore) -> None:
-    outbox = outbox_of(store, claim_s=0.3)
+    outbox = outbox_of(store, claim_s=1)
     await one_ended(store)
     first = await claimed(outbox)
     seconds: list[Claim] = []

@@ -22,13 +22,16 @@ from support.deliveries import (
 from support.machines import PHASES, RedisMachine, run_machine
 from support.tasks import LANE
 
+from serve_app.config.settings import WebhookSettings
 from serve_app.media.url_guard import receiver_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
-from serve_app.webhooks.policy import Policy
+from serve_app.webhooks.policy import max_attempts
 
-POLICY = Policy(schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240)
+POLICY = WebhookSettings(
+    schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240
+)
 ON_THE_WAY = {State.WAITING, State.SENDING}
 
 
@@ -70,7 +73,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             delivery = self.expected[claim.id]
             assert delivery.state is State.WAITING
             assert claim.number == delivery.number + 1
-            assert claim.attempt == delivery.attempts + 1 <= POLICY.most_attempts
+            assert claim.attempt == delivery.attempts + 1 <= max_attempts(POLICY)
             delivery.state, delivery.number, delivery.attempts = State.SENDING, claim.number, claim.attempt
             return claim
 
@@ -99,7 +102,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
 
         @rule(claim=claims, outcome=st.sampled_from(("delivered", "retry", "failed")), unwell=st.booleans())
         def record(self, claim: Claim, outcome: Outcome, unwell: bool) -> None:
-            if outcome == "retry" and claim.attempt >= POLICY.most_attempts:
+            if outcome == "retry" and claim.attempt >= max_attempts(POLICY):
                 outcome = "failed"
             delivery = self.expected.get(claim.id)
             held = delivery is not None and delivery.state is State.SENDING and delivery.number == claim.number
@@ -133,7 +136,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
                 if delivery.state is State.SENDING:
                     delivery.noted += 1
                     delivery.state = State.WAITING
-                    if delivery.attempts >= POLICY.most_attempts:
+                    if delivery.attempts >= max_attempts(POLICY):
                         delivery.fail()
             return multiple(*map(self.taken, claims))
 
@@ -183,7 +186,7 @@ def machine(redis_url: str) -> type[RuleBasedStateMachine]:
             for delivery in deliveries:
                 expected = self.expected[delivery.id]
                 assert (delivery.state, delivery.receiver) == (expected.state, expected.receiver)
-                assert delivery.attempts == expected.attempts <= POLICY.most_attempts
+                assert delivery.attempts == expected.attempts <= max_attempts(POLICY)
                 assert len(delivery.log) == min(expected.noted, 50)
                 assert (delivery.next is not None) == (delivery.state is State.WAITING)
                 if delivery.state not in ON_THE_WAY:
@@ -236,7 +239,7 @@ def test_a_replay_while_the_last_attempt_is_lost_begins_anew(redis_url: str) -> 
     try:
         state.a_task_ends(url=URL, cancelled=True)
         [delivery] = state.expected.values()
-        while delivery.attempts < POLICY.most_attempts:
+        while delivery.attempts < max_attempts(POLICY):
             state.senders_die_and_their_claims_run_out()
             state.waits_are_over()
             state.pauses_are_over()

@@ -14,12 +14,12 @@ from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
 from support.receiver import Receiver, breaks_off, http
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 
+from serve_app.config.settings import WebhookSettings
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 from serve_app.webhooks.outbox import Outbox, State
-from serve_app.webhooks.policy import Policy
 
 RESULT = {"key": "results/x/1/picture.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}
 
@@ -235,7 +235,7 @@ async def test_a_task_without_a_result_is_told_of_too(
 
 
 def test_a_receiver_has_fifteen_seconds_unless_told_otherwise() -> None:
-    assert Policy().timeout_s == 15
+    assert WebhookSettings().timeout_s == 15
 
 
 async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(

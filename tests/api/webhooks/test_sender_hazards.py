@@ -13,13 +13,13 @@ from support.deliveries import HOUR_S, LIMITS, ended, members, one_ended, outbox
 from support.receiver import Receiver, http, receiving
 from support.sender import KEY, QUICK_S, SEALER, kill, outcome_of, running, sender_of, started
 
+from serve_app.config.settings import WebhookSettings
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.media.url_guard import receiver_of
 from serve_app.redis_store import connection
 from serve_app.sealing.sealer import Sealer, new_key
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
-from serve_app.webhooks.policy import Policy
 
 CLAIM_S = 1.5
 
@@ -279,7 +279,7 @@ async def test_a_restart_of_redis_amid_deliveries_loses_none(
 ) -> None:
     redis = connection.connect(own_redis.url)
     store = TaskStore(redis, prefix, LIMITS)
-    outbox = Outbox(redis, prefix, Policy(claim_s=1, schedule_s=(QUICK_S,) * 5, per_receiver=4))
+    outbox = Outbox(redis, prefix, WebhookSettings(claim_s=1, schedule_s=(QUICK_S,) * 5, per_receiver=4))
     receiver.reply = receiver.hang
     try:
         ids = await ended(store, 12, receiver.url()) + await ended(store, 12, other_receiver.url())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from deployments.contract.clip import Clip
 from deployments.contract.job import GenerationJob, Output
 from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
 from serve_app.media.geometry import TIERS, billed_megapixels
+from serve_app.requests.plan import ClipPlan
 from serve_app.requests.video import FORMS
-from serve_app.tasks.job import Job, JobClip
+from serve_app.tasks.job import Job
 from serve_app.tasks.task import Lease
 
 LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
@@ -24,7 +24,7 @@ def _job(mode: str, body: dict[str, Any], sizes: list[tuple[int, int]], **inputs
     plan = FORMS[mode].model_validate({"mode": mode, "prompt": "a wave", "seed": 3, **body}).plan(sizes)
     planned = {name: getattr(plan, name) for name in ("prompt", "seed", "output_format", "area", "width", "height")}
     assert plan.clip is not None
-    job = new_job(**planned, clip=JobClip(**asdict(plan.clip)), **inputs)
+    job = new_job(**planned, clip=plan.clip, **inputs)
     return generation_job(Job.decode(job.encode()), LEASE, job.prompt, "unjudged/")
 
 
@@ -51,7 +51,7 @@ def test_a_clip_that_goes_on() -> None:
 
 
 def test_all_attempts_share_a_checkpoint() -> None:
-    job = new_job(output_format="mp4", clip=JobClip(seconds=5, sound=True))
+    job = new_job(output_format="mp4", clip=ClipPlan(seconds=5, sound=True))
     jobs = [generation_job(job, Lease("t", n, False, 0.0, ""), "x", "results/") for n in (1, 2)]
     assert len({job.output_prefix for job in jobs}) == 2
     assert {job.clip.checkpoint for job in jobs if job.clip} == {checkpoint_of("t")}

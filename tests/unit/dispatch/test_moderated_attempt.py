@@ -16,14 +16,14 @@ from deployments.contract.thresholds import Thresholds
 from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts, Unavailable, Write
 from serve_app.dispatch.run_attempt import MODERATION_REASONS, run_attempt
 from serve_app.moderation.gate import Gate
-from serve_app.tasks.job import JobClip
+from serve_app.requests.plan import ClipPlan
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 
 CLIP: dict[str, Any] = {
     "output_format": "mp4",
     "start_video": "inputs/t/1.mp4",
-    "clip": JobClip(seconds=5, sound=True, times=(0.0,), draft=True),
+    "clip": ClipPlan(seconds=5, sound=True, times=(0.0,), draft=True),
 }
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
 

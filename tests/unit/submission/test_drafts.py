@@ -11,8 +11,8 @@ from support.job_records import new_job
 
 from deployments.contract.objects import ObjectStore
 from serve_app.requests.draft import Draft
+from serve_app.requests.plan import ClipPlan
 from serve_app.submission.drafts import DraftProblem, find, task_named
-from serve_app.tasks.job import JobClip
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
@@ -24,7 +24,7 @@ RESULT: dict[str, Any] = {
     "seed": 7,
     "draft": {"key": KEY, "frames": 144, "width": 640, "height": 352, "sound": False},
 }
-CLIP = JobClip(seconds=6, sound=False, times=(0, 2.5), draft=True)
+CLIP = ClipPlan(seconds=6, sound=False, times=(0, 2.5), draft=True)
 JOB = new_job(references=("inputs/a/0.png", "inputs/a/1.png"), clip=CLIP).encode()
 TASK = Task(ID, "mine", "ltx2", "gen-3-video", Status.READY, 2, 0, 0.0, result=RESULT, job=JOB)
 
