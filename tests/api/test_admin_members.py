@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -19,10 +18,6 @@ ROLES = ["administrator", "developer", "billing_manager", "viewer"]
 
 def members(client: Client) -> dict[str, str]:
     return {member["person"]: member["role"] for member in client.get(PATH).json()["members"]}
-
-
-def test_an_organization_begins_without_members(administrator: Client) -> None:
-    assert administrator.get(PATH).json() == {"members": []}
 
 
 @promise("Authentication", "Roles in an organization: Administrator, Developer, Billing Manager, Viewer.")
@@ -88,30 +83,6 @@ def test_who_is_removed_cannot_let_themselves_in_again(administrator: Client, se
         assert administrator.delete(f"/v1/admin/keys/{key['id']}").status_code == 204
         assert other.put(f"{PATH}/eve", json={"role": "administrator"}).status_code == 403
     assert members(administrator) == {"eve": "viewer"}
-
-
-def test_someone_who_is_no_member_cannot_be_removed(administrator: Client, service: Service) -> None:
-    with service.unchanged():
-        assert refusal(administrator.delete(f"{PATH}/nobody"), 404) == "There is no such member"
-
-
-def test_a_name_that_is_too_long(administrator: Client) -> None:
-    response = administrator.put(f"{PATH}/{'x' * 201}", json={"role": "viewer"})
-    assert problems(response) == [(["path", "person"], "string_too_long")]
-
-
-def test_the_audit_log_tells_who_changed_what(administrator: Client) -> None:
-    administrator.put(f"{PATH}/ann", json={"role": "viewer"})
-    administrator.delete(f"{PATH}/ann")
-    page = administrator.get("/v1/admin/audit").json()
-    removed, added = page["changes"][:2]
-    assert (removed["action"], removed["subject"], removed["details"]) == ("remove member", "ann", {})
-    assert (added["action"], added["subject"], added["details"]) == ("set member", "ann", {"role": "viewer"})
-    (own,) = administrator.get("/v1/admin/keys").json()["keys"]
-    for change in (removed, added):
-        assert set(change) == {"id", "at", "actor", "action", "subject", "details"}
-        assert change["actor"] == own["id"]
-        assert change["at"] == pytest.approx(time.time(), abs=60)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])

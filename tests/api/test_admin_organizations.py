@@ -33,10 +33,6 @@ def test_a_new_organization_is_there_and_has_no_credits(operator: Client, name: 
     assert operator.get("/v1/admin/projects", params={"organization": name}).json() == {"projects": []}
 
 
-def test_without_a_name_it_is_called_by_its_id(operator: Client, name: str) -> None:
-    assert operator.post(PATH, json={"id": name}).json()["name"] == name
-
-
 def test_the_first_organization_was_always_there(operator: Client) -> None:
     one = operator.get(f"{PATH}/default").json()
     assert (one["id"], one["created"]) == ("default", None)
@@ -80,14 +76,3 @@ def test_what_no_organization_can_be_called(
 ) -> None:
     with service.unchanged():
         assert [loc for loc, _ in problems(operator.post(PATH, json=body))] == [["body", field]]
-
-
-def test_an_unknown_one(operator: Client) -> None:
-    assert refusal(operator.get(f"{PATH}/none"), 404) == "There is no such organization"
-    assert problems(operator.get(f"{PATH}/{'x' * 65}")) == [(["path", "organization"], "string_too_long")]
-
-
-def test_its_audit_log_begins_with_it(operator: Client, name: str) -> None:
-    operator.post(PATH, json={"id": name})
-    (change,) = operator.get("/v1/admin/audit", params={"organization": name}).json()["changes"]
-    assert (change["action"], change["subject"]) == ("create organization", name)

@@ -48,15 +48,6 @@ def test_an_id_is_given_once_among_all_organizations(administrator: Client, serv
                     assert refusal(client.post(PATH, json={"id": taken}), 409) == "There is a project of that id"
 
 
-def test_a_project_that_nobody_made_but_that_has_keys_is_taken(
-    administrator: Client, client: Client, service: Service
-) -> None:
-    client.accepted()
-    with service.unchanged():
-        assert refusal(administrator.post(PATH, json={"id": client.project}), 409)
-    assert administrator.get("/v1/admin/tasks", params={"project": client.project}).status_code == 404
-
-
 @pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": "a b"}, {"id": "a:b"}, {"id": "a" * 65}, {"id": None}])
 def test_what_no_project_can_be_called(administrator: Client, service: Service, body: dict[str, Any]) -> None:
     with service.unchanged():
@@ -127,12 +118,6 @@ def test_changes_that_are_refused(operator: Client, service: Service, change: di
         assert [loc for loc, _ in problems(response)] == [["body", field]]
 
 
-def test_a_change_of_nothing_is_refused(administrator: Client, service: Service) -> None:
-    with service.unchanged():
-        response = administrator.patch(f"{PATH}/{administrator.project}", json={})
-        assert [loc for loc, _ in problems(response)] == [["body"]]
-
-
 def test_an_unknown_project(administrator: Client) -> None:
     for response in (
         administrator.get(f"{PATH}/none"),
@@ -152,15 +137,6 @@ def test_statuses_of_a_project_are_those_that_polling_tells(
         task_id = client.accepted()
         worker.advance(task_id, Status.GENERATING)
         assert client.poll(task_id).json()["status"] == "Pending"
-
-
-def test_a_key_that_came_before_its_project_was_made_sees_it(service: Service) -> None:
-    with service.client(role=Role.ADMINISTRATOR) as client:
-        shown = client.get(f"{PATH}/{client.project}")
-        assert (shown.status_code, shown.json()["organization"]) == (200, "default")
-        changed = client.patch(f"{PATH}/{client.project}", json={"statuses": "basic"})
-        assert changed.json()["statuses"] == "basic"
-        assert client.project in [project["id"] for project in client.get(PATH).json()["projects"]]
 
 
 def test_the_tasks_of_every_project_of_the_organization(administrator: Client, service: Service) -> None:
@@ -186,16 +162,6 @@ def test_the_tasks_of_every_project_of_the_organization(administrator: Client, s
 )
 def test_queries_for_tasks_that_are_refused(operator: Client, query: dict[str, Any], field: str) -> None:
     assert [loc for loc, _ in problems(operator.get("/v1/admin/tasks", params=query))] == [["query", field]]
-
-
-def test_what_is_done_to_projects_is_in_the_audit_log(administrator: Client, name: str) -> None:
-    administrator.post(PATH, json={"id": name})
-    administrator.patch(f"{PATH}/{name}", json={"limit_day": 2.5, "statuses": None})
-    newest, before, *_ = administrator.get("/v1/admin/audit").json()["changes"]
-    assert (newest["action"], newest["subject"]) == ("change project", name)
-    assert newest["details"] == {"limit_day": "2500", "statuses": ""}
-    assert (before["action"], before["subject"]) == ("create project", name)
-    assert newest["actor"] == before["actor"]
 
 
 def test_an_organization_makes_so_many_projects(

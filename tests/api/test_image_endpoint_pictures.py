@@ -99,14 +99,6 @@ def test_what_is_sent_reaches_the_model_in_its_place(
     assert len(set(keys(job))) == (2 if endpoint == FILL else 1)
 
 
-def test_the_order_of_references_is_kept(client: Client, worker: Worker) -> None:
-    sizes = [(64 + n, 64) for n in range(8)]
-    names = ["input_image", *(f"input_image_{n}" for n in range(2, 9))]
-    body = {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=True)}
-    job = worker.job(client.ordered("gen-2-pro", prompt="x", **dict(reversed(body.items()))))
-    assert [stored(worker, key).size for key in job["references"]] == sizes
-
-
 PECULIAR = {
     "exif": encoded(picture(64, 96, "JPEG", orientation=6)),
     "cmyk": encoded(picture(96, 64, "JPEG", mode="CMYK")),

@@ -62,11 +62,6 @@ def test_the_settled_cost_is_told_by_every_endpoint(client: Client, worker: Work
     assert (polled["cost"], polled["result"]["seed"]) == (cost, 2**64 - 1)
 
 
-def test_endpoints_have_queues_of_their_own(service: Service) -> None:
-    endpoints = service.app.state.services.catalog.endpoints
-    assert len({endpoints[name].model for name in ENDPOINTS}) == len(ENDPOINTS)
-
-
 @promise("Versioning", "`gen-2-pro` is a fixed snapshot for reproducible workflows")
 def test_the_snapshot_is_pinned(service: Service) -> None:
     chosen = service.app.state.services.catalog
@@ -90,21 +85,7 @@ def test_a_deprecated_endpoint_says_so_in_every_answer(client: Client) -> None:
     assert described[f"/v1/{CANNY}"]["post"]["deprecated"] is True
 
 
-@pytest.mark.parametrize("endpoint", [name for name in ENDPOINTS if name != CANNY])
-def test_others_do_not(client: Client, endpoint: str) -> None:
-    response = client.order(endpoint)
-    assert not {"deprecation", "sunset"} & set(response.headers)
-
-
 # Other names.
-
-
-@promise(
-    "Decided: submission",
-    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
-)
-def test_without_aliases_there_are_none(client: Client) -> None:
-    assert client.order("flux-kontext-pro", prompt="x").status_code == 404
 
 
 @promise(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from support.client import ENDPOINT, Client, problems
+from support.client import Client, problems
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -15,54 +14,6 @@ from support.worker import Worker
 from serve_app.dispatch.generation import generation_job
 from serve_app.media.geometry import GRID, RATIOS, TIERS
 from serve_app.tasks.job import Job
-
-LONGEST_URL = "https://hooks.test/" + "x" * (2083 - len("https://hooks.test/"))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"prompt": "x" * 32_768},
-        {"width": 6256, "height": 2688},
-        {"webhook_url": LONGEST_URL, "webhook_secret": "x" * 512, "user": "u" * 256},
-    ],
-    ids=["prompt", "size", "webhook"],
-)
-def test_taken(client: Client, body: dict[str, Any]) -> None:
-    response = client.submit(**body)
-    assert response.status_code == 200, response.text
-
-
-@pytest.mark.parametrize(
-    ("body", "field", "kind"),
-    [
-        ({"prompt": " \n\t\u3000"}, "prompt", "prompt_blank"),
-        ({"images": ["x"] * 11}, "images", "too_long"),
-        ({"width": 6256, "height": 2689}, "height", "area_too_large"),
-        ({"webhook_url": "ftp://hooks.test/done"}, "webhook_url", "url_refused"),
-        ({"webhook_secret": "whsec_!"}, "webhook_secret", "webhook_secret"),
-        ({"guidance": None}, "guidance", "extra_forbidden"),
-    ],
-    ids=lambda value: json.dumps(value)[:40],
-)
-def test_refused(client: Client, service: Service, body: dict[str, Any], field: str, kind: str) -> None:
-    with service.unchanged():
-        assert problems(client.submit(**body)) == [(["body", field], kind)]
-
-
-@pytest.mark.parametrize(
-    ("spelled", "usual"),
-    [
-        *(({"resolution": name.upper()}, {"resolution": name}) for name in TIERS),
-        ({"output_format": "jpg"}, {"output_format": "jpeg"}),
-        ({"output_format": "JPG"}, {"output_format": "jpeg"}),
-        ({"output_format": "WebP"}, {"output_format": "webp"}),
-    ],
-    ids=lambda value: json.dumps(value),
-)
-def test_other_spellings(client: Client, worker: Worker, spelled: dict[str, str], usual: dict[str, str]) -> None:
-    job, same = (worker.job(client.accepted(seed=1, aspect_ratio="1:1", **body)) for body in (spelled, usual))
-    assert job == same
 
 
 def test_every_problem_is_named_at_once(client: Client) -> None:
@@ -74,31 +25,6 @@ def test_every_problem_is_named_at_once(client: Client) -> None:
         (["body", "steps"], "less_than_equal"),
         (["body", "more"], "extra_forbidden"),
     ]
-
-
-def test_a_prompt_is_required(client: Client) -> None:
-    assert problems(client.post(ENDPOINT, json={})) == [(["body", "prompt"], "missing")]
-
-
-def test_the_bound_that_was_broken_is_told(client: Client) -> None:
-    (entry,) = client.submit(steps=17).json()["detail"]
-    assert entry["ctx"] == {"le": 16}
-
-
-def test_defaults(client: Client, worker: Worker) -> None:
-    job = worker.job(client.accepted())
-    # Without a ratio it is chosen later, from the prompt.
-    assert (job["width"], job["height"], job["area"]) == (None, None, 1024**2)
-    assert (job["steps"], job["output_format"], job["safety_tolerance"], job["references"]) == (16, "jpeg", 2, [])
-    assert 0 <= job["seed"] <= 4294967295
-
-
-def test_null_means_not_sent(client: Client, worker: Worker) -> None:
-    names = ("images", "aspect_ratio", "resolution", "width", "height", "seed", "safety_tolerance", "output_format")
-    nulls = dict.fromkeys((*names, "steps", "webhook_url", "webhook_secret", "user"))
-    with_nulls, without = worker.job(client.accepted(**nulls)), worker.job(client.accepted())
-    assert with_nulls.pop("seed") != without.pop("seed"), "two random seeds"
-    assert with_nulls == without
 
 
 def test_what_is_sent_reaches_the_model(client: Client, worker: Worker) -> None:

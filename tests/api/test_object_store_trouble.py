@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from obstore.exceptions import GenericError
 from support.bundle import OUTLINED
 from support.client import ENDPOINT, Client, refusal
-from support.http_service import Service, StartService, settings_of
+from support.http_service import Service, settings_of
 from support.pictures import encoded, picture
 
 from deployments.contract.objects import ObjectStore
@@ -88,16 +87,6 @@ def test_a_refusal_is_told_though_its_inputs_cannot_be_deleted(
     with service.client(organization=service.worker.new_organization(credits=0.9)) as client:
         fail_listings(monkeypatch)
         assert refusal(client.submit(images=[PICTURE]), 402) == "Insufficient credits"
-
-
-def test_a_broken_store_is_no_unforeseen_failure(start_service: StartService) -> None:
-    service = start_service()
-    # A file where its folder was: nothing can be stored.
-    objects = service.settings.data_dir / "objects"
-    shutil.rmtree(objects)
-    objects.touch()
-    with service.client() as client:
-        assert_told(client.submit(images=[PICTURE]))
 
 
 def test_a_draft_that_cannot_be_looked_for(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from support.promises import promise
 from support.worker import Worker
 
 from serve_app.config.catalog import Catalog
-from serve_app.config.endpoint import Deprecated
 from serve_app.config.settings import ServiceSettings
-from serve_app.http.deprecation import notices
 
 DEPRECATED_SINCE = "@1761868800"
 """2025-10-31."""
@@ -164,16 +161,6 @@ def test_the_day_of_its_end_can_be_set(start_service: StartService, repository: 
         for name in ("gen-pro", "gen-pro-finetuned", "gen-pro-1.0"):
             assert client.order(name, width=1).headers["sunset"] == "Fri, 01 Jan 2027 00:00:00 GMT"
         assert "sunset" not in client.order("gen-pro-1.1", width=1).headers
-
-
-def test_the_headers_of_a_notice() -> None:
-    assert notices(Deprecated(since=date(2025, 10, 31))) == {"Deprecation": DEPRECATED_SINCE}
-    told = Deprecated(since=date(2025, 10, 31), sunset=date(2027, 1, 1), successors=("a", "b"))
-    assert notices(told) == {
-        "Deprecation": DEPRECATED_SINCE,
-        "Sunset": "Fri, 01 Jan 2027 00:00:00 GMT",
-        "Link": '</v1/a>; rel="successor-version", </v1/b>; rel="successor-version"',
-    }
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from image_endpoints import MASK, PHOTO
-from support.client import ENDPOINT, Client, problems, refusal
+from support.client import Client, problems, refusal
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -138,11 +138,6 @@ def test_nothing_is_kept(client: Client, service: Service, pictures: dict[str, l
     assert client.get("/v1/tasks").json()["tasks"] == []
 
 
-def test_without_credits_the_price_is_told_all_the_same(service: Service) -> None:
-    with service.client(organization=service.worker.new_organization(credits=0)) as client:
-        assert priced(client, "gen-3-image-klein", {"prompt": "a cat"}).json()["cost"] == 0.9
-
-
 @pytest.mark.parametrize(
     "path", ["/v1/gen-9", "", "/v1/", "/v1/tasks", "/v2/gen-2-max", "/v1/gen-2-max/", "https://other.test/v1/gen-2-max"]
 )
@@ -193,38 +188,3 @@ def test_a_picture_that_cannot_be_used_is_named_within_the_body(
     with service.unchanged():
         answer = problems(priced(client, endpoint, body))
     assert answer == [(["body", *loc], kind) for loc, kind in problems(client.order(endpoint, **body))]
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [
-        ("gen-3-image-klein", {"prompt": "x", "safety_tolerance": 6}),
-        ("gen-3-image-klein", {"prompt": "x", "webhook_url": "http://127.0.0.1/"}),
-        ("gen-3-image-klein-finetuned", {"prompt": "x", "finetune_id": "none"}),
-    ],
-    ids=["safety", "webhook", "tuned model"],
-)
-def test_what_would_not_be_accepted_has_no_price(client: Client, endpoint: str, body: dict[str, Any]) -> None:
-    assert priced(client, endpoint, body).status_code == client.order(endpoint, **body).status_code
-
-
-@pytest.mark.parametrize(
-    ("request_body", "loc"),
-    [
-        ({}, ["body", "path"]),
-        ({"path": ENDPOINT}, ["body", "body"]),
-        ({"path": ENDPOINT, "body": "prompt"}, ["body", "body"]),
-        ({"path": ENDPOINT, "body": None}, ["body", "body"]),
-        ({"path": 3, "body": {}}, ["body", "path"]),
-        ({"path": "x" * 201, "body": {}}, ["body", "path"]),
-    ],
-)
-def test_requests_of_another_form(client: Client, request_body: dict[str, Any], loc: list[str]) -> None:
-    assert problems(client.post("/v1/pricing", json=request_body))[0][0] == loc
-
-
-def test_no_error_repeats_what_was_sent(client: Client) -> None:
-    secret = "hunter2-hunter2"
-    response = priced(client, "gen-3-image-klein", {"prompt": "x", "webhook_secret": f"whsec_{secret}!", "steps": 99})
-    assert secret not in response.text
-    problems(response)

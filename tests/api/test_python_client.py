@@ -17,7 +17,6 @@ from gen_serve_client import (
     InsufficientCredits,
     InvalidRequest,
     Moderated,
-    NotAllowed,
     NotInTime,
     OutOfReach,
     Refused,
@@ -27,14 +26,13 @@ from gen_serve_client import (
     UnexpectedAnswer,
 )
 from support import client as plain
-from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork, Instead
+from support.bad_network import ANSWER_LOST, NOBODY, BadNetwork
 from support.http_service import Service, StartService
 from support.pictures import picture
 from support.python_clients import Connect
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.accounts.roles import Role
 from serve_app.config.settings import TaskSettings
 from serve_app.tasks.task import Status
 
@@ -156,11 +154,6 @@ def test_lists_tasks_page_by_page(gen: Client, worker: Worker) -> None:
     assert {task["id"] for task in gen.tasks(active=True)["tasks"]} == set(tasks[1:])
 
 
-def test_tells_what_is_left(connect_to: Connect, service: Service, organization: str) -> None:
-    key = service.worker.new_key(service.worker.new_project(organization), organization=organization)
-    assert connect_to(service.base_url, key).credits() == 100
-
-
 def test_tuned_models_come_and_go(gen: Client, tmp_path: Path) -> None:
     file = tmp_path / "ink.safetensors"
     file.write_bytes(lora())
@@ -189,11 +182,6 @@ def test_an_upload_that_may_have_arrived_is_not_repeated(gen: Client, network: B
     assert [finetune["name"] for finetune in gen.finetunes()] == ["ink"]
 
 
-def test_is_told_what_the_service_is(gen: Client) -> None:
-    assert gen.ready()
-    assert f"/v1/{ENDPOINT}" in gen.openapi()["paths"]
-
-
 # Refusals.
 
 
@@ -205,24 +193,6 @@ def test_too_few_credits(connect_to: Connect, service: Service) -> None:
     assert str(refused.value) == "HTTP 402: Insufficient credits"
 
 
-def test_a_wrong_key(connect_to: Connect, service: Service) -> None:
-    with pytest.raises(NotAllowed, match="Not authenticated") as refused:
-        connect_to(service.base_url, "wrong").credits()
-    assert refused.value.status == 403
-
-
-def test_a_refused_token(connect_to: Connect, service: Service, network: BadNetwork) -> None:
-    network.fates = [Instead(401, '{"detail": "Token refused: it has expired"}')]
-    with pytest.raises(NotAllowed) as refused:
-        connect_to(service.base_url, "").credits()
-    assert (refused.value.status, refused.value.detail) == (401, "Token refused: it has expired")
-
-
-def test_a_role_that_may_not(connect_to: Connect, service: Service) -> None:
-    with service.client(role=Role.VIEWER) as viewer, pytest.raises(NotAllowed, match="Not allowed"):
-        connect_to(service.base_url, viewer.secret).submit(ENDPOINT, STAR)
-
-
 def test_every_problem_of_a_request_has_its_field(gen: Client) -> None:
     with pytest.raises(InvalidRequest) as refused:
         gen.submit(ENDPOINT, {"steps": 17})
@@ -231,12 +201,6 @@ def test_every_problem_of_a_request_has_its_field(gen: Client) -> None:
     assert found["body.prompt"] == ("missing", "Field required")
     assert str(refused.value).startswith("HTTP 422: body.")
     assert "body.prompt: Field required" in str(refused.value)
-
-
-def test_an_unknown_endpoint(gen: Client) -> None:
-    with pytest.raises(Refused, match="did you mean") as refused:
-        gen.submit("gen-3-image-klien", STAR)
-    assert refused.value.status == 404
 
 
 def test_too_many_requests_with_a_long_time_to_wait(connect_to: Connect, start_service: StartService) -> None:

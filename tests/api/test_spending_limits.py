@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.accounts.windows import day_number
 from serve_app.tasks.task import Status
 
 WINDOWS = ["day", "week", "month"]
@@ -82,20 +81,6 @@ def test_a_change_holds_for_the_next_submission(
     client.accepted()
 
 
-def test_a_limit_can_be_spent_to_the_end(administrator: Client, client: Client, service: Service) -> None:
-    limit(administrator, client, day=COST)
-    client.accepted()
-    told(client, service)
-
-
-def test_what_fits_is_taken_where_something_larger_did_not(
-    administrator: Client, client: Client, service: Service
-) -> None:
-    limit(administrator, client, day=1)
-    told(client, service, resolution="4k")
-    client.accepted()
-
-
 @promise(
     "Decided: money, accounts", "Spending limits per project by day, week (ISO) and month, UTC; held credits count."
 )
@@ -121,14 +106,6 @@ def test_what_comes_back_can_be_spent_again(
     client.accepted()
 
 
-def test_what_was_delivered_stays_spent(
-    administrator: Client, client: Client, service: Service, worker: Worker
-) -> None:
-    limit(administrator, client, month=1)
-    worker.deliver(client.accepted(), picture(form="JPEG"))
-    assert told(client, service)["spent"] == "0.9"
-
-
 @promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
 def test_projects_of_one_organization_are_limited_one_by_one(
     administrator: Client, client: Client, service: Service
@@ -136,33 +113,3 @@ def test_projects_of_one_organization_are_limited_one_by_one(
     limit(administrator, client, day=0)
     told(client, service)
     administrator.accepted()
-
-
-def test_a_limit_is_told_before_a_lack_of_credits(service: Service, operator: Client) -> None:
-    with service.client(organization=service.worker.new_organization(credits=0)) as client:
-        limit(operator, client, day=0)
-        told(client, service)
-        limit(operator, client, day=None)
-        assert refusal(client.submit(), 402) == "Insufficient credits"
-
-
-def test_a_repeat_under_an_idempotency_key_is_answered_all_the_same(administrator: Client, client: Client) -> None:
-    client.headers["Idempotency-Key"] = "once"
-    first = client.submit()
-    limit(administrator, client, day=0)
-    assert client.submit().json() == first.json()
-
-
-def test_large_amounts_are_told_in_full(
-    administrator: Client, client: Client, service: Service, worker: Worker
-) -> None:
-    limit(administrator, client, month=1_234_567.125)
-    first = datetime.now(UTC).date().replace(day=1)
-    key = f"{service.settings.redis.prefix}spent:{client.project}:month:{day_number(first)}"
-
-    async def spend() -> None:
-        await worker.tasks.redis.set(key, 1_234_567_125)
-
-    worker.run(spend())  # as if there had been a million tasks
-    said = told(client, service)
-    assert (said["limit"], said["spent"]) == ("1234567.125", "1234567.125")

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 from support.client import ENDPOINT, Client, problems, refusal
-from support.http_service import StartService
 from tool_endpoints import MINIMAL, OUTPAINTING
 from video_requests import VIDEO, minimal
-
-from serve_app.config.settings import ServiceSettings
 
 KLEIN = ENDPOINT.removeprefix("/v1/")
 
@@ -58,11 +55,6 @@ def test_a_number_of_images_is_no_field(client: Client) -> None:
     assert entry["msg"].endswith(": a task makes one image; send several, or n to /v1/images/generations")
 
 
-def test_settings_of_a_project_are_suggested_too(operator: Client) -> None:
-    (entry,) = operator.patch("/v1/admin/projects/default", json={"limit_days": 1}).json()["detail"]
-    assert entry["msg"].endswith(": did you mean limit_day?")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "meant"),
     [
@@ -84,13 +76,3 @@ def test_an_unknown_path_that_is_nearly_one(client: Client, method: str, path: s
 @pytest.mark.parametrize("path", ["/v1", "/v1/gen-9", "/%ff", f"/v1/{'gen-2-max' * 200}"])
 def test_an_unknown_path_that_is_like_none(client: Client, path: str) -> None:
     assert refusal(client.get(path), 404) == "Not Found"
-
-
-def test_what_is_deprecated_is_not_suggested(client: Client) -> None:
-    assert "gen-pro-1.0-depth" not in refusal(client.order("gen-pro-1.0-dept"), 404)
-
-
-def test_aliases_lead_to_real_names(start_service: StartService) -> None:
-    service = start_service(service=ServiceSettings(path_aliases=["flux"]))
-    with service.client() as client:
-        assert refusal(client.order("flux-2-maxx"), 404) == "Not Found: did you mean /v1/gen-2-max?"

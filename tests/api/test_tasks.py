@@ -30,10 +30,6 @@ def listed(client: Client, **query: Any) -> list[str]:
         query["cursor"] = page["next"]
 
 
-def test_an_empty_list(client: Client) -> None:
-    assert client.get("/v1/tasks").json() == {"tasks": [], "next": None}
-
-
 def test_what_is_told_of_a_task(client: Client, worker: Worker) -> None:
     submitted = client.submit(prompt="a cat").json()
     (task,) = client.get("/v1/tasks").json()["tasks"]
@@ -79,12 +75,6 @@ def test_a_task_under_way_shows_its_preview_and_none_once_it_failed(client: Clie
     assert task["thumbnail"] is None
 
 
-def test_a_result_of_an_earlier_release_has_no_small_picture(client: Client, worker: Worker) -> None:
-    worker.deliver(client.accepted(), picture(form="JPEG"))
-    (task,) = client.get("/v1/tasks").json()["tasks"]
-    assert (task["status"], task["thumbnail"]) == ("Ready", None)
-
-
 def test_of_a_long_prompt_the_list_shows_the_beginning(client: Client) -> None:
     client.accepted(prompt="long " * 1000)
     (task,) = client.get("/v1/tasks").json()["tasks"]
@@ -107,13 +97,6 @@ def test_tasks_of_some_statuses(client: Client, worker: Worker) -> None:
     assert listed(client, status="Error") == [ended]
     assert set(listed(client, status=["Generating", "Pending"])) == {waiting, running}
     assert listed(client, status="Ready") == []
-
-
-def test_tasks_of_one_endpoint(client: Client) -> None:
-    picture_task, other = client.accepted(), client.ordered("gen-pro", prompt="a cat")
-    assert listed(client, endpoint="gen-pro") == [other]
-    assert listed(client, endpoint="gen-3-image-klein") == [picture_task]
-    assert listed(client, endpoint="gen-2-max") == []
 
 
 def test_tasks_since_a_moment(client: Client) -> None:
@@ -140,11 +123,6 @@ def test_what_is_ready_is_done_wherever_it_is_told(client: Client, worker: Worke
     worker.deliver(task_id, picture(form="JPEG"))
     (task,) = client.get("/v1/tasks").json()["tasks"]
     assert task["progress"] == client.poll(task_id).json()["progress"] == 1.0
-
-
-def test_only_the_own_tasks(client: Client, other_client: Client) -> None:
-    own, foreign = client.accepted(), other_client.accepted()
-    assert (listed(client), listed(other_client)) == ([own], [foreign])
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
@@ -227,17 +205,6 @@ def test_an_ended_task_cannot_be_cancelled(client: Client, worker: Worker, statu
     assert client.poll(task_id).json() == before
 
 
-def test_a_repeated_cancellation_gets_the_same_answer(client: Client) -> None:
-    task_id = client.accepted()
-    first, again = (client.delete(f"/v1/tasks/{task_id}") for _ in range(2))
-    assert (first.status_code, first.json()) == (again.status_code, again.json()) == (200, client.poll(task_id).json())
-
-
-def test_a_status_that_there_is_not_is_refused(client: Client) -> None:
-    response = client.get("/v1/tasks", params={"status": "Done"})
-    assert [loc for loc, _ in problems(response)] == [["query", "status", "0"]]
-
-
 def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
     administrator: Client, service: Service, organization: str
 ) -> None:
@@ -247,15 +214,3 @@ def test_an_administrator_sees_the_tasks_but_not_what_was_asked_or_made(
         query = {"project": client.project, "status": "Ready"}
         (task,) = administrator.get("/v1/admin/tasks", params=query).json()["tasks"]
     assert (task["id"], task["prompt"], task["thumbnail"]) == (task_id, None, None)
-
-
-def test_a_foreign_task_looks_like_none(client: Client, other_client: Client) -> None:
-    task_id = client.accepted()
-    foreign, unknown = other_client.delete(f"/v1/tasks/{task_id}"), other_client.delete("/v1/tasks/none")
-    assert refusal(foreign, 404) == "Task not found"
-    assert refusal(unknown, 404) == "Task not found"
-    assert client.poll(task_id).json()["status"] == "Pending"
-
-
-def test_an_id_that_is_too_long_is_refused(client: Client) -> None:
-    assert problems(client.delete("/v1/tasks/" + "x" * 65)) == [(["path", "task_id"], "string_too_long")]

@@ -41,12 +41,6 @@ def test_what_is_removed_is_widened(client: Client, worker: Worker, body: dict[s
     assert (white[distance > reach + 1] == 0).all()
 
 
-def test_widening_ends_at_the_edge(client: Client, worker: Worker) -> None:
-    corner = sent(mask((0, 0, 4, 4)))
-    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=corner))["mask"])
-    assert (made.size, made.getbbox()) == ((96, 64), (0, 0, 14, 14))
-
-
 @pytest.mark.parametrize("form", ["grey", "1-bit", "rgb", "palette", "16-bit", "alpha", "jpeg"])
 def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker, form: str) -> None:
     spot = mask((40, 24, 56, 40))
@@ -64,14 +58,6 @@ def test_masks_of_all_kinds_come_to_the_same(client: Client, worker: Worker, for
     }[form]
     made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=value, dilate_pixels=0))["mask"])
     assert (pixels(made) == pixels(spot)).all()
-
-
-def test_greys_are_split_in_the_middle(client: Client, worker: Worker) -> None:
-    greys = Image.new("L", (96, 64), 127)
-    greys.paste(128, (0, 0, 48, 64))
-    made = stored(worker, worker.job(client.ordered(ERASE, image=PHOTO, mask=sent(greys), dilate_pixels=0))["mask"])
-    assert (pixels(made)[:, :48] == 255).all()
-    assert (pixels(made)[:, 48:] == 0).all()
 
 
 @promise("Decided: tools", "`mask`* (black/white, same size, white = remove)")

@@ -8,7 +8,7 @@ import pytest
 from support.client import Client
 from support.http_service import Service
 from support.input_images import stored_as
-from support.pictures import encoded, file_of, picture, sent
+from support.pictures import encoded, file_of, picture
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
@@ -16,18 +16,15 @@ from tool_endpoints import (
     DEBLUR,
     ERASE,
     MINIMAL,
-    OUTPAINTING,
     PHOTO,
     PHOTO_FILE,
     PICTURE_FIELDS,
     SPOT_FILE,
-    TOOLS,
     TRY_ON_1,
     TRY_ON_2,
     TRY_ONS,
     coloured,
     large,
-    mask,
     refused,
     stored,
     stored_file,
@@ -80,35 +77,6 @@ def test_a_bad_picture_is_named(client: Client, service: Service, tool: str, fie
         at, kind, message = refused(client, service, tool, **{field: bad})
         assert (at, kind) == (field, "image_invalid")
         assert bad[:40] not in message
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"), [(None, "string_type"), ("", "string_too_short"), (3, "string_type"), ([PHOTO], "string_type")]
-)
-@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
-def test_what_is_no_text(client: Client, service: Service, tool: str, field: str, value: object, kind: str) -> None:
-    assert refused(client, service, tool, **{field: value})[:2] == (field, kind)
-
-
-@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
-@pytest.mark.parametrize("mode", ["1", "P", "LA", "CMYK", "I;16"])
-def test_peculiar_pictures_are_made_plain(client: Client, worker: Worker, tool: str, field: str, mode: str) -> None:
-    image = mask((40, 24, 56, 40)).convert("L" if mode == "I;16" else mode)
-    if mode == "I;16":
-        image = image.convert("I").point(lambda value: value * 257).convert("I;16")
-    value = sent(image, "JPEG" if mode == "CMYK" else "PNG")
-    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {field: value}))
-    assert job["references"]
-    for key in filter(None, (*job["references"], job["mask"])):
-        assert stored(worker, key).mode in ("L", "RGB", "RGBA")
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_pictures_are_turned_upright(client: Client, worker: Worker, tool: str) -> None:
-    turned = encoded(picture(64, 96, "JPEG", orientation=6))
-    first = next(iter(field for field in MINIMAL[tool] if field != "mask"))
-    job = worker.job(client.ordered(tool, **MINIMAL[tool] | {first: turned}))
-    assert (job["width"], job["height"]) == ((128, 96) if tool == OUTPAINTING else (96, 64))
 
 
 # Trying on.

@@ -12,7 +12,7 @@ from support.http_service import Service, StartService
 from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
-from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS, TRY_ON_1, TRY_ON_2
+from tool_endpoints import ERASE, MINIMAL, OUTPAINTING, PHOTO, TOOLS
 
 from serve_app.config.settings import ServiceSettings
 from serve_app.http.description import camel_case
@@ -80,45 +80,7 @@ def test_a_repeat_gets_the_first_answer_again(client: Client, service: Service, 
         assert problems(other) == [(["header", "Idempotency-Key"], "idempotency_key_reused")]
 
 
-def test_a_key_belongs_to_one_tool(client: Client, service: Service, key: dict[str, str]) -> None:
-    client.post(f"/v1/{TRY_ON_1}", json=MINIMAL[TRY_ON_1], headers=key)
-    with service.unchanged():
-        other = client.post(f"/v1/{TRY_ON_2}", json=MINIMAL[TRY_ON_1], headers=key)
-        assert problems(other) == [(["header", "Idempotency-Key"], "idempotency_key_reused")]
-
-
 # Paths.
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
-def test_other_methods(client: Client, tool: str, method: str) -> None:
-    response = client.request(method, f"/v1/{tool}")
-    assert refusal(response, 405) == "Method Not Allowed: this path takes POST"
-    assert response.headers["allow"] == "POST"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "gen-tools/nonsense",
-        "gen-tools",
-        "gen-tools/",
-        "gen-tools/erase",
-        "gen-tools/erase-v2",
-        "gen-tools/erase-v1/",
-        "gen-tools/erase-v1/more",
-        "gen-tools/vto-v3",
-        "gen-tools-erase-v1",
-        "erase-v1",
-        *(f"{tool}-finetuned" for tool in TOOLS),
-    ],
-)
-def test_unknown_paths(client: Client, service: Service, path: str) -> None:
-    with service.unchanged():
-        assert refusal(client.order(path, **MINIMAL[ERASE]), 404).startswith("Not Found")
-        priced = client.post("/v1/pricing", json={"path": f"/v1/{path}", "body": MINIMAL[ERASE]})
-        assert refusal(priced, 404) == "Not Found"
 
 
 @promise(
@@ -192,15 +154,6 @@ def test_the_examples_of_a_tool_are_complete(described: dict[str, Any]) -> None:
         for field, schema in forms[name]["properties"].items():
             assert schema["description"], (name, field)
             assert schema["examples"], (name, field)
-
-
-def test_limits_are_shown(described: dict[str, Any]) -> None:
-    forms = described["components"]["schemas"]
-    dilation, _ = forms["EraseRequest"]["properties"]["dilate_pixels"]["anyOf"]
-    assert (dilation["minimum"], dilation["maximum"]) == (0, 25)
-    mode, _ = forms["OutpaintingRequest"]["properties"]["mode"]["anyOf"]
-    assert mode["enum"] == ["high", "fast"]
-    assert forms["OutpaintingRequest"]["properties"]["width"]["minimum"] == 64
 
 
 @promise("Decided: errors", "never echo the value of a secret or an image")

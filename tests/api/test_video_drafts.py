@@ -69,11 +69,6 @@ def test_what_it_was_made_of_is_used_again(client: Client, service: Service) -> 
     assert of_going_on["start_video"] == service.worker.job(going_on)["start_video"] is not None
 
 
-def test_the_ratio_that_the_prompt_chose_is_taken_over(client: Client, service: Service) -> None:
-    job = service.worker.job(enhance(client, drafted(client, service, prompt="waves, phone wallpaper")))
-    assert (job["width"], job["height"]) == (1088, 1920)
-
-
 @pytest.mark.parametrize(
     "named", ["x", "3f0c1e9a-7d52-4c0b-9a53-8e1f6b2d4c70", "https://example.com/results/x/1/draft.safetensors"]
 )
@@ -117,12 +112,6 @@ def test_latents_that_are_gone(client: Client, service: Service) -> None:
 def test_what_can_name_no_draft(client: Client, service: Service, named: object) -> None:
     loc, _, _ = problem(client, service, mode="draft_enhance", draft_cache=named)
     assert loc == ["draft_cache"]
-
-
-def test_a_key_of_the_same_project_may_go_on(client: Client, service: Service) -> None:
-    task_id = drafted(client, service)
-    with service.client(client.project) as colleague:
-        assert service.worker.job(enhance(colleague, task_id))["clip"]["enhance"]
 
 
 def test_a_repeat_is_answered_also_when_the_draft_is_gone(start_service: StartService) -> None:

@@ -10,7 +10,7 @@ from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
 from support.website import Website
-from video_requests import MODES, NEW, PICTURE, VIDEO, clip, drafted, minimal, problem
+from video_requests import MODES, PICTURE, VIDEO, clip, minimal, problem
 
 
 @promise("Decided: video", "A union discriminated by `mode`, strict.")
@@ -22,32 +22,6 @@ def test_a_mode_is_needed(client: Client, service: Service, body: dict[str, Any]
     loc, found, message = problem(client, service, **body)
     assert (loc, found) == (["mode"], kind)
     assert all(mode in message for mode in MODES)
-
-
-@pytest.mark.parametrize("body", ["[]", '"t2v"', "3", "null"])
-def test_a_body_that_is_no_object(client: Client, service: Service, body: str) -> None:
-    with service.unchanged():
-        response = client.post(f"/v1/{VIDEO}", content=body, headers={"content-type": "application/json"})
-    [(loc, _)] = problems(response)
-    assert loc == ["body"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "body", "loc"),
-    [
-        ("v2v", {"duration": 16}, ["duration"]),
-        ("t2v", {"webhook_url": "http://127.0.0.1/"}, ["webhook_url"]),
-        ("i2v", {"keyframes": []}, ["keyframes"]),
-        ("i2v", {"keyframes": [PICTURE] * 11}, ["keyframes"]),
-        ("i2v", {"keyframes": [PICTURE, [1, PICTURE]]}, ["keyframes"]),
-        ("i2v", {"keyframes": [[0, PICTURE], [9, PICTURE]], "duration": 8}, ["keyframes", "1", "0"]),
-        ("i2v", {"keyframes": [[0, PICTURE], [1, 3]]}, ["keyframes", "1", "1"]),
-    ],
-)
-def test_where_a_value_is_refused(
-    client: Client, service: Service, mode: str, body: dict[str, Any], loc: list[str]
-) -> None:
-    assert problem(client, service, **minimal(mode) | body)[0] == loc
 
 
 @pytest.mark.parametrize(
@@ -95,22 +69,6 @@ def test_a_price_is_refused_where_a_submission_is(client: Client, service: Servi
         with service.unchanged():
             priced = problems(client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}))
         assert priced == [(["body", *loc], kind) for loc, kind in problems(client.order(VIDEO, **body))]
-
-
-def test_a_price_leaves_nothing_behind(client: Client, service: Service) -> None:
-    draft = drafted(client, service)
-    for body in (*map(minimal, NEW), {"mode": "draft_enhance", "draft_cache": draft}):
-        with service.unchanged():
-            assert client.post("/v1/pricing", json={"path": f"/v1/{VIDEO}", "body": body}).status_code == 200
-
-
-@promise("Decided: errors", "never echo the value of a secret or an image")
-def test_no_error_repeats_what_was_sent(client: Client) -> None:
-    for mode in NEW:
-        response = client.order(VIDEO, **minimal(mode), duration=99, webhook_secret="hunter2-hunter2")
-        assert PICTURE[:40] not in response.text
-        assert encoded(clip())[:40] not in response.text
-        assert "hunter2" not in response.text
 
 
 @promise("10. gen-3-video", "Video continuation (`v2v`) is limited to 15 seconds; the other modes to 20 seconds.")

@@ -159,22 +159,6 @@ def test_a_video_is_stored_for_the_model(client: Client, worker: Worker, web: We
         assert (job["references"], job["width"], job["height"]) == ([], 1088, 832)
 
 
-def test_what_the_catalog_says_of_each_way(client: Client, service: Service) -> None:
-    def steps(**body: Any) -> int:
-        return service.worker.job(client.ordered(VIDEO, **body))["steps"]
-
-    assert steps(**minimal("t2v")) == 8
-    assert steps(**minimal("t2v"), draft=True) == 8
-    assert steps(mode="draft_enhance", draft_cache=drafted(client, service)) == 3
-
-
-@pytest.mark.parametrize("mode", NEW)
-def test_a_seed_is_kept(client: Client, worker: Worker, mode: str) -> None:
-    task_id = client.ordered(VIDEO, **minimal(mode), seed=4294967295)
-    worker.deliver_clip(task_id, FILE)
-    assert client.poll(task_id).json()["result"]["seed"] == 4294967295
-
-
 # Idempotency.
 
 
@@ -215,12 +199,6 @@ def test_a_secret_is_sealed(client: Client, service: Service) -> None:
 
 
 # Paths.
-
-
-@pytest.mark.parametrize("path", ["gen-3-video-finetuned", "gen-3-video/t2v", "gen-3-videos"])
-def test_there_is_no_other_endpoint(client: Client, service: Service, path: str) -> None:
-    with service.unchanged():
-        assert refusal(client.order(path, **minimal("t2v")), 404).startswith("Not Found")
 
 
 # The description.
