@@ -10,7 +10,7 @@
 
 A key with `once` in its record is never registered again. Keys have 256 random bits, so a plain SHA-256 is as safe as a
 slow hash and costs nothing per request. A secret is found by its hash: nothing is compared that timing could tell
-about. Keys from before roles are a developer's; those from before projects act in the default one.
+about.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def key_of(raw: Mapping[str, str], used: str | None = None) -> ApiKey:
         raw.get("project", DEFAULT_PROJECT),
         raw["hint"],
         float(raw["created"]),
-        Role(raw.get("role", Role.DEVELOPER)),
+        Role(raw["role"]),
         float(raw["expires"]) if "expires" in raw else None,
         float(used) if used else None,
     )

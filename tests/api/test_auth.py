@@ -103,18 +103,6 @@ def old_key(service: Service) -> Iterator[str]:
     assert service.worker.run(service.worker.keys.revoke(record["id"]))
 
 
-@promise(
-    "Authentication",
-    "Keys issued before the projects feature continue to work and sit in a default project of a default organization.",
-)
-def test_a_key_from_before_projects_acts_in_the_default_one(service: Service, operator: Client, old_key: str) -> None:
-    with Client(service.base_url, "default", old_key) as client:
-        task_id = client.accepted()
-        assert client.get("/v1/credits").json() == operator.get("/v1/credits").json()
-    with service.client("default") as colleague:
-        assert task_id in {task["id"] for task in colleague.get("/v1/tasks").json()["tasks"]}
-
-
 def bearing(secret: str, scheme: str = "Bearer") -> dict[str, str]:
     return {"Authorization": f"{scheme} {secret}"}
 

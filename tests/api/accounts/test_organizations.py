@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -38,16 +37,6 @@ async def test_an_organization_is_made_once(
     assert not await organizations.create("acme", "Another", "op")
     assert await contents(redis, prefix) == before
     assert await lines(audit, "acme") == [("op", "create organization", "acme", {})]
-
-
-async def test_parallel_creates_make_one(organizations: OrganizationStore, audit: AuditLog) -> None:
-    made = await asyncio.gather(*(organizations.create("acme", f"Name {n}", f"actor {n}") for n in range(20)))
-    assert made.count(True) == 1
-    winner = made.index(True)
-    found = await organizations.get("acme")
-    assert found is not None
-    assert found.name == f"Name {winner}"
-    assert await lines(audit, "acme") == [(f"actor {winner}", "create organization", "acme", {})]
 
 
 async def test_organizations_are_listed_by_id_the_default_one_always(organizations: OrganizationStore) -> None:
@@ -117,63 +106,6 @@ async def test_approved_safety_reaches_the_callers_of_the_organization(
         ("op", "approve safety", "gen-b", {"tolerance": "0"}),
         ("op", "approve safety", "gen-a", {"tolerance": ""}),
     ]
-
-
-async def test_safety_can_be_approved_for_the_default_organization(
-    organizations: OrganizationStore, redis: Redis, prefix: str
-) -> None:
-    await organizations.approve("default", "gen-a", 6, "op")
-    assert await organizations.get("default") == Organization("default", "Default", 0.0, {"gen-a": 6})
-    _, secret = await KeyStore(redis, prefix).create("k")
-    found = await Callers(redis, prefix).authenticate(secret)
-    assert found is not None
-    assert dict(found.safety) == {"gen-a": 6}
-
-
-async def test_ceilings_reach_the_callers_of_the_organization(
-    organizations: OrganizationStore, audit: AuditLog, redis: Redis, prefix: str
-) -> None:
-    await organizations.create("acme", "Acme", "op")
-    await ProjectStore(redis, prefix).create("p", "acme", "op")
-    _, secret = await KeyStore(redis, prefix).create("k", "p")
-    _, elsewhere = await KeyStore(redis, prefix).create("k", "q")
-
-    async def caller(secret: str) -> Caller:
-        found = await Callers(redis, prefix).authenticate(secret)
-        assert found is not None
-        return found
-
-    assert dict((await caller(secret)).ceilings) == {}
-    await organizations.cap("acme", "violence", 6, "op")
-    await organizations.cap("acme", "illegal acts", 0, "op")
-    await organizations.approve("acme", "violence", 5, "op")  # an endpoint of the same name is something else
-    acting = await caller(secret)
-    assert dict(acting.ceilings) == {"violence": 6, "illegal acts": 0}
-    assert dict(acting.safety) == {"violence": 5}
-    assert dict((await caller(elsewhere)).ceilings) == {}
-    await organizations.cap("acme", "violence", None, "op")
-    acting = await caller(secret)
-    assert (dict(acting.ceilings), dict(acting.safety)) == ({"illegal acts": 0}, {"violence": 5})
-    found = await organizations.get("acme")
-    assert found is not None
-    assert (found.name, dict(found.safety), dict(found.ceilings)) == ("Acme", {"violence": 5}, {"illegal acts": 0})
-    assert (await lines(audit, "acme"))[2:] == [
-        ("op", "cap safety", "violence", {"tolerance": "6"}),
-        ("op", "cap safety", "illegal acts", {"tolerance": "0"}),
-        ("op", "approve safety", "violence", {"tolerance": "5"}),
-        ("op", "cap safety", "violence", {"tolerance": ""}),
-    ]
-
-
-async def test_the_default_organization_has_ceilings_of_its_own(
-    organizations: OrganizationStore, redis: Redis, prefix: str
-) -> None:
-    await organizations.cap("default", "hate", 3, "op")
-    assert await organizations.get("default") == Organization("default", "Default", 0.0, {}, {"hate": 3})
-    _, secret = await KeyStore(redis, prefix).create("k")
-    found = await Callers(redis, prefix).authenticate(secret)
-    assert found is not None
-    assert dict(found.ceilings) == {"hate": 3}
 
 
 async def test_levels_of_an_organization_that_is_not_there(

@@ -8,7 +8,7 @@ from support.books import priced_task
 from support.redis_contents import contents
 
 from serve_app.redis_store.scripts import PRELUDE
-from serve_app.tasks.limits import InsufficientCredits, Limits, TooFast
+from serve_app.tasks.limits import Limits, TooFast
 from serve_app.tasks.store import TaskStore
 
 EVERY_S = 1000.0
@@ -41,14 +41,6 @@ async def test_a_burst_is_accepted_and_counted_down_then_the_key_must_wait(paced
     assert 0 < refused.value.wait_s <= EVERY_S
 
 
-async def test_another_key_has_a_pace_of_its_own(paced: TaskStore) -> None:
-    for _ in range(BURST):
-        await send(paced)
-    assert await send(paced, "other") == BURST - 1
-    with pytest.raises(TooFast):
-        await send(paced)
-
-
 async def test_a_refused_request_changes_nothing(paced: TaskStore, redis: Redis, prefix: str) -> None:
     for _ in range(BURST):
         await send(paced)
@@ -58,14 +50,6 @@ async def test_a_refused_request_changes_nothing(paced: TaskStore, redis: Redis,
             await send(paced)
         assert refused.value.wait_s <= EVERY_S
     assert await contents(redis, prefix) == before
-
-
-async def test_a_request_that_is_refused_for_another_reason_takes_no_turn(paced: TaskStore) -> None:
-    assert await send(paced) == BURST - 1
-    for _ in range(BURST):
-        with pytest.raises(InsufficientCredits):
-            await send(paced, price=1)
-    assert await send(paced) == BURST - 2
 
 
 async def test_after_the_wait_one_more_request_is_accepted(paced: TaskStore) -> None:
@@ -90,15 +74,6 @@ async def test_what_is_remembered_of_a_key_is_forgotten_when_its_next_request_is
     await send(paced)
     remaining_ms = await paced.redis.pttl(f"{paced.prefix}rate:k")
     assert 0 < remaining_ms <= EVERY_S * 1000
-
-
-async def test_a_repeat_of_a_submission_takes_no_turn(paced: TaskStore) -> None:
-    task = priced_task(0, key_id="k", idempotency_key="once", body_hash="b")
-    assert (await paced.submit(task)).requests_left == BURST - 1
-    await paced.submit(task)
-    repeat = await paced.submit(priced_task(0, key_id="k", idempotency_key="once", body_hash="b"))
-    assert (repeat.created, repeat.requests_left) == (False, None)
-    assert await send(paced) == BURST - 2
 
 
 async def test_other_requests_are_counted_with_submissions(paced: TaskStore) -> None:

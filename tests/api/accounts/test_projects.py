@@ -13,8 +13,6 @@ from support.redis_contents import contents
 
 from serve_app.accounts import projects as module
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.callers import Callers
-from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.projects import Project, ProjectStore
 
 
@@ -56,14 +54,6 @@ async def test_the_default_project_is_always_there_and_nobody_makes_it(projects:
     assert await projects.list("acme") == []
 
 
-async def test_a_project_that_nobody_made_has_the_defaults(projects: ProjectStore) -> None:
-    assert await projects.find("unknown") is None
-    assert await projects.get("unknown") == Project(
-        "unknown", organization="default", weight=1.0, statuses="full", max_active=None
-    )
-    assert [project.id for project in await projects.list("default")] == ["default"]
-
-
 async def test_projects_are_listed_by_id(projects: ProjectStore) -> None:
     for project_id, organization in (("z", "acme"), ("b", "acme"), ("x", "other"), ("y", "default")):
         assert await projects.create(project_id, organization, "op")
@@ -98,12 +88,6 @@ async def test_a_project_keeps_its_defaults_when_all_changes_are_taken_back(proj
     await projects.change(Project("p", "acme"), CHANGES, "op")
     await projects.change(Project("p", "acme"), dict.fromkeys(CHANGES), "op")
     assert await projects.find("p") == Project("p", "acme")
-
-
-async def test_the_default_project_can_be_changed(projects: ProjectStore, audit: AuditLog) -> None:
-    await projects.change(await projects.get("default"), {"limit_day": 5}, "op")
-    assert await projects.list("default") == [Project("default", limit_day=5)]
-    assert await lines(audit, "default") == [("op", "change project", "default", {"limit_day": "5"})]
 
 
 @pytest.mark.parametrize(
@@ -148,12 +132,3 @@ async def test_a_change_is_seen_here_at_once_and_elsewhere_when_its_memory_ends(
     assert (await elsewhere.get("default")).weight == 1.0
     now += 10.0
     assert (await elsewhere.get("default")).weight == 4.0
-
-
-async def test_a_caller_acts_in_the_project_of_its_key(projects: ProjectStore, redis: Redis, prefix: str) -> None:
-    await projects.create("p", "acme", "op")
-    await projects.change(Project("p", "acme"), CHANGES, "op")
-    _, secret = await KeyStore(redis, prefix).create("k", "p")
-    caller = await Callers(redis, prefix).authenticate(secret)
-    assert caller is not None
-    assert caller.project == Project("p", "acme", **CHANGES)

@@ -154,13 +154,6 @@ def test_mistakes_cost_nothing(
     assert sorted(here.iterdir()) == before
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpeg", "webp"])
-def test_a_video_is_no_picture(client_of: GenServe, bodies: list[dict[str, Any]], suffix: str) -> None:
-    ran = client_of("generate", "gen-3-video", "mode=t2v", "prompt=a red star", "-o", f"star.{suffix}")
-    assert (ran.code, bodies) == (2, [])
-    assert "gen-3-video makes mp4" in ran.err
-
-
 def test_a_folder_that_can_not_be_written_is_named(
     client_of: GenServe, bodies: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,22 +214,6 @@ def test_files_are_sent_where_pictures_are(client_of: GenServe, bodies: list[dic
     assert [base64.b64decode(image) for image in bodies[0]["images"]] == [picture(), picture(form="WEBP")]
 
 
-def test_one_picture_is_a_list_where_a_list_is_taken(
-    client_of: GenServe, bodies: list[dict[str, Any]], here: Path
-) -> None:
-    (here / "a.jpeg").write_bytes(picture(form="JPEG"))
-    assert client_of(*STAR, "images=@a.jpeg", "--detach").code == 0
-    assert [base64.b64decode(image) for image in bodies[0]["images"]] == [picture(form="JPEG")]
-    kontext = ("generate", "gen-kontext-pro", "prompt=blue", "input_image=@a.jpeg", "--detach")
-    assert client_of(*kontext).code == 0
-    assert base64.b64decode(bodies[1]["input_image"]) == picture(form="JPEG")
-
-
-def test_the_path_of_an_endpoint_is_its_name_too(client_of: GenServe, bodies: list[dict[str, Any]]) -> None:
-    assert client_of("generate", f"/v1/{ENDPOINT}", "prompt=1984", "--detach").code == 0
-    assert bodies == [{"prompt": "1984"}]
-
-
 # What the service has to say of it.
 
 
@@ -256,33 +233,6 @@ def test_warnings_come_before_the_wait(client_of: GenServe, answers: dict[str, A
     answers["warnings"] = [*WARNINGS, "too dark"]
     ran = client_of(*STAR, notes=True)
     assert (ran.out, ran.err.splitlines()[:2]) == ("", [f"warning: {WARNINGS[0]}", "warning: too dark"])
-
-
-def test_also_where_nobody_waits(client_of: GenServe, answers: dict[str, Any]) -> None:
-    answers["warnings"] = WARNINGS
-    ran = client_of(*STAR, "--detach", notes=True)
-    assert (ran.out, ran.err) == (f"{only_task(client_of)['id']}\n", f"warning: {WARNINGS[0]}\n")
-    ran = client_of(*STAR, "--detach", "--json", notes=True)
-    assert (ran.json["warnings"], ran.err) == (WARNINGS, f"warning: {WARNINGS[0]}\n")
-
-
-@pytest.mark.parametrize(
-    ("warnings", "err"),
-    [
-        (["a\x1b[31mb\x07\u202ec\n\u2028d"], "warning: a [31mb  c  d\n"),
-        (["x" * 10_000], f"warning: {'x' * 500}\n"),
-        (["w"] * 1000, "warning: w\n" * 10),
-        ([], ""),
-        (None, ""),
-        ("text", ""),
-        ([1, {}, "w"], "warning: w\n"),
-    ],
-)
-def test_warnings_of_a_strange_service_do_no_harm(
-    client_of: GenServe, answers: dict[str, Any], warnings: object, err: str
-) -> None:
-    answers["warnings"] = warnings
-    assert client_of(*STAR, "--detach", notes=True).err == err
 
 
 # Leaving, and coming back.

@@ -11,10 +11,6 @@ from support.http_service import Service
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 
 
-def test_an_empty_list_is_one_too(gen_serve: GenServe) -> None:
-    assert gen_serve("webhooks", "list", "--json").json == {"deliveries": [], "next": None}
-
-
 def test_tuned_models_are_listed_by_key(client_of: GenServe, service: Service) -> None:
     project = service.worker.new_project(DEFAULT_ORGANIZATION)
     finetune_id = service.worker.new_finetune(project)

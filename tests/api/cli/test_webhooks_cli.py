@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from io import StringIO
@@ -23,7 +22,6 @@ T = TypeVar("T")
 Webhooks: TypeAlias = Callable[..., Ran]
 
 RECEIVER = "https://hooks.test:443"
-HEADING = ["id", "receiver", "state", "attempts", "last answer", "next try"]
 SECRET = "a secret, sealed or not, is nobody's business"
 
 
@@ -84,13 +82,6 @@ def webhooks(gen_serve: GenServe) -> Webhooks:
 
 
 # Looking.
-
-
-@pytest.mark.parametrize("options", [(), ("--failed",)])
-def test_there_is_nothing_at_first(webhooks: Webhooks, options: tuple[str, ...]) -> None:
-    ran = webhooks("list", *options)
-    assert (ran.code, ran.table) == (0, [])
-    assert re.split(r"\s{2,}", ran.out.strip()) == HEADING
 
 
 def test_deliveries_are_listed_with_how_they_fare(webhooks: Webhooks, deliveries: Deliveries) -> None:
@@ -156,15 +147,6 @@ def test_all_that_were_given_up_are_sent_again_and_nothing_else(webhooks: Webhoo
     assert webhooks("replay", "--failed").out == "0 to be sent again\n"
 
 
-def test_more_than_fit_on_a_page_are_sent_again(
-    webhooks: Webhooks, deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.cli.webhooks._PAGE", 2)
-    failed = deliveries.attempted("failed", DeliveryAttempt(1.0, 500), n=5)
-    assert webhooks("replay", "--failed", "--yes").out == "5 to be sent again\n"
-    assert set(deliveries.states(failed)) == {State.WAITING}
-
-
 def test_those_of_every_project_are_sent_again_once_it_is_confirmed(
     webhooks: Webhooks, deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,16 +189,6 @@ def test_wrong_usage_is_explained(webhooks: Webhooks, words: list[str], named: s
     ran = webhooks(*words)
     assert (ran.code, ran.out) == (2, "")
     assert named in ran.err
-
-
-def test_the_group_has_help(webhooks: Webhooks) -> None:
-    assert " webhooks [OPTIONS] COMMAND" in webhooks("--help").out
-
-
-def test_a_store_out_of_reach_is_an_error_and_no_traceback(webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GEN_REDIS__URL", "redis://127.0.0.1:1")
-    ran = webhooks("list")
-    assert (ran.code, ran.err.count("\n")) == (1, 1)
 
 
 def test_a_new_key_fits_the_settings_and_is_another_every_time(webhooks: Webhooks) -> None:

@@ -156,10 +156,6 @@ def test_a_file_that_no_video_takes(client: Client) -> None:
     assert error(client.post(VIDEOS, data={"prompt": "x"}, files=files), 400)["param"] == "video"
 
 
-def test_a_model_that_there_is_not(client: Client) -> None:
-    assert error(create(client, model="sora-2"), 404)["code"] == "model_not_found"
-
-
 def test_a_repetition_makes_no_second_video(client: Client) -> None:
     headers = {"Idempotency-Key": "once"}
     first, second = (client.post(VIDEOS, json={"prompt": "waves"}, headers=headers).json() for _ in range(2))
@@ -186,21 +182,6 @@ def test_the_list_holds_every_video_once(client: Client, limit: int) -> None:
     assert (len(found), set(found)) == (5, videos)
 
 
-def test_a_list_without_videos(client: Client) -> None:
-    client.accepted()
-    empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-    assert client.get(VIDEOS).json() == empty
-
-
-@pytest.mark.parametrize("query", [{"order": "asc"}, {"limit": 0}, {"limit": "x"}])
-def test_lists_that_are_refused(client: Client, query: dict[str, Any]) -> None:
-    assert error(client.get(VIDEOS, params=query), 400)["param"] == next(iter(query))
-
-
-def test_the_list_goes_on_after_a_video_that_there_is(client: Client) -> None:
-    error(client.get(VIDEOS, params={"after": "none"}), 404)
-
-
 def test_a_video_that_is_not_wanted_any_more(client: Client) -> None:
     task_id = created(client)
     response = client.delete(f"{VIDEOS}/{task_id}")
@@ -221,10 +202,3 @@ def test_what_is_no_video_of_the_project(client: Client, other_client: Client, m
     for task_id in ("none", client.accepted(), created(other_client)):
         told = error(client.request(method, path.format(task_id)), 404)
         assert told["message"] == "Video not found"
-
-
-def test_a_variant_that_there_is_not(client: Client, worker: Worker) -> None:
-    task_id = created(client)
-    worker.deliver_clip(task_id, CLIP)
-    told = error(client.get(f"{VIDEOS}/{task_id}/content", params={"variant": "spritesheet"}), 400)
-    assert told["param"] == "variant"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from redis.asyncio import Redis
 from support.tasks import LANE, assert_gone_from_indexes, lease_one, limited, make_due, new_task, status_of, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.tasks.limits import IdempotencyMismatch, QueueFull, TooManyActive
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Status, Webhook
+from serve_app.tasks.task import Status
 
 
 async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
@@ -23,13 +22,6 @@ async def test_a_trace_goes_with_the_task(store: TaskStore) -> None:
     assert lease.created <= lease.began
     record = await stored(store, task.id)
     assert record.traceparent == traceparent
-
-
-async def test_a_task_that_nobody_traces_keeps_nothing_of_it(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    assert (await lease_one(store)).traceparent == ""
-    assert not await store.redis.hexists(f"{store.prefix}task:{task.id}", "traceparent")  # type: ignore[misc]
 
 
 async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> None:
@@ -55,19 +47,6 @@ async def test_a_task_goes_from_submission_to_its_result(store: TaskStore) -> No
     assert await store.redis.ttl(f"{store.prefix}task:{task.id}") > store.limits.retention_s
 
 
-async def test_submitting_the_same_task_again_is_harmless(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    again = await store.submit(task)
-    assert (again.created, again.reply) == (True, task.reply)
-    assert (await store.counts(LANE))["queued"] == 1
-
-
-async def test_only_terminal_statuses_are_outcomes(store: TaskStore) -> None:
-    with pytest.raises(ValueError, match="no outcome"):
-        await store.complete(LANE, "x", 1, Status.GENERATING)
-
-
 async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     task = new_task()
     await store.submit(task)
@@ -84,17 +63,6 @@ async def test_a_stale_attempt_changes_nothing(store: TaskStore) -> None:
     record = await stored(store, task.id)
     assert record.result == {"key": "right"}
     assert record.strikes == 0
-
-
-async def test_completing_twice_publishes_once(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    await lease_one(store)
-    assert await store.complete(LANE, task.id, 1, Status.READY, result={"key": "a"})
-    assert await store.complete(LANE, task.id, 1, Status.ERROR, details={"error": "late"})
-    record = await stored(store, task.id)
-    assert (record.status, record.details) == (Status.READY, None)
-    assert (await store.counts(LANE))["Ready"] == 1
 
 
 async def test_progress_never_falls_and_phases_never_go_back(store: TaskStore) -> None:
@@ -140,17 +108,6 @@ async def test_the_window_bounds_all_leases_of_a_lane(store: TaskStore) -> None:
     assert len(await store.lease(LANE, 2, 3)) == 2
     assert len(await store.lease(LANE, 4, 3)) == 1
     assert await store.lease(LANE, 1, 3) == []
-
-
-async def test_cancel_ends_a_waiting_task(store: TaskStore) -> None:
-    task = new_task()
-    await store.submit(task)
-    assert await store.cancel(task.id, "someone else") == 0
-    assert await store.cancel(task.id, "p") == 1
-    assert await store.cancel(task.id, "p") == 1, "asked again"
-    assert await store.cancel("unknown", "p") == 0
-    assert await store.lease(LANE, 1, 100) == []
-    await assert_gone_from_indexes(store, task.id)
 
 
 async def test_cancel_stops_leased_work_and_fences_its_result(store: TaskStore) -> None:
@@ -260,18 +217,6 @@ async def test_a_filtered_page_looks_at_a_thousand_tasks_and_the_next_goes_on(st
     assert (first, cursor is None) == ([], False)
     rest, cursor = await store.list_tasks("p", limit=10, endpoints=["gen-rare"], cursor=cursor)
     assert ([task.id for task in rest], cursor) == ([wanted.id], None)
-
-
-async def test_only_tasks_with_a_webhook_enter_the_outbox(store: TaskStore, redis: Redis) -> None:
-    webhook = Webhook("https://example.com/hook", receiver="https://example.com:443", base="http://gen.test")
-    silent, loud = new_task(), new_task(webhook=webhook)
-    for task in (silent, loud):
-        await store.submit(task)
-    for lease in await store.lease(LANE, 2, 100):
-        await store.complete(LANE, lease.id, 1, Status.READY, result={})
-    receiver = f"{webhook.receiver} {loud.organization}"
-    assert await redis.zrange(f"{store.prefix}outbox:{receiver}", 0, -1) == [loud.id]
-    assert await redis.zrange(f"{store.prefix}outbox", 0, -1) == [receiver]
 
 
 async def test_what_a_task_is_made_of_stays_while_it_may_take(store: TaskStore) -> None:

@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.client import HOOK, HOOK_HOST, Client, problems, refusal
+from support.client import HOOK, HOOK_HOST, Client, refusal
 from support.hooked_tasks import deliveries, ended, replay, send
 from support.http_service import Service
 from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.accounts.roles import Role
 from serve_app.media.url_guard import receiver_of
-from serve_app.tasks.task import Status
-
 
 # What is told.
-def test_nothing_is_due_before_the_end(client: Client, worker: Worker) -> None:
-    task_id = client.accepted(webhook_url=HOOK)
-    not_due = {"id": task_id, "receiver": receiver_of(HOOK), "state": "not due", "next": None, "attempts": []}
-    assert deliveries(client, task_id) == not_due
-    worker.advance(task_id, Status.GENERATING, progress=0.5)
-    assert deliveries(client, task_id) == not_due
 
 
 @promise("Decided: webhooks", "written to a durable outbox in the same step that makes the task terminal")
@@ -139,42 +130,6 @@ def test_tasks_of_others_and_unknown_ones_look_the_same(
             for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
                 assert refusal(response, 404) == "There is no such task"
     assert deliveries(other_client, foreign)["state"] == "waiting"
-
-
-def test_a_task_without_a_webhook_has_no_deliveries(client: Client, worker: Worker) -> None:
-    waiting, over = client.accepted(), client.accepted()
-    worker.end(over, Status.ERROR)
-    for task_id in (waiting, over):
-        for response in (client.get(f"/v1/tasks/{task_id}/deliveries"), replay(client, task_id)):
-            assert refusal(response, 404) == "The task was submitted without webhook_url"
-
-
-def test_an_id_that_is_too_long_is_refused(client: Client) -> None:
-    for response in (client.get(f"/v1/tasks/{'x' * 65}/deliveries"), replay(client, "x" * 65)):
-        assert problems(response) == [(["path", "task_id"], "string_too_long")]
-
-
-@pytest.mark.parametrize("role", [role for role in Role if role is not Role.OPERATOR])
-def test_every_role_may_look_and_those_that_generate_may_send_again(
-    client: Client, worker: Worker, service: Service, role: Role
-) -> None:
-    task_id = ended(client, worker, HOOK)
-    may = role in (Role.ADMINISTRATOR, Role.DEVELOPER)
-    with service.client(client.project, role=role) as other:
-        assert deliveries(other, task_id)["state"] == "waiting"
-        response = replay(other, task_id)
-        if may:
-            assert response.status_code == 200
-        else:
-            assert "no permission to generate" in refusal(response, 403)
-
-
-@pytest.mark.parametrize("key", [None, "gen_wrong"])
-def test_nobody_may_without_a_key(client: Client, worker: Worker, key: str | None) -> None:
-    path = f"/v1/tasks/{ended(client, worker, HOOK)}/deliveries"
-    with Client(str(client.base_url), "nobody", key or "") as nobody:
-        refusal(nobody.get(path), 403)
-        refusal(nobody.post(f"{path}/replay"), 403)
 
 
 def test_what_one_organization_calls_is_another_receiver_than_what_another_calls(

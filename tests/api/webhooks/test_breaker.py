@@ -11,8 +11,6 @@ from support.deliveries import (
     DOWN,
     HOUR_S,
     OK,
-    OTHER_RECEIVER,
-    OTHER_URL,
     RECEIVER,
     claimed,
     ended,
@@ -66,14 +64,6 @@ async def test_so_many_failures_in_a_row_shut_it_and_not_one_fewer(store: TaskSt
     assert await outbox.claim(10) == [], "however often somebody looks"
 
 
-async def test_what_is_due_meanwhile_waits_too_and_another_receiver_does_not(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 5)
-    await trip(outbox)
-    await ended(store, 5)
-    others = await ended(store, 2, OTHER_URL)
-    assert sorted(claim.id for claim in await outbox.claim(10)) == sorted(others)
-
-
 @pytest.mark.parametrize(("outcome", "unwell"), [("delivered", False), ("retry", False), ("failed", False)])
 async def test_an_answer_that_is_no_sign_of_trouble_begins_the_count_anew(
     store: TaskStore, outbox: Outbox, outcome: str, unwell: bool
@@ -122,17 +112,6 @@ async def test_pauses_double_up_to_the_bound(store: TaskStore, outbox: Outbox) -
     assert [round(pause / HOUR_S, 1) for pause in pauses] == [1, 2, 4, 4, 4]
 
 
-async def test_a_receiver_that_was_back_starts_with_the_short_pause_again(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 10)
-    await trip(outbox)
-    await time_passes(outbox)
-    await fails(outbox, await claimed(outbox))
-    await time_passes(outbox)
-    await outbox.record(await claimed(outbox), OK, "delivered")
-    await trip(outbox)
-    assert round(await pause_s(outbox) / HOUR_S, 1) == 1
-
-
 async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskStore) -> None:
     outbox = outbox_of(store, trips_after=TRIPS, per_receiver=20, shut_s=HOUR_S, most_shut_s=100 * HOUR_S)
     await ended(store, 20)
@@ -141,16 +120,6 @@ async def test_calls_that_fail_together_are_one_reason_to_shut_it(store: TaskSto
     await asyncio.gather(*(fails(outbox, claim) for claim in claims))
     assert (await health(outbox))["times_shut"] == "1"
     assert round(await pause_s(outbox) / HOUR_S, 1) == 1
-
-
-async def test_a_success_from_before_the_pause_opens_it(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 10)
-    *failing, slow = await outbox.claim(PER_RECEIVER)
-    for claim in failing:
-        await fails(outbox, claim)
-    assert await outbox.claim(10) == []
-    await outbox.record(slow, OK, "delivered")
-    assert len(await outbox.claim(10)) == PER_RECEIVER
 
 
 async def test_a_pause_ends_by_itself(store: TaskStore) -> None:
@@ -197,13 +166,3 @@ async def test_what_became_old_while_nobody_sent_is_tried_all_the_same(store: Ta
     [task_id] = await ended(store)
     await cast(Awaitable[int], store.redis.hset(f"{store.prefix}delivery:{task_id}", "since", "1"))
     assert [claim.id for claim in await outbox.claim(10)] == [task_id]
-
-
-async def test_receivers_are_well_or_not_each_for_itself(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 5)
-    await trip(outbox)
-    await ended(store, 5, OTHER_URL)
-    for _ in range(TRIPS - 1):
-        await fails(outbox, await claimed(outbox))
-    assert (await health(outbox, OTHER_RECEIVER))["failures"] == str(TRIPS - 1)
-    assert len(await outbox.claim(10)) == PER_RECEIVER

@@ -57,13 +57,6 @@ async def test_a_receiver_gets_so_many_calls_at_a_time_from_all_senders_together
         assert await outboxes[2].claim(10) == []
 
 
-async def test_a_full_receiver_does_not_hinder_another(store: TaskStore, outbox: Outbox) -> None:
-    await ended(store, 50)
-    assert len(await outbox.claim(100)) == outbox.policy.per_receiver
-    others = await ended(store, 3, OTHER_URL)
-    assert sorted(claim.id for claim in await outbox.claim(100)) == sorted(others)
-
-
 async def test_an_organization_gets_so_many_calls_at_a_time_however_many_receivers_it_names(
     store: TaskStore, redis: Redis
 ) -> None:
@@ -101,16 +94,6 @@ async def looked_at_again(redis: Redis, outbox: Outbox) -> None:
         await redis.zadd(outbox.channel, {receiver: 1}, xx=True, lt=True)
 
 
-async def test_no_more_are_claimed_than_asked_for_and_the_rest_stays_due(store: TaskStore, outbox: Outbox) -> None:
-    ids = await ended(store, 5) + await ended(store, 5, OTHER_URL)
-    sizes, got = [], []
-    while claims := await outbox.claim(4):
-        sizes.append(len(claims))
-        got += [claim.id for claim in claims]
-    assert sizes == [4, 4, 2]
-    assert sorted(got) == sorted(ids)
-
-
 async def test_of_one_receiver_the_oldest_come_first(store: TaskStore) -> None:
     outbox = outbox_of(store, per_receiver=100)
     ids = await ended(store, 6)
@@ -120,20 +103,6 @@ async def test_of_one_receiver_the_oldest_come_first(store: TaskStore) -> None:
     )
     got = [(await claimed(outbox)).id for _ in ids]
     assert got == [task_id for _, task_id in sorted(zip(turns, ids, strict=True))]
-
-
-async def test_what_is_claimed_is_being_sent_until_it_is_recorded(store: TaskStore, outbox: Outbox) -> None:
-    task_id = await one_ended(store)
-    claim = await claimed(outbox)
-    sent = await found(outbox, task_id)
-    assert (sent.state, sent.attempts, sent.next, sent.log) == (State.SENDING, 1, None, ())
-    attempt = DeliveryAttempt(1_700_000_000.25, 200, "", 'thanks: "ключ" \x00', 0.125)
-    assert await outbox.record(claim, attempt, "delivered")
-    done = await found(outbox, task_id)
-    assert (done.state, done.attempts, done.next, done.log) == (State.DELIVERED, 1, None, (attempt,))
-    assert done.finished is not None
-    assert done.finished >= done.created
-    assert await members(store.redis, outbox.channel) == []
 
 
 async def test_a_claim_that_ran_out_comes_back_as_one_attempt(store: TaskStore, outbox: Outbox) -> None:
@@ -188,16 +157,6 @@ async def test_a_claim_that_ran_out_records_nothing(store: TaskStore, outbox: Ou
     assert (await found(outbox, task_id)).log[-1] == OK
 
 
-async def test_nothing_is_recorded_twice_or_of_what_is_not_there(store: TaskStore, outbox: Outbox) -> None:
-    await one_ended(store)
-    claim = await claimed(outbox)
-    assert await outbox.record(claim, DOWN, "retry", wait_s=HOUR_S, unwell=True)
-    before = await everything(store)
-    for other in (claim, replace(claim, number=claim.number + 1), Claim("unknown", 1, 1)):
-        assert not await outbox.record(other, OK, "delivered")
-    assert await everything(store) == before
-
-
 async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskStore, outbox: Outbox) -> None:
     ids = await ended(store, 2)
     kept, lost = await outbox.claim(2)
@@ -207,15 +166,6 @@ async def test_a_prolonged_claim_is_kept_and_a_stale_one_can_not_be(store: TaskS
     await time_passes(outbox, claims=False)
     assert [claim.id for claim in await outbox.claim(10)] == [lost.id]
     assert await outbox.record(kept, OK, "delivered")
-
-
-async def test_a_claim_that_was_recorded_can_not_be_prolonged(store: TaskStore, outbox: Outbox) -> None:
-    await one_ended(store)
-    claim = await claimed(outbox)
-    await outbox.record(claim, DOWN, "retry", wait_s=HOUR_S)
-    before = await everything(store)
-    await outbox.prolong([claim])
-    assert await everything(store) == before
 
 
 async def test_a_retry_waits_as_long_as_it_is_told(store: TaskStore, outbox: Outbox) -> None:

@@ -84,20 +84,6 @@ async def test_the_webhook_is_due_once_the_task_has_ended_and_not_before(
     assert (claim.id, claim.attempt) == (task.id, 1)
 
 
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-async def test_a_task_without_a_webhook_leaves_no_trace_in_the_outbox(
-    store: TaskStore, outbox: Outbox, redis: Redis, end: End
-) -> None:
-    task = hooked_task(url=None)
-    await store.submit(task)
-    await store.lease(LANE, 1, 100)
-    await end(store, task.id)
-    assert await outbox.claim(10) == []
-    assert await outbox.list_deliveries(limit=10) == ([], None)
-    for name in ("outbox", "sending", "delivery", "attempts", "undelivered"):
-        assert [key async for key in redis.scan_iter(f"{store.prefix}{name}*", count=10_000)] == []
-
-
 async def test_ending_and_entering_are_one_call_to_the_store(
     store: TaskStore, outbox: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,19 +106,6 @@ async def test_ending_and_entering_are_one_call_to_the_store(
         monkeypatch.undo()
         assert [call[0] for call in calls] == ["EVALSHA"]
         assert (await found(outbox, task.id)).state is State.WAITING
-
-
-async def test_publishing_again_does_not_make_it_due_again(store: TaskStore, outbox: Outbox) -> None:
-    task = hooked_task()
-    await store.submit(task)
-    await store.lease(LANE, 1, 100)
-    assert await store.complete(LANE, task.id, 1, Status.READY)
-    claim = await claimed(outbox)
-    assert await store.complete(LANE, task.id, 1, Status.READY)
-    assert await store.cancel(task.id, "p") == 2
-    assert (await found(outbox, task.id)).state is State.SENDING
-    assert await outbox.claim(10) == []
-    assert (await found(outbox, task.id)).attempts == claim.attempt
 
 
 async def test_senders_hear_of_what_is_due(store: TaskStore, outbox: Outbox, redis: Redis) -> None:

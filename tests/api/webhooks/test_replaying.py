@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from support.deliveries import (
     DOWN,
@@ -65,12 +63,6 @@ async def test_what_has_ended_is_sent_again_with_all_its_attempts(store: TaskSto
     assert len((await found(outbox, task_id)).log) == 4
 
 
-async def test_what_waits_again_has_not_finished(store: TaskStore, outbox: Outbox) -> None:
-    task_id = await ended_as(outbox, store, "failed")
-    await outbox.replay(task_id)
-    assert (await found(outbox, task_id)).finished is None
-
-
 @pytest.mark.parametrize(("outcome", "state"), [("failed", State.WAITING), ("delivered", State.DELIVERED)])
 async def test_a_replay_during_the_last_attempt_counts_if_that_fails(
     store: TaskStore, outbox: Outbox, outcome: Outcome, state: State
@@ -105,23 +97,6 @@ async def test_what_is_being_sent_is_not_sent_twice_at_a_time(store: TaskStore, 
     assert await outbox.claim(10) == []
     assert await outbox.record(claim, OK, "delivered"), "its sender still has it"
     assert (await found(outbox, task_id)).state is State.DELIVERED
-
-
-async def test_replays_at_the_same_time_are_one(store: TaskStore, outbox: Outbox) -> None:
-    task_id = await ended_as(outbox, store, "delivered")
-    assert all(await asyncio.gather(*(outbox.replay(task_id) for _ in range(10))))
-    assert [claim.id for claim in await outbox.claim(10)] == [task_id]
-
-
-async def test_a_claim_from_before_a_replay_records_nothing(store: TaskStore, outbox: Outbox) -> None:
-    task_id = await one_ended(store)
-    stale = await claimed(outbox)
-    await outbox.record(stale, OK, "delivered")
-    await outbox.replay(task_id)
-    again = await claimed(outbox)
-    assert (again.id, again.attempt) == (task_id, 1)
-    assert not await outbox.record(stale, DOWN, "failed")
-    assert (await found(outbox, task_id)).state is State.SENDING
 
 
 async def test_there_is_nothing_to_replay_of_a_task_that_has_no_delivery(store: TaskStore, outbox: Outbox) -> None:
@@ -167,17 +142,6 @@ async def test_the_pages_hold_each_delivery_once_and_the_newest_first(
     assert times == sorted(times, reverse=True)
 
 
-async def test_an_empty_list_has_no_next_page(outbox: Outbox) -> None:
-    for failed in (False, True):
-        assert await outbox.list_deliveries(limit=10, failed=failed) == ([], None)
-
-
-@pytest.mark.parametrize("cursor", ["", "nonsense", "1", "1-", "-1-x"])
-async def test_a_cursor_that_is_none_is_refused(outbox: Outbox, cursor: str) -> None:
-    with pytest.raises(ValueError, match="cursor"):
-        await outbox.list_deliveries(limit=10, cursor=cursor)
-
-
 # Retention.
 
 
@@ -216,12 +180,3 @@ async def test_nothing_is_left_of_a_delivery_once_its_task_is_forgotten(
     assert not [(key, value) for key, value in left.items() if task_id in key or task_id in str(value)]
     kinds = {key.removeprefix(store.prefix).partition(":")[0] for key in left}
     assert kinds.isdisjoint({"outbox", "sending", "receiver", "delivery", "attempts", "deliveries", "undelivered"})
-
-
-async def test_what_is_swept_leaves_the_others_alone(store: TaskStore, outbox: Outbox) -> None:
-    delivered = await ended_as(outbox, store, "delivered")
-    waiting = await one_ended(store)
-    assert await swept(store) == [delivered]
-    deliveries, _ = await outbox.list_deliveries(limit=10)
-    assert [delivery.id for delivery in deliveries] == [waiting]
-    assert (await claimed(outbox)).id == waiting

@@ -14,7 +14,6 @@ from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
 from support.receiver import Receiver, breaks_off, http
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 
-from serve_app.config.settings import WebhookSettings
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
@@ -112,17 +111,6 @@ async def test_a_receiver_that_asks_for_time_gets_it(
     async with running(sender_of(outbox, store, tmp_path)):
         delivery = await attempted(outbox, task_id)
     assert delivery.next == pytest.approx(delivery.created + wish_s, abs=60)
-
-
-async def test_a_wish_that_is_nonsense_is_no_wish(
-    store: TaskStore, outbox: Outbox, receiver: Receiver, tmp_path: Path
-) -> None:
-    receiver.reply = http(503, retry_after="Mon, 01 Jan 2024 00:00:00 +" + "9" * 23)
-    task_id = await one_ended(store, receiver.url())
-    async with running(sender_of(outbox, store, tmp_path)):
-        delivery = await attempted(outbox, task_id)
-    assert [attempt.status for attempt in delivery.log] == [503]
-    assert delivery.next == pytest.approx(delivery.created + HOUR_S, abs=60)
 
 
 async def test_after_the_last_attempt_it_is_given_up(store: TaskStore, receiver: Receiver, tmp_path: Path) -> None:
@@ -232,10 +220,6 @@ async def test_a_task_without_a_result_is_told_of_too(
     [call] = receiver.received
     assert f'"status":"{status.value}"'.encode() in call.body
     assert '"details":{"Moderation Reasons":["nudité"]}'.encode() in call.body
-
-
-def test_a_receiver_has_fifteen_seconds_unless_told_otherwise() -> None:
-    assert WebhookSettings().timeout_s == 15
 
 
 async def test_an_object_store_that_cannot_sign_costs_an_attempt_and_is_no_fault_of_the_receivers(

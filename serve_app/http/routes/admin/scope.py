@@ -62,8 +62,6 @@ async def scoped(services: Services, caller: Caller, organization: str | None) -
 async def project_within(services: Services, caller: Caller, project_id: str) -> Project:
     """A project of the caller's organization, or of any for an operator. Raises 404."""
     project = await services.projects.find(project_id)
-    if project is None and project_id == caller.project.id:
-        project = caller.project  # of a key that came before projects had to be made
     if project is None or not (project.organization == caller.organization or caller.may(Permission.OPERATE)):
         raise HTTPException(404, "There is no such project")
     return project

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.books import FUNDS, assert_books_balance, completed, limit, priced_task, spent, submitted
+from support.books import FUNDS, assert_books_balance, completed, limit, priced_task, submitted
 from support.redis_contents import contents
 
 from serve_app.accounts.credits import Balance, Credits
@@ -25,56 +25,12 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask
 
 
-async def test_a_submission_holds_its_price(store: TaskStore, credits: Credits) -> None:
-    task = await submitted(store, 900, endpoint="gen-fast")
-    assert await assert_books_balance(credits) == Balance(FUNDS - 900, 900, 0, FUNDS)
-    assert await spent(credits) == {900}
-    [held, _], _ = await credits.ledger("acme", 10)
-    assert (held.kind, held.amount, held.balance) == ("hold", -900, FUNDS - 900)
-    assert held.about == {"task": task.id, "project": "p", "endpoint": "gen-fast"}
-
-
-async def test_a_task_that_costs_nothing_moves_nothing(store: TaskStore, credits: Credits) -> None:
-    await submitted(store, 0, organization="penniless", project="q")
-    await completed(store)
-    assert await credits.balance("penniless") == Balance(0, 0, 0, 0)
-    assert await credits.ledger("penniless", 10) == ([], None)
-    assert await spent(credits, "q") == {0}
-
-
-async def test_the_whole_balance_can_be_held(store: TaskStore, credits: Credits) -> None:
-    await submitted(store, FUNDS)
-    assert (await assert_books_balance(credits)).balance == 0
-    with pytest.raises(InsufficientCredits) as refused:
-        await store.submit(priced_task(1))
-    assert refused.value.balance == 0
-
-
-async def test_organizations_do_not_pay_for_each_other(store: TaskStore, credits: Credits) -> None:
-    with pytest.raises(InsufficientCredits):
-        await store.submit(priced_task(1, organization="other", project="q"))
-    await credits.grant("other", "first", 10, by="test")
-    await submitted(store, 10, organization="other", project="q")
-    assert (await assert_books_balance(credits)).balance == FUNDS
-    assert (await assert_books_balance(credits, "other")).held == 10
-
-
 async def test_amounts_are_exact_beyond_what_floats_of_seven_digits_tell(store: TaskStore, credits: Credits) -> None:
     much = 10**15 - 1
     await credits.grant("rich", "first", much, by="test")
     await submitted(store, 10**15 - 1, organization="rich")
     await completed(store, cost=much - 3)
     assert await assert_books_balance(credits, "rich") == Balance(3, 0, much - 3, much)
-
-
-async def test_a_repeated_submission_holds_once(store: TaskStore, credits: Credits) -> None:
-    task = await submitted(store, 900)
-    for _ in range(3):
-        await store.submit(task)
-    assert (await assert_books_balance(credits)).held == 900
-    await completed(store)
-    await store.submit(task)
-    assert await assert_books_balance(credits) == Balance(FUNDS - 900, 0, 900, FUNDS)
 
 
 async def test_a_submission_is_repeated_even_when_there_would_be_too_little_for_another(
@@ -85,17 +41,6 @@ async def test_a_submission_is_repeated_even_when_there_would_be_too_little_for_
     repeat = await store.submit(priced_task(FUNDS, idempotency_key="once", body_hash="b"))
     assert (repeat.reply, repeat.created) == (task.reply, False)
     assert (await assert_books_balance(credits)).held == FUNDS
-
-
-async def test_an_idempotency_key_holds_once(store: TaskStore, credits: Credits) -> None:
-    first = await submitted(store, 900, idempotency_key="once", body_hash="b")
-    repeats = await asyncio.gather(
-        *(store.submit(priced_task(900, idempotency_key="once", body_hash="b")) for _ in range(10))
-    )
-    assert {(repeat.reply, repeat.created) for repeat in repeats} == {(first.reply, False)}
-    with pytest.raises(IdempotencyMismatch):
-        await store.submit(priced_task(900, idempotency_key="once", body_hash="another"))
-    assert await assert_books_balance(credits) == Balance(FUNDS - 900, 900, 0, FUNDS)
 
 
 async def test_parallel_submissions_with_one_idempotency_key_hold_once(store: TaskStore, credits: Credits) -> None:
@@ -168,18 +113,6 @@ async def test_a_look_at_what_would_be_accepted_writes_nothing_and_knows_what_ca
     assert await contents(store.redis, store.prefix) == before
     await store.submit(task)
     assert await look(store, priced_task(FUNDS, idempotency_key="once", body_hash="b")) == task.reply
-
-
-async def test_a_refused_request_can_be_repeated_once_there_are_credits(store: TaskStore, credits: Credits) -> None:
-    task = priced_task(FUNDS + 5, idempotency_key="once", body_hash="b")
-    with pytest.raises(InsufficientCredits) as refused:
-        await store.submit(task)
-    assert refused.value.balance == FUNDS
-    with pytest.raises(InsufficientCredits):
-        await store.submit(task)
-    await credits.grant("acme", "second", 5, by="test")
-    assert (await store.submit(task)).created
-    assert await assert_books_balance(credits) == Balance(0, FUNDS + 5, 0, FUNDS + 5)
 
 
 async def in_parallel(store: TaskStore, n: int, price: int) -> list[BaseException | None]:

@@ -21,19 +21,6 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 
 
-async def test_what_a_finished_task_did_not_cost_comes_back(store: TaskStore, credits: Credits) -> None:
-    task = await submitted(store, 900)
-    await completed(store, cost=650)
-    assert await assert_books_balance(credits) == Balance(FUNDS - 650, 0, 650, FUNDS)
-    assert await spent(credits) == {650}
-    found = await store.get(task.id)
-    assert found is not None
-    assert found.cost == 650
-    [settled, *_], _ = await credits.ledger("acme", 10)
-    assert (settled.kind, settled.amount, settled.balance) == ("settle", 250, FUNDS - 650)
-    assert settled.about == {"task": task.id, "project": "p", "endpoint": "gen-test", "cost": "650"}
-
-
 @pytest.mark.parametrize(
     ("cost", "charged"),
     [(None, 900), (900, 900), (0, 0), pytest.param(5000, 900, id="never more than was held")],
@@ -133,20 +120,6 @@ async def test_a_task_that_brings_nothing_costs_nothing(
     assert await usage(credits) == []
 
 
-async def test_a_task_that_waits_again_keeps_its_hold(store: TaskStore, credits: Credits) -> None:
-    task = await submitted(store, 900)
-    lease = await lease_one(store)
-    assert await store.release(LANE, task.id, lease.attempt, strike=True) == 1
-    assert await assert_books_balance(credits) == Balance(FUNDS - 900, 900, 0, FUNDS)
-    lease = await lease_one(store)
-    await make_due(store, f"leased:{LANE}")
-    assert await store.reap(LANE) == 1
-    assert await assert_books_balance(credits) == Balance(FUNDS - 900, 900, 0, FUNDS)
-    # The result of the lost worker still counts, as nobody else began.
-    assert await store.complete(LANE, task.id, lease.attempt, Status.READY, cost=300)
-    assert await assert_books_balance(credits) == Balance(FUNDS - 300, 0, 300, FUNDS)
-
-
 async def test_a_repeated_outcome_settles_once(store: TaskStore, credits: Credits) -> None:
     task = await submitted(store, 900)
     lease = await lease_one(store)
@@ -176,14 +149,3 @@ async def test_every_end_at_once_settles_once(store: TaskStore, credits: Credits
     assert found is not None
     cost = found.cost or 0
     assert await assert_books_balance(credits) == Balance(FUNDS - cost, 0, cost, FUNDS)
-
-
-async def test_a_stale_attempt_settles_nothing(store: TaskStore, credits: Credits) -> None:
-    task = await submitted(store, 900)
-    first = await lease_one(store)
-    await store.release(LANE, task.id, first.attempt, strike=False)
-    second = await lease_one(store)
-    assert not await store.complete(LANE, task.id, first.attempt, Status.READY, cost=1)
-    assert (await assert_books_balance(credits)).held == 900
-    assert await store.complete(LANE, task.id, second.attempt, Status.READY, cost=2)
-    assert (await assert_books_balance(credits)).spent == 2

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from support.books import (
     FUNDS,
-    PROJECT,
     assert_books_balance,
     completed,
     limit,
@@ -45,26 +44,6 @@ async def test_a_spending_limit_refuses_with_what_was_spent_and_when_that_ends(
     assert (await assert_books_balance(credits)).held == 1000
 
 
-async def test_the_smallest_window_that_is_full_is_named(
-    store: TaskStore, credits: Credits, projects: ProjectStore
-) -> None:
-    await projects.change(PROJECT, {"limit_day": 900, "limit_week": 500, "limit_month": 400}, "test")
-    for price, window in ((901, "day"), (501, "week"), (401, "month")):
-        with pytest.raises(SpendingLimitReached) as refused:
-            await store.submit(priced_task(price))
-        assert refused.value.window == window
-    await submitted(store, 400)
-
-
-async def test_a_limit_of_nothing_lets_free_tasks_pass(
-    store: TaskStore, credits: Credits, projects: ProjectStore
-) -> None:
-    await limit(projects, "day", 0)
-    with pytest.raises(SpendingLimitReached):
-        await store.submit(priced_task(1))
-    await submitted(store, 0)
-
-
 async def test_a_limit_is_named_before_a_lack_of_credits(store: TaskStore, projects: ProjectStore) -> None:
     await limit(projects, "day", 100)
     with pytest.raises(SpendingLimitReached):
@@ -89,17 +68,6 @@ async def test_a_change_of_a_limit_holds_for_the_next_submission(
     assert (refused.value.limit, refused.value.spent) == (100, 501)
     await limit(projects, "week", None)
     await submitted(store, 1)
-
-
-async def test_projects_of_an_organization_have_limits_of_their_own(
-    store: TaskStore, credits: Credits, projects: ProjectStore
-) -> None:
-    await limit(projects, "day", 100)
-    await submitted(store, 100)
-    await submitted(store, 300, project="q")
-    assert (await spent(credits), await spent(credits, "q")) == ({100}, {300})
-    with pytest.raises(SpendingLimitReached):
-        await store.submit(priced_task(1))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
