@@ -1,9 +1,15 @@
-"""The deployment that judges: prompts, input pictures, and what the models made."""
+"""The deployment that judges: prompts, input pictures, and what the models made.
+
+A judge is a class with one method, `judge`, which gives scores for texts, or for pictures, (H, W, 3) RGB of any sizes,
+in their order. It is made once from its spec, in the thread that will use it, which may take long, and raises
+CheckpointError when it can't be. Whatever it raises while judging means that nothing was judged.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import pkgutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +25,6 @@ from deployments.contract.moderation import (
 )
 from deployments.contract.objects import ObjectStore
 from deployments.moderation.frames import is_video, pictures_of
-from deployments.moderation.judges import load_judge
 from deployments.telemetry import logs
 
 if TYPE_CHECKING:
@@ -80,8 +85,8 @@ def _load(spec: ModeratorSpec) -> tuple[list[Any], list[Any]]:
 
         set_up_torch(spec.threads)
     return (
-        [load_judge(judge, TEXT_JUDGES) for judge in spec.text],
-        [load_judge(judge, PICTURE_JUDGES) for judge in spec.pictures],
+        [pkgutil.resolve_name(TEXT_JUDGES[judge.backend])(judge) for judge in spec.text],
+        [pkgutil.resolve_name(PICTURE_JUDGES[judge.backend])(judge) for judge in spec.pictures],
     )
 
 

@@ -55,7 +55,6 @@ OTHERS = {
     "sh real-checkpoints",
     "sh takes-minutes",
     "sh your-pictures",
-    "sh writes-documents",
     "sh installs",
     "sh cluster",
     "sh compose",

@@ -45,7 +45,7 @@ def test_what_is_harmless_passes(client: Client, breakable: LocalService) -> Non
     assert not stored(breakable, task, "unjudged")
 
 
-@pytest.mark.parametrize("prompt", ["a very bloody murder scene", "a v3ry b l o o d y m u r d e r scene"])
+@pytest.mark.parametrize("prompt", ["a very bloody murder scene", "a v3ry b l o o d y murd3r scene"])
 def test_a_refused_prompt_costs_nothing_and_makes_nothing(client: Client, breakable: LocalService, prompt: str) -> None:
     before = client.credits()
     task = ended(client, "gen-3-image-klein", **CIRCLE | {"prompt": prompt})

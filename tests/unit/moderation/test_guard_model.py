@@ -8,9 +8,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
+from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.guard import MEANINGS, NEW_TOKENS, Guard, meanings, parsed
-from deployments.moderation.judges import load_judge
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -61,7 +60,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def guard(checkpoint: str) -> Guard:
-    return load_judge(JudgeSpec("guard", checkpoint, device="cpu"), TEXT_JUDGES)
+    return Guard(JudgeSpec("guard", checkpoint, device="cpu"))
 
 
 def test_a_model_judges(guard: Guard) -> None:

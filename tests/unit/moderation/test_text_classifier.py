@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import TEXT_JUDGES, JudgeSpec
-from deployments.moderation.judges import load_judge
+from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.text_classifier import TextClassifier
 
 Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification"] | None
@@ -86,8 +85,7 @@ def saved(folder: Path, problem_type: Problem = "multi_label_classification", po
 
 
 def made(checkpoint: str | None, labels: Mapping[str, str] = MEANS, **settings: Any) -> TextClassifier:
-    spec = JudgeSpec("text-classifier", checkpoint, labels=labels, device="cpu", **settings)
-    return load_judge(spec, TEXT_JUDGES)
+    return TextClassifier(JudgeSpec("text-classifier", checkpoint, labels=labels, device="cpu", **settings))
 
 
 @pytest.fixture(scope="module")
