@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 from unicodedata import normalize
@@ -61,13 +60,6 @@ class WordList(BaseModel, extra="forbid"):
     """Phrases in which no word counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    category: str
-    score: float
-
-
 class Lexicon:
     def __init__(self, spec: JudgeSpec) -> None:
         """`spec.checkpoint` may name another file, which adds to the project's. Raises CheckpointError."""
@@ -81,9 +73,9 @@ class Lexicon:
     def _judged(self, text: str) -> Scores:
         readings = [self._harmless.sub(" ", reading) for reading in _readings(text)]
         scores: dict[str, float] = {}
-        for rule in self._rules:
-            if rule.score > scores.get(rule.category, 0) and any(map(rule.pattern.search, readings)):
-                scores[rule.category] = rule.score
+        for pattern, category, score in self._rules:
+            if score > scores.get(category, 0) and any(map(pattern.search, readings)):
+                scores[category] = score
         return scores
 
 
@@ -108,16 +100,14 @@ def _joined(spelt: re.Match[str]) -> str:
     return f"{word} {word[1:]}"
 
 
-def _rules(words: WordList) -> Iterator[_Rule]:
+def _rules(words: WordList) -> Iterator[tuple[re.Pattern[str], str, float]]:
     for category, by_score in words.terms.items():
         for score, phrases in by_score.items():
-            yield _Rule(re.compile(_any(phrases)), category, score)
+            yield re.compile(_any(phrases)), category, score
     for pair in words.pairs:
         first, second, between = _any(pair.first), _any(pair.second), rf"(?: \w++){{0,{pair.within}}} ?"
-        pattern = first + between + second
-        yield _Rule(
-            re.compile(pattern if pair.ordered else f"{pattern}|{second}{between}{first}"), pair.category, pair.score
-        )
+        either = "" if pair.ordered else f"|{second}{between}{first}"
+        yield re.compile(f"{first}{between}{second}{either}"), pair.category, pair.score
 
 
 def _any(phrases: Sequence[str]) -> str:

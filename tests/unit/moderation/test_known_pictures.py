@@ -3,17 +3,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from support.shapes import random_scene
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import JudgeSpec
+from deployments.contract.moderation import CATEGORIES, JudgeSpec
 from deployments.moderation.known_pictures import LEAST_QUALITY, MATCH, KnownPictures, fingerprint, main
 from deployments.pictures.pixels import Pixels
 
@@ -34,10 +32,6 @@ def cloudy(seed: int, height: int = 480, width: int = 640) -> Pixels:
     return np.clip(np.stack(planes, axis=-1), 0, 255).astype(np.uint8)
 
 
-def scene(seed: int) -> Pixels:
-    return random_scene(Random(seed), 1 + seed % 3).drawn(256, 192)
-
-
 def scaled(factor: float) -> Callable[[Pixels], Any]:
     how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
     return lambda picture: cv2.resize(picture, None, fx=factor, fy=factor, interpolation=how)
@@ -55,16 +49,12 @@ CHANGES: dict[str, Callable[[Pixels], Any]] = {
     "itself": lambda picture: picture,
     "jpeg": compressed,
     "0.4x": scaled(0.4),
-    "0.7x": scaled(0.7),
     "2x": scaled(2),
     "brighter": lit(1, 20),
     "darker": lit(1, -20),
-    "flatter": lit(0.8, 25),
-    "starker": lit(1.15, -10),
-    "cropped": lambda picture: picture[: -(len(picture) // 50), picture.shape[1] // 50 :],
     "mirrored": lambda picture: picture[:, ::-1],
     "upside down": lambda picture: picture[::-1],
-    **{f"turned {90 * turns}": lambda picture, turns=turns: np.rot90(picture, turns) for turns in (1, 2, 3)},
+    "turned": np.rot90,
     "turned and mirrored": lambda picture: np.rot90(picture)[::-1],
     "mirrored, small and compressed": lambda picture: compressed(scaled(0.5)(picture[:, ::-1])),
 }
@@ -74,12 +64,6 @@ def listed(folder: Path, text: str) -> KnownPictures:
     file = folder / "list.txt"
     file.write_text(text)
     return KnownPictures(JudgeSpec("known-pictures", str(file)))
-
-
-def distance(a: Pixels, b: Pixels) -> int:
-    """The least one among all turns."""
-    hashes = fingerprint(b).hashes ^ fingerprint(a).hashes[0]
-    return int(np.bitwise_count(hashes).sum(axis=1).min())
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -100,19 +84,6 @@ def test_pictures_are_far_from_one_another() -> None:
     assert distances.min() > 2 * MATCH
 
 
-@pytest.mark.slow
-def test_drawn_scenes_match_only_where_they_show_the_same_outlines() -> None:
-    """Of hundreds of scenes a few are nearly the same but for their colours, which a hash of the luma can't see."""
-    prints = [fingerprint(scene(seed)) for seed in range(200)]
-    prints = [each for each in prints if each.is_reliable]
-    assert len(prints) > 80
-    first = np.stack([each.hashes[0] for each in prints])
-    turned = np.stack([each.hashes for each in prints])
-    distances = np.bitwise_count(first[:, None, None] ^ turned[None]).sum(-1).min(-1)
-    matching = int((distances <= MATCH).sum() - len(prints)) // 2
-    assert matching <= 0.001 * len(prints) ** 2 / 2
-
-
 @pytest.mark.parametrize("plain", [np.full((300, 300, 3), 90, np.uint8), np.zeros((3, 400, 3), np.uint8)])
 def test_plain_pictures_match_nothing(plain: Pixels, tmp_path: Path) -> None:
     seen = fingerprint(plain)
@@ -130,25 +101,20 @@ def test_the_hash_is_pdqs() -> None:
     assert int.bit_count(int(seen.text, 16) ^ reference) <= 2
 
 
-def test_without_a_list_nothing_is_known() -> None:
-    assert KnownPictures(JudgeSpec("known-pictures")).judge([cloudy(0)]) == [{}]
-
-
-def test_a_list_may_have_comments_and_many_categories(tmp_path: Path) -> None:
+def test_every_category_can_be_listed_with_comments(tmp_path: Path) -> None:
     text = fingerprint(cloudy(1)).text
-    known = listed(tmp_path, f"# mine\n\n{text} violence # a fight\n {text.upper()}\tself-harm\r\n{HEX} child safety\n")
-    assert known.judge([cloudy(1)]) == [{"violence": 1.0, "self-harm": 1.0}]
+    lines = [f"{text} {category} # of {category}\n {text.upper()}\t{category}\r\n" for category in CATEGORIES]
+    known = listed(tmp_path, f"# mine\n\n{HEX} hate\n{''.join(lines)}")
+    assert known.judge([cloudy(1)]) == [dict.fromkeys(CATEGORIES, 1.0)]
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("violence", "'violence' is not 64 hex digits"),
         (f"{HEX[1:]} violence", "is not 64 hex digits"),
         (f"{HEX[2:]}-1 violence", "is not 64 hex digits"),
-        (HEX, "'' is no category"),
         (f"{HEX} nudity", "'nudity' is no category; they are sexual content, violence"),
-        (f"{HEX} violence hate", "'violence hate' is no category"),
+        (HEX, "'' is no category"),
     ],
 )
 def test_a_bad_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
@@ -159,34 +125,19 @@ def test_a_bad_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
 def test_a_list_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be read"):
         KnownPictures(JudgeSpec("known-pictures", str(tmp_path / "none.txt")))
-    (tmp_path / "picture.png").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(CheckpointError, match="can't be read"):
-        KnownPictures(JudgeSpec("known-pictures", str(tmp_path / "picture.png")))
+    assert KnownPictures(JudgeSpec("known-pictures")).judge([cloudy(0)]) == [{}]
 
 
-def test_long_lists_are_searched(tmp_path: Path) -> None:
-    digits = np.random.default_rng(0).bytes(100_000 * 32).hex()
-    lines = [f"{digits[start : start + 64]} hate\n" for start in range(0, len(digits), 64)]
-    picture = cloudy(3)
-    known = listed(tmp_path, "".join(lines) + f"{fingerprint(picture).text} violence\n")
-    assert known.judge([picture]) == [{"violence": 1.0}]
-
-
-def test_the_command_prints_lines_for_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Image.fromarray(cloudy(1)).save(tmp_path / "one.png")
-    Image.fromarray(cloudy(2)).save(tmp_path / "two #2.jpg")
-    assert main([str(tmp_path / "one.png"), str(tmp_path / "two #2.jpg"), "--category", "child safety"]) == 0
-    known = listed(tmp_path, capsys.readouterr().out)
-    assert known.judge([cloudy(1), cloudy(2), cloudy(3)]) == [{"child safety": 1.0}, {"child safety": 1.0}, {}]
-
-
-def test_the_command_leaves_out_what_can_not_be_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_lines_for_all_that_can_be_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Image.new("RGB", (100, 100)).save(tmp_path / "plain.png")
     (tmp_path / "text.png").write_text("no picture")
-    Image.fromarray(cloudy(1)).save(tmp_path / "good.png")
-    names = [str(tmp_path / name) for name in ("plain.png", "text.png", "none.png", "good.png")]
+    Image.fromarray(cloudy(1)).save(tmp_path / "good #1.png")
+    names = [str(tmp_path / name) for name in ("plain.png", "text.png", "none.png", "good #1.png")]
     assert main([*names, "--category", "hate"]) == 1
     printed = capsys.readouterr()
-    assert printed.out == f"{fingerprint(cloudy(1)).text} hate  # good.png\n"
+    assert listed(tmp_path, printed.out).judge([cloudy(1), cloudy(2)]) == [{"hate": 1.0}, {}]
+    assert printed.out == f"{fingerprint(cloudy(1)).text} hate  # good #1.png\n"
     assert len(printed.err.splitlines()) == 3
     assert "too plain" in printed.err
