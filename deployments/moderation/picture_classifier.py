@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import JudgeSpec, Scores
 from deployments.moderation import pretrained
 from deployments.pictures.pixels import Pixels
 
@@ -34,7 +33,7 @@ class PictureClassifier:
     def __init__(self, spec: JudgeSpec) -> None:
         """Loads the checkpoint, which takes a while. Raises CheckpointError."""
         self._processor, self._model = pretrained.load(spec, AutoModelForImageClassification, AutoImageProcessor)
-        self._columns = _columns(spec, self._model.config.id2label)
+        self._columns = pretrained.columns(spec, self._model.config.id2label)
         logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
 
     @torch.inference_mode()
@@ -55,22 +54,3 @@ class PictureClassifier:
             {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
             for row in shares
         ]
-
-
-def _columns(spec: JudgeSpec, names: dict[int, str]) -> dict[str, list[int]]:
-    """By category, which of the model's outputs stand for it. Raises CheckpointError."""
-    known = ", ".join(names.values())
-    if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
-        raise CheckpointError(f"{', '.join(strange)}: no such category; labels may stand for {', '.join(CATEGORIES)}")
-    # One that is misspelt would leave its category unjudged, and nobody would know.
-    if not spec.labels or set(spec.labels) - set(names.values()):
-        unknown = ", ".join(sorted(set(spec.labels) - set(names.values()))) or "none"
-        raise CheckpointError(
-            f"{spec.checkpoint} can't be asked for these labels: {unknown}; "
-            f"say which categories its own stand for: {known}"
-        )
-    columns: dict[str, list[int]] = {}
-    for index, name in names.items():
-        if name in spec.labels:
-            columns.setdefault(spec.labels[name], []).append(int(index))
-    return columns

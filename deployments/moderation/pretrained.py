@@ -1,7 +1,8 @@
-"""A model of the transformers library and its preprocessing, loaded as a judge's spec says."""
+"""A model of the transformers library and its preprocessing, loaded as a judge's spec says, and its labels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from deployments import checkpoints
 from deployments.checkpoint_files import CheckpointError, pretrained_folder
-from deployments.contract.moderation import JudgeSpec
+from deployments.contract.moderation import CATEGORIES, JudgeSpec
 
 
 def load(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
@@ -35,3 +36,18 @@ def load(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tupl
             f"{spec.checkpoint} was not trained for the judge {spec.backend}: no weights for {', '.join(missing[:4])}"
         )
     return prepared, model.eval().to(device)
+
+
+def columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
+    """By category, which of a model's outputs stand for it. Raises CheckpointError."""
+    unknown = sorted(set(spec.labels) - set(id2label.values()))
+    if unknown or not spec.labels:  # one that is misspelt would leave its category unjudged, and nobody would know
+        names = ", ".join(unknown) or "that has a category"
+        raise CheckpointError(f"{spec.checkpoint} has no label {names}; it has: {', '.join(id2label.values())}")
+    if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
+        raise CheckpointError(f"{', '.join(strange)}: no such category; labels may stand for {', '.join(CATEGORIES)}")
+    found: dict[str, list[int]] = {}
+    for number, label in id2label.items():
+        if label in spec.labels:
+            found.setdefault(spec.labels[label], []).append(int(number))
+    return found

@@ -8,15 +8,14 @@ Where the checkpoint doesn't say which it is, labels of several categories can b
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.contract.moderation import JudgeSpec, Scores
 from deployments.moderation import pretrained
 
 logger = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class TextClassifier:
     def __init__(self, spec: JudgeSpec) -> None:
         """Loads the checkpoint, which must have all of `spec.labels`. Raises CheckpointError."""
         self._tokenizer, self._model = pretrained.load(spec, AutoModelForSequenceClassification)
-        self._columns = _columns(spec, self._model.config.id2label)
+        self._columns = pretrained.columns(spec, self._model.config.id2label)
         self._exclusive = _exclusive(self._model.config, len(self._columns))
         positions = getattr(self._model.config, "max_position_embeddings", None)
         limit = self._tokenizer.model_max_length
@@ -77,21 +76,6 @@ class TextClassifier:
             )
         chances = logits.sigmoid()
         return torch.stack([chances[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
-
-
-def _columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
-    """By category, where the model has its labels. A config may tell labels by numbers alone, without `label2id`."""
-    numbers = {label: number for number, label in id2label.items()}
-    if not spec.labels:
-        raise CheckpointError(f"no label of {spec.checkpoint} has a category; it has: {', '.join(numbers)}")
-    columns: dict[str, list[int]] = {}
-    for label, category in spec.labels.items():
-        if category not in CATEGORIES:
-            raise CheckpointError(f"{label!r} can't mean {category!r}, which is none of {', '.join(CATEGORIES)}")
-        if label not in numbers:
-            raise CheckpointError(f"{spec.checkpoint} has no label {label!r}; it has: {', '.join(numbers)}")
-        columns.setdefault(category, []).append(numbers[label])
-    return columns
 
 
 def _exclusive(config: Any, categories: int) -> bool:

@@ -98,24 +98,6 @@ async def test_a_process_that_shuts_down_does_not_wait() -> None:
         await gate_of(Moderator(failures=1000), wait_s=60).request("x", [], MEDIUM, lambda: True)
 
 
-async def test_the_other_calls_end_with_the_one_that_failed() -> None:
-    ended = asyncio.Event()
-
-    async def judge(what: str) -> Scores:
-        if what == "x":
-            raise ConnectionError("gone")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return {}
-
-    with pytest.raises(Unjudged):
-        await gate_of(Moderator(), judge, wait_s=0, call_s=3600.0).request("x", ["inputs/1"], MEDIUM, stay)
-    async with asyncio.timeout(60):
-        await ended.wait()
-
-
 async def test_what_passed_is_moved_to_where_links_lead() -> None:
     gate = gate_of(Moderator({"unjudged/t/1/bad.jpeg": {"hate": 1.0}}))
     await gate.objects.put("unjudged/t/1/picture.png", b"picture", "image/png")

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.moderation import JudgeSpec
-from deployments.moderation.guard import MEANINGS, NEW_TOKENS, Guard, meanings, parsed
+from deployments.moderation.guard import NEW_TOKENS, Guard, meanings, parsed
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -61,11 +61,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def guard(checkpoint: str) -> Guard:
     return Guard(JudgeSpec("guard", checkpoint, device="cpu"))
-
-
-def test_a_model_judges(guard: Guard) -> None:
-    assert guard.judge(["a cat"]) == [{}]
-    assert guard.judge(["a fight"]) == [{"violence": 0.95}]
 
 
 def test_texts_are_judged_together_and_in_order(guard: Guard) -> None:
@@ -122,23 +117,14 @@ def test_numbers_that_are_none_raise(checkpoint: str) -> None:
     ("answer", "scores"),
     [
         ("Safety: Safe\nCategories: None", {}),
-        ("Safety: Safe", {}),
-        ("  safety : SAFE  ", {}),
-        ("Safety: Unsafe\nCategories: Violent", {"violence": 0.95}),
         ("Safety: Controversial\nCategories: Violent", {"violence": 0.5}),
         ("Safety: Unsafe\nCategories: Violent, Unethical Acts", {"violence": 0.95, "hate": 0.95}),
-        ("Safety: Unsafe\nCategories: Violent\nUnethical Acts", {"violence": 0.95}),
         ("safety: unsafe\ncategories: suicide & self-harm", {"self-harm": 0.95}),
-        ("Safety: Unsafe\nCategory: Sexual Content or Sexual Acts", {"sexual content": 0.95}),
         ("Safety: Unsafe\nCategories: Non-violent Illegal Acts", {"illegal acts": 0.95}),
         ("Safety: **Unsafe**\nCategories: **Violent**", {"violence": 0.95}),
-        ("Safety: (Unsafe)\nCategories: (Violent)", {"violence": 0.95}),
         ("<think>\nSafety: Safe?\n</think>\nSafety: Unsafe\nCategories: Violent", {"violence": 0.95}),
         ("Safety: Unsafe Categories: Violent", {"violence": 0.95}),
-        ("Safety: Unsafe\nCategories: Politically Sensitive Topics", {}),
         ("Safety: Unsafe\nCategories: PII, Violent", {"violence": 0.95}),
-        ("Safety: Unsafe\nCategories: Copyright Violation, Jailbreak", {}),
-        ("Safety: Safe\nCategories: None\nRefusal: No", {}),
     ],
 )
 def test_answers(answer: str, scores: dict[str, float]) -> None:
@@ -149,30 +135,18 @@ def test_answers(answer: str, scores: dict[str, float]) -> None:
     "answer",
     [
         "",
-        "Safe",
-        "Safety:",
-        "Safety: Perhaps",
         "Safety: Safely stored",
-        "Unsafety: Safe",
         "Safety: Safe\nSafety: Unsafe\nCategories: Violent",
         "Safety: Unsafe",
         "Safety: Unsafe\nCategories: None",
         "Safety: Unsafe\nCategories: Rudeness",
         "Safety: Unsafe\nCategories: Nonviolent",
-        "Safety: Controversial\nCategories:",
-        "Categories: Violent",
         "<think>Safety: Safe",
     ],
 )
 def test_what_is_no_answer_raises(answer: str) -> None:
     with pytest.raises(ValueError, match="guard"):
         parsed(answer, KNOWN)
-
-
-def test_every_category_of_the_model_is_understood() -> None:
-    for name, meaning in MEANINGS.items():
-        expected = {meaning: 0.95} if meaning else {}
-        assert parsed(f"Safety: Unsafe\nCategories: {name}", KNOWN) == expected
 
 
 @pytest.mark.parametrize("labels", [{"Rudeness": "hate"}, {"Violent": "rudeness"}])

@@ -40,17 +40,14 @@ def test_a_catalog_has_judges_of_both_kinds(kind: str) -> None:
         ModerationCatalog.model_validate(JUDGES | {"thresholds": ALL, kind: []})
 
 
-@pytest.mark.parametrize("kind", ["text", "pictures"])
-def test_judges_are_known_by_name(kind: str) -> None:
-    with pytest.raises(ValidationError, match=f"{kind}: backend 'oracle' must be one of"):
-        ModerationSettings.model_validate({kind: [{"backend": "oracle"}]})
-
-
-def test_a_judge_of_texts_judges_no_pictures() -> None:
-    with pytest.raises(ValidationError, match="pictures: backend 'lexicon'"):
-        ModerationSettings.model_validate({"pictures": [{"backend": "lexicon"}]})
-
-
-def test_labels_stand_for_categories_that_there_are() -> None:
-    with pytest.raises(ValidationError, match="labels"):
-        ModerationSettings.model_validate({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]})
+@pytest.mark.parametrize(
+    ("judges", "message"),
+    [
+        ({"text": [{"backend": "oracle"}]}, "text: backend 'oracle' must be one of"),
+        ({"pictures": [{"backend": "lexicon"}]}, "pictures: backend 'lexicon' must be one of"),
+        ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
+    ],
+)
+def test_judges_are_known_by_name_and_their_labels_mean_something(judges: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModerationSettings.model_validate(judges)

@@ -11,20 +11,21 @@ THRESHOLDS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual co
 
 
 @pytest.mark.parametrize(
-    ("level", "score", "refused"),
-    [(0, 0.19, False), (0, 0.2, True), (1, 0.49, False), (1, 0.5, True), (2, 0.79, False), (2, 0.8, True)],
+    ("category", "level", "score", "refused"),
+    [
+        *(
+            ("violence", 0, 0.19, False),
+            ("violence", 0, 0.2, True),
+            ("violence", 1, 0.49, False),
+            ("violence", 1, 0.5, True),
+        ),
+        *(("violence", 7, 0.79, False), ("violence", 7, 0.8, True), ("hate", 0, 0.3, True), ("hate", 7, 0.3, True)),
+        *(("illegal acts", 0, 1.0, False), ("violence", 7, float("nan"), True)),
+    ],
 )
-def test_a_score_that_reaches_its_threshold_is_refused(level: int, score: float, refused: bool) -> None:
-    assert bool(THRESHOLDS.refused({"violence": score}, Tolerance(level))) is refused
-
-
-def test_levels_beyond_the_last_have_the_last() -> None:
-    assert THRESHOLDS.refused({"violence": 0.8}, Tolerance(7)) == ["violence"]
-    assert THRESHOLDS.refused({"violence": 0.79}, Tolerance(7)) == []
-
-
-def test_one_threshold_holds_at_every_level() -> None:
-    assert [THRESHOLDS.refused({"hate": 0.3}, Tolerance(level)) for level in range(8)] == [["hate"]] * 8
+def test_a_score_that_reaches_its_threshold_is_refused(category: str, level: int, score: float, refused: bool) -> None:
+    """Levels beyond the last have the last; what is no number has not passed."""
+    assert THRESHOLDS.refused({category: score}, Tolerance(level)) == ([category] if refused else [])
 
 
 def test_a_ceiling_holds_a_category_whatever_is_asked_for() -> None:
@@ -39,14 +40,6 @@ def test_the_surest_reason_comes_first() -> None:
         "hate",
         "sexual content",
     ]
-
-
-def test_a_category_without_thresholds_is_never_too_much() -> None:
-    assert THRESHOLDS.refused({"illegal acts": 1.0}, Tolerance(0)) == []
-
-
-def test_a_score_that_is_no_number_does_not_pass() -> None:
-    assert THRESHOLDS.refused({"violence": float("nan")}, Tolerance(7)) == ["violence"]
 
 
 def test_of_several_ceilings_the_lowest_counts() -> None:
