@@ -24,7 +24,7 @@ RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "telea": "deployments.restorers.telea:Telea",
         "deconvolution": "deployments.restorers.deconvolution:Deconvolution",
-        "onnx": "deployments.restorers.onnx:OnnxRestorer",
+        "onnx": "deployments.onnx_networks:OnnxRestorer",
     }
 )
 """By the names that configurations have for them, where restorers are. Adding one is a file and a line here."""
@@ -34,7 +34,7 @@ BACKENDS: Final = (DIFFUSION, *RESTORERS)
 BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "grabcut": "deployments.matting.grabcut:GrabCut",
-        "onnx": "deployments.matting.onnx:OnnxBackgroundRemover",
+        "onnx": "deployments.onnx_networks:OnnxBackgroundRemover",
     }
 )
 """The same for what cuts the subject out of a picture."""

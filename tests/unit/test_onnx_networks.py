@@ -1,0 +1,301 @@
+"""Restorers and mattes in ONNX, by small networks that are written as files here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper, save
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
+
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract.model import MattingSpec, ModelSpec
+from deployments.engine.backend import JobError, NotFinite, OutOfMemory
+from deployments.matting.background_remover import BackgroundRemover, load_background_remover
+from deployments.onnx_networks import Network
+from deployments.pictures.pixels import Pixels
+from deployments.restorers.restorer import Restorer, load_restorer
+
+Shape = Sequence[int | str]
+
+
+def saved(
+    path: Path,
+    nodes: Sequence[NodeProto],
+    inputs: dict[str, Shape],
+    output: Shape,
+    constants: Mapping[str, npt.NDArray[np.floating[Any]]] | None = None,
+    kind: int = TensorProto.FLOAT,
+) -> Path:
+    """`nodes` lead from the inputs to `out`."""
+    graph = helper.make_graph(
+        list(nodes),
+        "small",
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("out", kind, output)],
+        [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    checker.check_model(model)
+    save(model, str(path))
+    return path
+
+
+def scaling(path: Path, shape: Shape, factor: float = 0.5, kind: int = TensorProto.FLOAT) -> Path:
+    """A network that multiplies pictures."""
+    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    nodes = [helper.make_node("Mul", ["image", "factor"], ["out"])]
+    return saved(path, nodes, {"image": shape}, shape, {"factor": np.array(factor, dtype)}, kind)
+
+
+def convolving(path: Path, shape: Shape) -> Path:
+    """The mean of 3 x 3 pixels in each channel."""
+    weights = np.zeros((3, 3, 3, 3), np.float32)
+    for channel in range(3):
+        weights[channel, channel] = 1 / 9
+    nodes = [helper.make_node("Conv", ["image", "weights"], ["out"], pads=[1, 1, 1, 1])]
+    return saved(path, nodes, {"image": shape}, shape, {"weights": weights})
+
+
+def greying(path: Path, height: int | str, width: int | str, brightest: float = 1.0, mask_first: bool = False) -> Path:
+    """A network that paints what is masked grey."""
+    nodes = [
+        helper.make_node("Sub", ["one", "mask"], ["kept"]),
+        helper.make_node("Mul", ["image", "kept"], ["around"]),
+        helper.make_node("Mul", ["mask", "grey"], ["inside"]),
+        helper.make_node("Add", ["around", "inside"], ["both"]),
+        helper.make_node("Mul", ["both", "brightest"], ["out"]),
+    ]
+    inputs: dict[str, Shape] = {"image": (1, 3, height, width), "mask": (1, 1, height, width)}
+    if mask_first:
+        inputs = dict(reversed(inputs.items()))
+    constants = {
+        "one": np.array(1, np.float32),
+        "grey": np.array(0.5, np.float32),
+        "brightest": np.array(brightest, np.float32),
+    }
+    return saved(path, nodes, inputs, (1, 3, height, width), constants)
+
+
+ANY = (1, 3, "height", "width")
+
+
+def restorer(file: Path | str) -> Restorer:
+    return load_restorer(
+        ModelSpec(checkpoint=str(file), objects_url="memory:///", backend="onnx", device="cpu", threads=1)
+    )
+
+
+def picture(height: int, width: int) -> Pixels:
+    """Smooth, so that scaling it there and back changes little."""
+    y, x = np.mgrid[:height, :width]
+    return np.dstack((128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 50), 60 + 40 * np.sin((x + y) / 60))).astype(
+        np.uint8
+    )
+
+
+def masked(height: int, width: int) -> Pixels:
+    mask = np.zeros((height, width), np.uint8)
+    mask[height // 2 : height // 2 + 20, 5:35] = 255
+    return mask
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("size", [(64, 64), (7, 5), (129, 300)])
+def test_any_size_goes_through_a_graph_of_any_size_and_precision(
+    tmp_path: Path, size: tuple[int, int], kind: int
+) -> None:
+    pixels = picture(*size)
+    drawn = restorer(scaling(tmp_path / "half.onnx", ANY, kind=kind)).restore(pixels, None)
+    assert np.abs(drawn.astype(float) - pixels / 2).max() <= 1
+
+
+def test_a_convolution_sees_no_black_rim(tmp_path: Path) -> None:
+    pixels = np.full((50, 70, 3), 200, np.uint8)
+    drawn = restorer(convolving(tmp_path / "mean.onnx", ANY)).restore(pixels, None)
+    assert (drawn[1:, 1:] == 200).all()
+
+
+@pytest.mark.parametrize("size", [(64, 96), (200, 150)])
+def test_a_graph_of_a_fixed_size_gives_the_size_that_came(tmp_path: Path, size: tuple[int, int]) -> None:
+    pixels = picture(*size)
+    drawn = restorer(scaling(tmp_path / "half.onnx", (1, 3, 64, 96))).restore(pixels, None)
+    assert drawn.shape == pixels.shape
+    assert np.abs(drawn.astype(float) - pixels / 2).mean() < 2
+
+
+@pytest.mark.parametrize(("brightest", "mask_first"), [(1.0, False), (255.0, True)])
+@pytest.mark.parametrize("sides", [("height", "width"), (64, 64), (64, 128)])
+def test_only_what_is_masked_is_painted(
+    tmp_path: Path, brightest: float, mask_first: bool, sides: tuple[int | str, int | str]
+) -> None:
+    file = greying(tmp_path / "grey.onnx", *sides, brightest=brightest, mask_first=mask_first)
+    network = restorer(file)
+    for size in ((64, 64), (48, 200), (300, 260)):
+        pixels, mask = picture(*size), masked(*size)
+        drawn = network.restore(pixels, mask)
+        assert np.array_equal(drawn[mask == 0], pixels[mask == 0])
+        inside = np.asarray(cv2.erode(mask, np.ones((5, 5), np.uint8))) > 0
+        assert np.abs(drawn[inside].astype(int) - 128).max() <= 6
+
+
+def test_a_dark_picture_stays_dark_whatever_the_range(tmp_path: Path) -> None:
+    """The range is the graph's, and not to be guessed from every picture."""
+    dark = np.full((64, 64, 3), 1, np.uint8)
+    drawn = restorer(greying(tmp_path / "grey.onnx", 64, 64, brightest=255.0)).restore(dark, masked(64, 64))
+    assert drawn[0].max() <= 1
+    assert restorer(scaling(tmp_path / "same.onnx", ANY, factor=255.0)).restore(dark, None).max() <= 1
+
+
+def test_a_graph_that_enlarges_gives_the_size_that_came(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Resize", ["image", "", "scales"], ["out"], mode="nearest")]
+    file = saved(
+        tmp_path / "double.onnx",
+        nodes,
+        {"image": ANY},
+        (1, 3, "twice the height", "twice the width"),
+        {"scales": np.array((1, 1, 2, 2), np.float32)},
+    )
+    pixels = picture(50, 70)
+    drawn = restorer(file).restore(pixels, None)
+    assert np.abs(drawn.astype(int) - pixels).max() <= 1
+
+
+def test_masks_are_where_they_are_needed_only(tmp_path: Path) -> None:
+    pixels = picture(64, 64)
+    network = restorer(greying(tmp_path / "grey.onnx", 64, 64))
+    with pytest.raises(JobError, match="mask"):
+        network.restore(pixels, None)
+    assert np.array_equal(network.restore(pixels, np.zeros((64, 64), np.uint8)), pixels)
+    drawn = restorer(scaling(tmp_path / "half.onnx", ANY)).restore(pixels, masked(64, 64))
+    assert np.abs(drawn.astype(float) - pixels / 2).max() <= 1
+
+
+def test_what_is_no_restorer_is_told_at_loading(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="1 x 5 x 8 x 8"):
+        restorer(scaling(tmp_path / "channels.onnx", (1, 5, 8, 8)))
+    with pytest.raises(CheckpointError, match="as floats"):
+        restorer(
+            saved(
+                tmp_path / "integers.onnx",
+                [helper.make_node("Identity", ["image"], ["out"])],
+                {"image": ANY},
+                ANY,
+                kind=TensorProto.INT64,
+            )
+        )
+    with pytest.raises(CheckpointError, match="no picture"):
+        restorer(
+            saved(
+                tmp_path / "mean.onnx",
+                [helper.make_node("ReduceMean", ["image"], ["out"], axes=[1], keepdims=1)],
+                {"image": ANY},
+                (1, 1, "height", "width"),
+            )
+        )
+    (tmp_path / "text.onnx").write_text("no graph")
+    with pytest.raises(CheckpointError, match="no ONNX file"):
+        restorer(tmp_path / "text.onnx")
+
+
+@pytest.mark.parametrize("name", ["", "/nowhere/a.onnx", "owner/name"])
+def test_a_name_of_nothing_says_what_names_there_are(name: str) -> None:
+    with pytest.raises(CheckpointError, match="owner/name/path/to/file"):
+        restorer(name)
+
+
+def test_without_a_network_the_hub_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="the model hub did not give it"):
+        restorer("nobody/nothing/model.onnx")
+
+
+def test_a_picture_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFinite):
+        restorer(scaling(tmp_path / "nan.onnx", ANY, factor=float("nan"))).restore(picture(64, 64), None)
+
+
+def brightness(path: Path, side: int | str, logits: bool, channels: int = 3) -> Path:
+    """A network whose subject is what is bright in the red channel: its share is 1 where red is above a half."""
+    weights = np.zeros((1, channels, 1, 1), np.float32)
+    # ImageNet's deviation and mean of red, undone.
+    weights[0, 0] = 0.229
+    bias = np.array([0.485 - 0.5], np.float32)
+    nodes = [
+        helper.make_node("Conv", ["image", "weights", "bias"], ["red"]),
+        helper.make_node("Mul", ["red", "steep"], ["out" if logits else "logit"]),
+    ]
+    if not logits:
+        nodes.append(helper.make_node("Sigmoid", ["logit"], ["out"]))
+    constants = {"weights": weights, "bias": bias, "steep": np.array(40, np.float32)}
+    return saved(path, nodes, {"image": (1, channels, side, side)}, (1, 1, side, side), constants)
+
+
+def matte(file: Path | None) -> BackgroundRemover:
+    return load_background_remover(MattingSpec("onnx", None if file is None else str(file), device="cpu"))
+
+
+def two_halves() -> Pixels:
+    """Red above a half on the left, blue on the right."""
+    pixels = np.zeros((120, 200, 3), np.uint8)
+    pixels[:, :100, 0] = 220
+    pixels[:, 100:, 2] = 220
+    return pixels
+
+
+@pytest.mark.parametrize("side", [64, "side"])
+@pytest.mark.parametrize("logits", [False, True])
+def test_the_networks_subject_is_opaque_and_the_rest_is_not(tmp_path: Path, side: int | str, logits: bool) -> None:
+    alpha = matte(brightness(tmp_path / "red.onnx", side, logits)).alpha(two_halves())
+    assert alpha.shape == (120, 200)
+    assert alpha.dtype == np.uint8
+    assert (alpha[:, :95] >= 254).all()
+    assert (alpha[:, 105:] <= 1).all()
+    nothing = matte(tmp_path / "red.onnx").alpha(np.zeros((50, 60, 3), np.uint8))
+    assert (nothing == 255).all(), "without a subject it stays opaque"
+
+
+def test_what_is_no_matter_is_told_at_loading(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="needs a checkpoint"):
+        matte(None)
+    with pytest.raises(CheckpointError, match="1 x 4 x 64 x 64"):
+        matte(brightness(tmp_path / "four.onnx", 64, logits=True, channels=4))
+    with pytest.raises(CheckpointError, match="neither a file here"):
+        matte(tmp_path / "gone.onnx")
+
+
+FULL = "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 1048576"
+
+
+@pytest.mark.parametrize("kind", [Fail, RuntimeException, RuntimeError])
+def test_a_run_without_memory_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    network = Network(str(scaling(tmp_path / "half.onnx", ANY)), None, "cpu")
+    for told, raised in ((FULL, OutOfMemory), ("something else", kind)):
+
+        def run(*of: Any, told: str = told) -> None:
+            raise kind(told)
+
+        monkeypatch.setattr(network, "_session", SimpleNamespace(run=run))
+        with pytest.raises(raised):
+            network.run({"image": np.zeros((1, 3, 8, 8), np.float32)})
+
+
+@pytest.mark.parametrize(("told", "raised"), [(FULL, OutOfMemory), ("no such operator", CheckpointError)])
+def test_a_network_that_has_no_room_now_is_no_broken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, raised: type[Exception]
+) -> None:
+    def full(*of: Any, **how: Any) -> None:
+        raise Fail(told)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", full)
+    with pytest.raises(raised):
+        restorer(scaling(tmp_path / "half.onnx", ANY))
