@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Once, instead of in each process where the environment has Python keep nothing.
-COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client
+COMPILE := $(BIN)/python -m compileall -q serve_app deployments clients/python/gen_serve_client benchmarks/load/gen_serve_bench
 # pytest keeps the tests as it has compiled them, also where the environment has Python keep nothing.
 test test-slow: export PYTHONDONTWRITEBYTECODE =
 # Tests in one process wait for half of their time.
@@ -26,15 +26,15 @@ PROMPT ?= a small red star in the top left on a dark blue background
 help:  ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-$(VENV)/.run: pyproject.toml clients/python/pyproject.toml constraints.txt
+$(VENV)/.run: pyproject.toml clients/python/pyproject.toml benchmarks/load/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e clients/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e clients/python -e benchmarks/load
 	@$(COMPILE)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml clients/python/pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml clients/python/pyproject.toml benchmarks/load/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e clients/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e clients/python -e benchmarks/load
 	@$(COMPILE)
 	@touch $@ $(VENV)/.run
 
@@ -107,4 +107,4 @@ figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, fr
 	$(BIN)/python -m deploy.grafana
 
 clean:  ## Remove the virtual environment and caches, never data
-	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info
+	rm -rf $(VENV) .clients .peers .pytest_cache .ruff_cache .hypothesis build *.egg-info clients/python/*.egg-info benchmarks/load/*.egg-info

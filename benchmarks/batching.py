@@ -43,10 +43,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
 from deployments.contract.job import GenerationJob
 from deployments.engine.step_costs import StepCosts
-from serve_app.load.interval import Interval
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from deployments.families.family import Family

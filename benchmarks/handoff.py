@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from gen_serve_bench.results import Spread
 from rich.console import Console
 from rich.progress import track
 
 from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, UNLIMITED, Service
-from serve_app.load.spread import Spread
 
 BODY: Final = {"prompt": "a small red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
 

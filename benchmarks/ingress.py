@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any, Final, Protocol
 
 import uvloop
+from gen_serve_bench.results import quantile
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -35,12 +36,11 @@ from rich.table import Table
 from benchmarks import closed_loop
 from benchmarks.bare_server import BareServer
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.processes import Role, spent
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from serve_app.cli.client import Client
-from serve_app.load.interval import Interval
-from serve_app.load.spread import quantile
 
 OPERATIONS: Final = ("poll", "submit")
 CONCURRENCY: Final = 16

@@ -31,11 +31,11 @@ from benchmarks.bare_engine import bare_engine
 from benchmarks.bare_pipeline import bare_pipeline
 from benchmarks.bare_process import Done, Request
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
 from benchmarks.service import CONFIG, ENDPOINT, MODEL, UNLIMITED, Service
 from benchmarks.work import ROUNDED, Work, differences, unlike
 from serve_app.config import settings
-from serve_app.load.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)

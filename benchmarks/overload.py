@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
+from gen_serve_bench.adapters import Target as Server
+from gen_serve_bench.generator import Share, generate
+from gen_serve_bench.results import Outcome, Window, figures
+from gen_serve_bench.workload import Endpoint as Kind
+from gen_serve_bench.workload import Load, Mix, Size
 from rich.console import Console
 
 from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, Service
-from serve_app.load.figures import figures
-from serve_app.load.generator import generate
-from serve_app.load.mix import Endpoint as Kind
-from serve_app.load.mix import Mix
-from serve_app.load.outcome import Outcome
-from serve_app.load.plan import Load
-from serve_app.load.shape import Size
-from serve_app.load.target import Target as Server
 
 _STEP_MS, _STEPS, _BATCH = 200, 4, 8
 CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
@@ -50,7 +47,7 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    load = Load(MIX, ENDPOINT, "gen", "poisson", plan.seconds, warm_up=0)
+    load = Load(MIX, ENDPOINT, plan.seconds)
     rounds: dict[str, dict[str, Any]] = {}
     memory: list[float] = []
     lost = 0
@@ -60,9 +57,9 @@ def measure(plan: Plan, console: Console) -> Report:
         for name, rate in (("peak", 0.95 * CAPACITY), ("overload", 2 * CAPACITY)):
             console.print(f"{name}: {rate:g} tasks per second for {plan.seconds:g} s")
             planned = load.at(rate, seed=1)
-            outcomes, _ = asyncio.run(generate(server, planned.requests))
+            outcomes, _ = asyncio.run(generate(server, Share(planned.requests)))
             made = {"ready_per_s": _throughput(outcomes, plan.seconds)}
-            rounds[name] = figures(outcomes, planned.window, planned.weights) | made
+            rounds[name] = figures(outcomes, Window(0, plan.seconds), planned.weights) | made
             lost += rounds[name]["lost"]
             memory.append(sum(service.memory().values()))
         told = _says_when_to_come_again(service)

@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.packing_rounds import ANY, COMPARED, Plan, Rounds
 from benchmarks.report import Report, Target
 from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.model import Caches, Precision
-from serve_app.load.interval import Interval
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from benchmarks.packing_sides import Side, Stepping

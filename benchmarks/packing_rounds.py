@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from gen_serve_bench.workload import schedule
+
 from benchmarks.work import unlike
 from deployments.contract import counts
 from deployments.contract.job import PictureFormat
-from serve_app.load.arrivals import schedule
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from benchmarks.packing_sides import Mix, Side, Stepping

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from serve_app.load.interval import Interval
+from benchmarks.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.processes import Role, spent
 from benchmarks.report import Report, Target
 from benchmarks.service import UNLIMITED, Service
-from serve_app.load.interval import Interval
 
 
 @dataclass(frozen=True, slots=True)

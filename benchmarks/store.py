@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
 from benchmarks.store_operations import Cost, Turn, Wrong
 from benchmarks.store_side import Memory, Side, side
-from serve_app.load.interval import Interval
 
 T = TypeVar("T")
 LIMIT: Final = 1.5

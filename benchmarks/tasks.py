@@ -19,11 +19,11 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.processes import Role, spent
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from benchmarks.webhooks import Receiver, receiving
-from serve_app.load.interval import Interval
 
 SETTINGS: Final = UNLIMITED | {
     f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(): "simulated/1ms",

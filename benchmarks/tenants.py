@@ -19,16 +19,15 @@ from functools import partial
 from typing import Final, TypeVar
 
 import httpx2
+from gen_serve_bench.results import Spread, jain
 from gen_serve_client import AsyncClient, Refused
 from gen_serve_client.types import Status
 from rich.console import Console
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
-from serve_app.load.fairness import jain
-from serve_app.load.interval import Interval
-from serve_app.load.spread import Spread
 
 T = TypeVar("T")
 

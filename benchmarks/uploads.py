@@ -25,6 +25,7 @@ from typing import Any
 import cv2
 import httpx2
 import numpy as np
+from gen_serve_bench.results import Spread
 from rich.console import Console
 
 from benchmarks.benchmark import Benchmark
@@ -32,7 +33,6 @@ from benchmarks.processes import memory_of
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, Service
 from benchmarks.tasks import BODY, SETTINGS
-from serve_app.load.spread import Spread
 
 _PATIENCE_S = 300.0
 

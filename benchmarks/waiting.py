@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, cast
 
+from gen_serve_bench.results import Spread
 from redis import Redis
 from rich.console import Console
 from rich.progress import track
@@ -20,7 +21,6 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 from benchmarks.tasks import BODY
-from serve_app.load.spread import Spread
 
 STEP_MS: Final = 20
 SETTINGS: Final = UNLIMITED | {f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(): f"simulated/{STEP_MS}ms"}

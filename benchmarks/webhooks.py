@@ -19,14 +19,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 import httpx2
+from gen_serve_bench.results import Spread
 from rich.console import Console
 from rich.progress import track
 
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
 from benchmarks.service import ENDPOINT, UNLIMITED, Service
-from serve_app.load.interval import Interval
-from serve_app.load.spread import Spread
 
 BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
 SETTINGS: Final = UNLIMITED | {

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
+from gen_serve_bench.workload import schedule
+
 from benchmarks.peers.asked import Asked, at_a_time, at_moments
 from benchmarks.peers.plan import Plan
 from benchmarks.peers.request import Request, Shape, in_turns
 from benchmarks.peers.side import Asking, Queued, Side
-from serve_app.load.arrivals import schedule
 
 _START_S = 300.0
 _SETTLE_S = 1.0

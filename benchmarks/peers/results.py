@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gen_serve_bench.results import quantile
+
+from benchmarks.interval import Interval
 from benchmarks.peers.asked import Asked
 from benchmarks.peers.measuring import MIXED, ONE_SHAPE, Measured, Solo
 from benchmarks.peers.plan import Plan
-from serve_app.load.interval import Interval
-from serve_app.load.spread import quantile
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from benchmarks.interval import Interval
 from benchmarks.peers.results import Row, behind_first
-from serve_app.load.interval import Interval
 
 _GOODPUT = "goodput at "
 

@@ -1,40 +1,69 @@
-"""What a service was asked for, read from its task store, without anything that clients wrote."""
+"""`gen-serve bench record`: what a service was asked for, from its task store, without anything that clients wrote."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from serve_app.cli.store import at_rest, connected
-from serve_app.load.shape import Shape, Size
-from serve_app.load.trace import Arrival
-from serve_app.tasks.job import Job, NewerJob
-from serve_app.tasks.reader import TaskReader
-from serve_app.tasks.task import Task
+import typer
 
-_PAGE = 500
+from serve_app.cli.options import Config
+
+if TYPE_CHECKING:
+    from gen_serve_bench.workload import Arrival
+
+    from serve_app.tasks.reader import TaskReader
+    from serve_app.tasks.task import Task
+
+_PAGE: Final = 500
+_Moment = Annotated[
+    datetime | None, typer.Option(help="Only what was submitted from, or before, then; local time.", show_default=False)
+]
 
 
-async def recorded(
-    config: Path | None, since: float | None = None, until: float | None = None
-) -> tuple[list[Arrival], int]:
+def record(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the trace.", show_default=False)],
+    since: _Moment = None,
+    until: _Moment = None,
+    config: Config = None,
+) -> None:
+    """Write what a service was asked for, from its task store: moments, endpoints, shapes, and tenants as numbers.
+
+    Never prompts, ids, links or pictures. What was refused is not in it, nor tasks that are no longer kept.
+    """
+    from gen_serve_bench.workload import write_trace
+
+    if output.exists():
+        raise ValueError(f"{output} is there already; name another file with --output")
+    bounds = (since.timestamp() if since else None, until.timestamp() if until else None)
+    found, unreadable = asyncio.run(_recorded(config, *bounds))
+    if not found:
+        raise ValueError("the task store holds no tasks of that time")
+    write_trace(output, found)
+    told = f"{len(found)} requests in {found[-1].offset:.1f} s, of {len({each.tenant for each in found})} tenants"
+    print(f"{told}: {output}")
+    if unreadable:
+        print(f"{unreadable} further tasks can't be read: the key they were encrypted with is gone, or they are newer")
+
+
+async def _recorded(config: Path | None, since: float | None, until: float | None) -> tuple[list[Arrival], int]:
     """The arrivals in the order of time, and how many tasks can't be read. Bounds are epoch seconds."""
+    from serve_app.cli.store import at_rest, connected
+    from serve_app.tasks.reader import TaskReader
+
     async with connected(config) as (redis, prefix):
         reader = TaskReader(redis, prefix, at_rest(config))
         tasks = [task for project in await reader.projects() for task in await _tasks(reader, project, since, until)]
     tasks.sort(key=lambda task: (task.created, task.id))
     tenants: dict[str, int] = {}
     found: list[Arrival] = []
-    unreadable = 0
-    first: float | None = None
     for task in tasks:
-        shape = _shape(task)
-        if shape is None:
-            unreadable += 1
-            continue
-        first = task.created if first is None else first
         tenant = tenants.setdefault(task.project, len(tenants))
-        found.append(Arrival.of(task.created - first, task.endpoint, tenant, shape))
-    return found, unreadable
+        if arrival := _arrival(task, tasks[0].created, tenant):
+            found.append(arrival)
+    return found, len(tasks) - len(found)
 
 
 async def _tasks(reader: TaskReader, project: str, since: float | None, until: float | None) -> list[Task]:
@@ -47,23 +76,26 @@ async def _tasks(reader: TaskReader, project: str, since: float | None, until: f
             return found
 
 
-def _shape(task: Task) -> Shape | None:
+def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
     """None for a job that can't be read. A size that the service chose is that of the result, if there is one."""
+    from gen_serve_bench.workload import Arrival
+
+    from serve_app.tasks.job import Job, NewerJob
+
     try:
         job = Job.decode(task.job)
     except (NewerJob, ValueError):
         return None
-    size = Size(job.width, job.height) if job.width and job.height else _made(task)
-    sent = (*job.references, *filter(None, (job.control, job.image_prompt)))
-    return Shape(
-        size=size,
+    made = task.result or {}
+    width, height = (job.width, job.height) if job.width and job.height else (made.get("width"), made.get("height"))
+    return Arrival(
+        offset=round(task.created - first, 3),
+        endpoint=task.endpoint,
+        tenant=tenant,
+        width=width if isinstance(width, int) else None,
+        height=height if isinstance(height, int) else None,
         steps=job.steps,
-        references=len(sent),
+        references=len((*job.references, *filter(None, (job.control, job.image_prompt)))),
         seconds=job.clip.seconds if job.clip else None,
         tuned=job.adapter is not None,
     )
-
-
-def _made(task: Task) -> Size | None:
-    width, height = ((task.result or {}).get(name) for name in ("width", "height"))
-    return Size(width, height) if isinstance(width, int) and isinstance(height, int) else None

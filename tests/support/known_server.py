@@ -18,8 +18,8 @@ Act: TypeAlias = Literal["serve", "refuse", "break", "fail", "moderate", "no id"
 
 
 class KnownServer:
-    """Does to submissions what `acts` says, in turn. Tasks end with their second poll. Speaks the dialect, OpenAI's
-    images and, at `/jobs`, a form of its own."""
+    """Does to submissions what `acts` says, in turn. Tasks end with their second poll. Speaks the dialect and
+    OpenAI's images."""
 
     def __init__(self, *acts: Act) -> None:
         self.acts: Sequence[Act] = acts or ("serve",)
@@ -33,8 +33,6 @@ class KnownServer:
                 Route("/v1/images/generations", self._image, methods=["POST"]),
                 Route("/v1/get_result", self._result),
                 Route("/v1/{endpoint:path}", self._submit, methods=["POST"]),
-                Route("/jobs", self._job, methods=["POST"]),
-                Route("/jobs/{number}", self._job_status),
             ]
         )
 
@@ -71,22 +69,6 @@ class KnownServer:
         file = b"no picture" if act == "no result" else picture()
         data = [] if act == "no id" else [{"b64_json": base64.b64encode(file).decode()}]
         return JSONResponse({"created": int(time.time()), "data": data})
-
-    async def _job(self, request: Request) -> Response:
-        number, act = await self._taken(request)
-        if (bad := _bad(act)) is not None:
-            return bad
-        return JSONResponse({} if act == "no id" else {"urls": {"get": f"/jobs/{number}"}}, status_code=202)
-
-    async def _job_status(self, request: Request) -> Response:
-        self.poll_headers.append(dict(request.headers))
-        number = request.path_params["number"]
-        act = self.acts[int(number) % len(self.acts)]
-        self._polls[number] = self._polls.get(number, 0) + 1
-        if self._polls[number] < 2:
-            return JSONResponse({"status": "starting"})
-        output = {} if act == "no result" else {"url": "https://example.com/a.png"}
-        return JSONResponse({"status": "failed" if act == "fail" else "succeeded", "output": [output]})
 
 
 def _bad(act: Act) -> Response | None:

@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
+from benchmarks.interval import Interval
 from benchmarks.report import Report, Target
-from serve_app.load.interval import Interval
 
 ROUNDS = Interval.of_median([0.9, 0.95, 1.0])
 TARGETS = [

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from benchmarks import machine, results
 from benchmarks.benchmark import Benchmark
+from benchmarks.interval import Interval
 from benchmarks.machine import Others
 from benchmarks.report import Report, Target
 from benchmarks.results import Result
-from serve_app.load.interval import Interval
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import json
 from functools import partial
 
 from benchmarks import views
+from benchmarks.interval import Interval
 from benchmarks.peers.comparison import OWN, as_json, contenders, targets, turned
 from benchmarks.peers.measuring import MIXED
 from benchmarks.peers.plan import FULL, SMOKE
 from benchmarks.peers.results import Row
 from benchmarks.results import Result
-from serve_app.load.interval import Interval
 
 
 def row(name: str, own: float, other: float, more_is_better: bool = True, unit: str = "") -> Row:

@@ -6,13 +6,13 @@ import json
 import pytest
 from rich.console import Console
 
+from benchmarks.interval import Interval
 from benchmarks.peers.asked import Asked
 from benchmarks.peers.measuring import MIXED, ONE_SHAPE, Killed, Measured, Solo
 from benchmarks.peers.plan import SMOKE
 from benchmarks.peers.request import Request
 from benchmarks.peers.results import Round, Row, behind_first, goodput, rows
 from benchmarks.peers.table import draw, table
-from serve_app.load.interval import Interval
 
 SHAPE = (64, 64, 4)
 SOLO = Solo({SHAPE: 0.1}, rate=10.0)

@@ -1,0 +1,247 @@
+"""How a server is spoken to: in this project's interface, or in the form of OpenAI's images."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+
+import httpx2
+
+from gen_serve_bench.bodies import VARIANTS, body_of, path_of
+from gen_serve_bench.results import End, Outcome
+from gen_serve_bench.workload import Request
+
+AdapterName: TypeAlias = Literal["gen", "openai"]
+ADAPTERS: Final[tuple[str, ...]] = get_args(AdapterName)
+
+_AFTER_ERROR_S: Final = 0.2
+_PATIENCE_S: Final = 30.0
+_REFUSALS: Final = frozenset({503, *range(400, 500)})
+_WAITING: Final = frozenset({"Pending", "Reasoning", "Generating", "Task not found"})
+"""A task that is not there yet may be there on the next look; if it never is, it is lost."""
+_FAILED: Final = frozenset({"Error", "Request Moderated", "Content Moderated"})
+_IMAGES: Final = "/v1/images/generations"
+_MAGIC: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server that is put under load. Times in seconds."""
+
+    base_url: str
+    adapter: AdapterName = "gen"
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By tenant; one that has none sends none."""
+    limit: float = 300.0
+    """From the moment it is sent; a task that was accepted and has not ended by then is lost."""
+    poll_every: float = 0.1
+    wait: float = 0.0
+    """How long a poll may wait at the server, where it knows `?wait=`; 0 leaves it out."""
+    finetune: str | None = None
+    """Id of the tuned model that requests of a trace with one are sent with."""
+
+
+class Clock:
+    """Seconds after the start of a run, the same in all of its processes."""
+
+    def __init__(self, epoch: float) -> None:
+        """`epoch`: the start, in epoch seconds; it may be still to come."""
+        self.epoch = epoch
+        # Steps of the machine's clock during the run change nothing.
+        self._zero = time.monotonic() + (epoch - time.time())
+
+    def now(self) -> float:
+        return time.monotonic() - self._zero
+
+    def of_epoch(self, told: object) -> float | None:
+        """A moment that a server told, in epoch seconds; None where it is no such thing."""
+        if isinstance(told, bool) or not isinstance(told, int | float):
+            return None
+        return float(told) - self.epoch
+
+
+class NotServed(Exception):
+    """How a request ended that has no result, and why."""
+
+    def __init__(self, end: End, reason: str) -> None:
+        super().__init__(reason)
+        self.end: End = end
+        self.reason = reason
+
+
+class PollFailed(Exception):
+    """A poll whose answer says nothing about the task."""
+
+
+class Adapter(Protocol):
+    def prepare(self, request: Request) -> None:
+        """Makes beforehand what takes time to make. Raises ValueError where the request can't be sent this way."""
+        ...
+
+    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
+        """Sends it and follows it to its end, noting times. Raises NotServed unless there is a result, or
+        httpx2.HTTPError."""
+        ...
+
+
+def prepared(target: Target, requests: Mapping[str, Request]) -> Adapter:
+    """The adapter, with all made that takes time. Raises ValueError where it can't send one of the requests."""
+    adapter = OpenAIImages(target) if target.adapter == "openai" else Dialect(target)
+    for request in requests.values():
+        for seed in range(VARIANTS if request.shape.references else 1):
+            adapter.prepare(replace(request, seed=seed))
+    return adapter
+
+
+class Dialect:
+    """This project's interface: a submission is answered with an id and an address to poll."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._origin = httpx2.URL(target.base_url)
+        self._timeout = httpx2.Timeout(target.wait + _PATIENCE_S)
+
+    def prepare(self, request: Request) -> None:
+        body_of(request, self._target.finetune)
+
+    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
+        target = self._target
+        key = {"x-key": target.keys[request.tenant]} if target.keys.get(request.tenant) else {}
+        data = json.dumps(body_of(request, target.finetune)).encode()
+        headers = {"content-type": "application/json", **key}
+        sent = outcome.sent = clock.now()
+        answer = await http.post(path_of(request, target.finetune), content=data, headers=headers, timeout=target.limit)
+        told = _object(answer)
+        task_id, address = told.get("id"), told.get("polling_url")
+        if not isinstance(task_id, str) or not isinstance(address, str):
+            raise _unusable("a submission without id and polling_url")
+        outcome.acknowledged, outcome.task_id = clock.now(), task_id
+        try:
+            url = self._origin.join(address)
+        except httpx2.InvalidURL:
+            raise _unusable("polling_url is no address") from None
+        if target.wait:
+            url = url.copy_merge_params({"wait": f"{target.wait:g}"})
+        # A key is shown to its own server only.
+        same = (url.scheme, url.host, url.port) == (self._origin.scheme, self._origin.host, self._origin.port)
+
+        async def poll() -> bool:
+            return self._noted(await http.get(url, headers=key if same else {}, timeout=self._timeout), outcome, clock)
+
+        await until_ended(poll, outcome, lambda: sent + target.limit - clock.now(), target.poll_every, target.wait > 0)
+
+    def _noted(self, answer: httpx2.Response, outcome: Outcome, clock: Clock) -> bool:
+        """Whether the task has ended. Raises NotServed where it ended without a result."""
+        try:
+            task = answer.json()
+            status = task["status"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise PollFailed from None
+        if status in _WAITING:
+            if answer.status_code == 404:
+                raise PollFailed
+            return False
+        if status not in _FAILED and status != "Ready":
+            raise _unusable(f"status {str(status)[:40]!r}")
+        outcome.final = clock.now()
+        result = task.get("result")
+        if isinstance(result, dict):
+            outcome.started = clock.of_epoch(result.get("start_time"))
+            outcome.ended = clock.of_epoch(result.get("end_time"))
+        if status != "Ready":
+            raise NotServed("failed", status)
+        if not result:
+            raise _unusable("Ready without a result")
+        return True
+
+
+async def until_ended(
+    poll: Callable[[], Awaitable[bool]],
+    outcome: Outcome,
+    time_left: Callable[[], float],
+    every: float,
+    at_once: bool = False,
+) -> None:
+    """Polls until one says that the task ended. They begin at least `every` seconds after each other, and the first
+    that long after the submission unless `at_once`. One that fails is counted and repeated, as it says nothing
+    about the task. Raises NotServed when the time is up: the task is lost then.
+    """
+    pause = 0.0 if at_once else every
+    while (left := time_left()) > 0:
+        await asyncio.sleep(min(pause, left))
+        outcome.polls += 1
+        left_before = time_left()
+        try:
+            if await poll():
+                return
+        except (httpx2.HTTPError, PollFailed):
+            outcome.poll_errors += 1
+            await asyncio.sleep(_AFTER_ERROR_S)
+        pause = max(0.0, every - (left_before - time_left()))
+    raise NotServed("lost", "never seen to end")
+
+
+class OpenAIImages:
+    """Servers in the form of OpenAI's: a request for a picture is answered with the picture."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        # Base URLs of these servers are often written with the version.
+        self._path = _IMAGES.removeprefix("/v1") if target.base_url.rstrip("/").endswith("/v1") else _IMAGES
+
+    def prepare(self, request: Request) -> None:
+        if request.shape.references:
+            raise ValueError(f"{request.endpoint}: references can't be sent to {_IMAGES}")
+        if request.shape.seconds is not None:
+            raise ValueError(f"{request.endpoint}: {_IMAGES} makes no videos (seconds)")
+
+    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
+        shape, key = request.shape, self._target.keys.get(request.tenant)
+        body: dict[str, Any] = {"model": request.endpoint, "prompt": request.prompt, "n": 1, "seed": request.seed}
+        if shape.size:
+            body["size"] = str(shape.size)
+        if shape.steps is not None:
+            body["num_inference_steps"] = shape.steps
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        data = json.dumps(body | dict(request.body)).encode()
+        outcome.sent = clock.now()
+        answer = await http.post(self._path, content=data, headers=headers, timeout=self._target.limit)
+        arrived = clock.now()
+        match _object(answer).get("data"):
+            case [{"b64_json": str(picture)}] if not _is_picture(picture):
+                raise _unusable("b64_json is no picture")
+            case [{"b64_json": str(_)}] | [{"url": str(_)}]:
+                outcome.final = arrived
+            case _:
+                raise _unusable("data has not one picture")
+
+
+def _is_picture(text: str) -> bool:
+    try:
+        return base64.b64decode(text[:64]).startswith(_MAGIC)
+    except binascii.Error:
+        return False
+
+
+def _unusable(what: str) -> NotServed:
+    """An answer that says that all is well, and has not what it should have."""
+    return NotServed("failed", f"unusable answer: {what}")
+
+
+def _object(answer: httpx2.Response) -> dict[str, Any]:
+    """Raises NotServed unless the answer is a JSON object with status 200."""
+    if answer.status_code != 200:
+        raise NotServed("refused" if answer.status_code in _REFUSALS else "failed", f"HTTP {answer.status_code}")
+    try:
+        told = answer.json()
+    except (ValueError, RecursionError):
+        raise _unusable("no JSON") from None
+    if not isinstance(told, dict):
+        raise _unusable("no JSON object")
+    return told
