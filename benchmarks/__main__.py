@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from benchmarks import documents, machine, results, suite
-from benchmarks.benchmark import Benchmark
-from benchmarks.results import PUBLISHED, Result
+from benchmarks import documents, harness
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 _LOGGED_WIDTH: Final = 160
@@ -23,70 +20,59 @@ Names = Annotated[list[str] | None, typer.Argument(help="Which; all if none is n
 @app.command("list")
 def listed() -> None:
     """All benchmarks, and what each measures."""
-    for name in suite.MODULES:
-        print(f"{name:10} {suite.benchmark(name).what}")
+    for name in harness.MODULES:
+        print(f"{name:10} {harness.benchmark(name).what}")
 
 
 @app.command()
 def run(names: Names = None) -> None:
     """Measure, into a folder by date and machine. Exit code 1 when what must never happen did."""
-    chosen, console = _chosen(names), _console()
-    folder = results.new_folder()
-    wrong = [each.name for each in chosen if not _measured(each, folder, console, smoke=False)]
-    console.print(f"figures and plots: {folder}")
-    _end(wrong)
+    _check(names)
+    folder = harness.new_folder()
+    print(f"figures: {folder}")
+    _measure(names, folder, smoke=False)
 
 
 @app.command()
 def smoke(names: Names = None) -> None:
     """Every part of every benchmark with tiny counts; the figures mean nothing and are thrown away."""
-    chosen, console = _chosen(names), _console()
+    _check(names)
     with tempfile.TemporaryDirectory() as folder:
-        _end([each.name for each in chosen if not _measured(each, Path(folder), console, smoke=True)])
+        _measure(names, Path(folder), smoke=True)
 
 
 @app.command()
 def publish(folder: Annotated[Path, typer.Argument(help="Of a run.", exists=True, file_okay=False)]) -> None:
-    """Copy a run's figures and plots to benchmarks/results, and write the tables in the docs anew."""
+    """Copy a run's results to benchmarks/results, and write the tables in the docs anew."""
     try:
-        names = results.publish(folder, PUBLISHED)
+        names = harness.publish(folder)
     except ValueError as problem:
         sys.exit(f"error: {problem}")
-    print(f"published {', '.join(names)}; written: {', '.join(documents.write(PUBLISHED)) or 'no document changed'}")
+    print(f"published {', '.join(names)}; written: {', '.join(documents.write()) or 'no document changed'}")
 
 
-def _console() -> Console:
-    """As wide as a table of many columns where nobody watches: logs are read later."""
-    return Console(width=None if sys.stdout.isatty() else _LOGGED_WIDTH)
+def _check(names: list[str] | None) -> None:
+    if unknown := set(names or []) - harness.MODULES.keys():
+        sys.exit(f"error: no benchmark {', '.join(unknown)}; there are {', '.join(harness.MODULES)}")
 
 
-def _chosen(names: list[str] | None) -> list[Benchmark[Any]]:
-    try:
-        return [suite.benchmark(name) for name in names or suite.MODULES]
-    except ValueError as problem:
-        sys.exit(f"error: {problem}")
-
-
-def _measured(benchmark: Benchmark[Any], folder: Path, console: Console, *, smoke: bool) -> bool:
-    """Whether nothing happened that must not."""
-    console.rule(benchmark.name)
-    facts, watch, began = machine.facts(), machine.Watch(), time.perf_counter()
-    try:
-        plan, report = benchmark.run(console, smoke)
-    except Exception:
-        console.print_exception()  # the others go on
-        return False
-    result = Result.of(benchmark, plan, report, facts, watch.end(), time.perf_counter() - began)
-    result.write(folder)
-    if report.draw:
-        report.draw(folder / f"{benchmark.name}.png")
-    report.show(console, benchmark.name)
-    if result.others["busy"]:
-        console.print("[yellow]others used the machine meanwhile; don't trust the figures")
-    return not report.faults
-
-
-def _end(wrong: list[str]) -> None:
+def _measure(names: list[str] | None, folder: Path, *, smoke: bool) -> None:
+    # As wide as a table of many columns where nobody watches: logs are read later.
+    console = Console(width=None if sys.stdout.isatty() else _LOGGED_WIDTH)
+    wrong: list[str] = []
+    for name in names or harness.MODULES:
+        console.rule(name)
+        try:
+            result = harness.benchmark(name).run(console, smoke)
+        except Exception:
+            console.print_exception()  # the others go on
+            wrong.append(name)
+            continue
+        result.write(folder)
+        if result.report.faults:
+            wrong.append(name)
+        if result.machine["busy"]:
+            console.print("[yellow]others used the machine meanwhile; don't trust the figures")
     if wrong:
         sys.exit(f"error: what must never happen did, in {', '.join(wrong)}")
 

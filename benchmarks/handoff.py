@@ -1,11 +1,10 @@
-"""How soon an idle service begins to work on a task.
+"""How soon an idle service begins with a task, and how soon whoever waits hears of its end.
 
-Tasks of one small step go in one at a time, each after the last has ended and a pause. Measured, in milliseconds: from
-the moment the client has the submission's answer (its own clock) to the moment the dispatcher hears that the model has
-admitted the task (`start_time` of the result). Both are the clock of one machine, so the difference is meaningful; it
-is rounded to a millisecond, and it is below zero when work began before the answer had reached the client. On its way
-lie the wake-up by Redis, the lease, the call of the model, its encoding of the prompt where that comes before
-admission, and its first event. It says nothing about waits under load: `gen-serve bench` does.
+Tasks of a simulated model go in one at a time, each after the last has ended. Measured, in milliseconds and by the
+clock of one machine: from the client's receipt of the submission's answer to the moment the dispatcher hears that the
+model has admitted the task (`start_time` of the result; below zero when work began before the answer was there), and
+from the model's last event (`end_time`) to the answer of a poll that waits, and to the webhook. Waits under load are
+another matter: `gen-serve bench` measures those.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from gen_serve_bench.results import Spread
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.benchmark import Benchmark
-from benchmarks.report import Report, Target
-from benchmarks.service import ENDPOINT, UNLIMITED, Service
+from benchmarks.harness import Benchmark, Goal, Report
+from benchmarks.receiver import Receiver
+from benchmarks.service import ENDPOINT, MODEL, UNLIMITED, Service
 
-BODY: Final = {"prompt": "a small red star", "width": 64, "height": 64, "steps": 1, "seed": 1}
+SETTINGS: Final = UNLIMITED | {f"GEN_MODELS__{MODEL}__CHECKPOINT".upper(): "simulated/20ms"}
+BODY: Final = {"prompt": "a small red star", "width": 64, "height": 64, "steps": 8, "seed": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +35,41 @@ class Plan:
 
 
 def measure(plan: Plan, console: Console) -> Report:
-    handed_over: list[float] = []
-    submitted: list[float] = []
+    receiver = Receiver()
+    found: dict[str, list[float]] = {"submission": [], "start": [], "result": [], "webhook": []}
     console.print("starting a service")
-    with Service(UNLIMITED) as service, service.client() as client:
+    with Service(SETTINGS) as service, service.client() as client, receiver.listening() as url:
         for number in track(range(plan.warm_up + plan.tasks), "handing over", console=console):
             time.sleep(plan.pause_s)
             sent = time.time()
-            task_id = client.submit(ENDPOINT, BODY)["id"]
+            task_id = client.submit(ENDPOINT, BODY | {"webhook_url": url})["id"]
             answered = time.time()
             time.sleep(plan.pause_s)
-            result = client.wait(task_id)
+            result = client.poll(task_id, wait=30).get("result")
+            heard = time.time()
+            if result is None:
+                return Report({}, faults=["a waiting poll was answered without a result"])
             if number >= plan.warm_up:
-                submitted.append(1000 * (answered - sent))
-                handed_over.append(1000 * (result.facts["start_time"] - answered))
-    spread, submission = Spread.of(handed_over), Spread.of(submitted)
-    assert spread is not None
-    assert submission is not None
-    return Report(
-        figures={"handoff_ms": spread.as_json(), "submission_ms": submission.as_json()},
-        targets=[
-            Target("hand-off, p50", spread.p50, 4, "ms"),
-            Target("hand-off, p99", spread.p99, 10, "ms"),
-        ],
-    )
+                began, ended = result["start_time"], result["end_time"]
+                moments = (answered - sent, began - answered, heard - ended, receiver.wait(task_id) - ended)
+                for values, moment in zip(found.values(), moments, strict=True):
+                    values.append(1000 * moment)
+    spreads = {name: spread.as_json() for name, values in found.items() if (spread := Spread.of(values))}
+    return Report({f"{name}_ms": spread for name, spread in spreads.items()}, goals(spreads))
+
+
+def goals(spreads: dict[str, dict[str, float]]) -> list[Goal]:
+    waiting, programs = "whoever waits for a picture", "programs that go on with the result"
+    return [
+        Goal("idle: answer to the start of work, p99", waiting, spreads["start"]["p99"], 100, "ms"),
+        Goal("end of a task to the answer of a waiting poll, p99", waiting, spreads["result"]["p99"], 100, "ms"),
+        Goal("end of a task to its webhook, p99", programs, spreads["webhook"]["p99"], 1000, "ms"),
+    ]
 
 
 BENCHMARK = Benchmark(
     "handoff",
-    "idle, from a submission's answer to the start of work",
+    "idle: from a submission to the start of work, and from its end to who waits",
     Plan(),
     Plan(tasks=3, warm_up=1),
     measure,

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import subprocess
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,41 +48,21 @@ def slug() -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{len(os.sched_getaffinity(0))} cores {_cpu_model()}".lower()).strip("-")
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
-    """What others than the benchmark did on the machine, as shares of all cores."""
-
-    before: float
-    after: float
-    stolen: float
-    """While it ran."""
-
-    @property
-    def busy(self) -> bool:
-        return max(self.before, self.after) > _OTHERS or self.stolen > _STOLEN
-
-    def as_json(self) -> dict[str, Any]:
-        shares = {"before": self.before, "after": self.after, "stolen": self.stolen}
-        return {"busy": self.busy} | {name: round(share, 3) for name, share in shares.items()}
-
-
 class Watch:
     """Looks at the machine before a benchmark starts and when it has cleaned up: what runs then is others'."""
 
     def __init__(self, look_s: float = 1.0) -> None:
         self._look_s = look_s
-        self._before = _used(look_s)
+        self._before = psutil.cpu_percent(look_s) / 100
         self._times = psutil.cpu_times()
 
-    def end(self) -> Others:
+    def was_busy(self) -> bool:
+        """Whether others than the benchmark used the machine, or its host gave much of its time to somebody else."""
         now = psutil.cpu_times()
         passed = sum(now) - sum(self._times)
         stolen = getattr(now, "steal", 0.0) - getattr(self._times, "steal", 0.0)
-        return Others(self._before, _used(self._look_s), max(0.0, stolen / passed) if passed > 0 else 0.0)
-
-
-def _used(seconds: float) -> float:
-    return psutil.cpu_percent(seconds) / 100
+        busiest = max(self._before, psutil.cpu_percent(self._look_s) / 100)
+        return busiest > _OTHERS or (passed > 0 and stolen / passed > _STOLEN)
 
 
 def _git(*arguments: str) -> str:

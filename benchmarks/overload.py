@@ -19,8 +19,7 @@ from gen_serve_bench.workload import Endpoint as Kind
 from gen_serve_bench.workload import Load, Mix, Size
 from rich.console import Console
 
-from benchmarks.benchmark import Benchmark
-from benchmarks.report import Report, Target
+from benchmarks.harness import Benchmark, Goal, Report
 from benchmarks.service import ENDPOINT, Service
 
 _STEP_MS, _STEPS, _BATCH = 200, 4, 8
@@ -70,13 +69,18 @@ def measure(plan: Plan, console: Console) -> Report:
     return Report(
         figures=rounds
         | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory], "retry_after": told},
-        targets=[
-            Target("pictures per second at twice the capacity / at the peak", ratio, 0.95, "x", at_least=True),
-            Target("pictures per second at twice the capacity / the capacity", of_capacity, 0.95, "x", at_least=True),
-            Target("memory after overload / before", memory[1] / memory[0], 1.1, "x"),
-        ],
+        goals=goals(ratio, of_capacity, memory[1] / memory[0]),
         faults=[*([f"{lost} tasks were lost"] if lost else []), *strange, *([] if told else ["no Retry-After"])],
     )
+
+
+def goals(of_peak: float, of_capacity: float, memory: float) -> list[Goal]:
+    everyone, operator = "everyone who waits while too much is asked for", "who is called at night when it runs out"
+    return [
+        Goal("pictures per second at twice the capacity / at the peak", everyone, of_peak, 0.95, "x", at_least=True),
+        Goal("the same / the capacity", everyone, of_capacity, 0.95, "x", at_least=True),
+        Goal("memory after overload / before", operator, memory, 1.1, "x"),
+    ]
 
 
 def _throughput(outcomes: list[Outcome], seconds: float) -> float:

@@ -1,176 +1,178 @@
 """What packing pictures of any shape into one forward gains.
 
-The bundled flux3 in this process, in float32 and, saturated and where the processor has it, in bfloat16, with as many
-threads as the service takes; pictures of six shapes from 64 to 256 pixels, of 4, 8 or 16 steps, each with a prompt of
-its own, from the fetched job to JPEG bytes:
+The bundled flux3 in this process, in float32 and with as many threads as there are cores; pictures of six shapes from
+64 to 256 pixels, of 4, 8 or 16 steps, each with a prompt of its own, from the fetched job to a file:
 
-* `one`: one at a time, in the order of arrival, as the stock pipeline does
-* `static`: up to 8 that wait and agree in shape, steps and shapes of references go through it together
+* `one at a time`: in the order of arrival, as the stock pipeline does
+* `static batches`: up to 8 that wait and agree in shape, steps and shapes of references go through it together
 * `engine`: the step engine, up to 8 in a step. It stores its files, too
-* `stock`: the stock diffusers pipeline, in a loop; against it the engine is given one job at a time
 
-Saturated, all requests are there at once. Goodput is the number of pictures done within five times what they take
-`one` at a time with nobody else there, of requests that arrive at random (Poisson) at a rate given as a share of what
-`one` makes; all sides get the same requests at the same moments, and time in which a side has nothing to do is counted
-but not waited for. Sides take turns. Nothing is kept between jobs, but where that is what is measured: there a
-service's usual caches are set against none.
+Saturated, all requests are there at once. In time are pictures done within five times what they take one at a time
+with nobody else there, of requests that arrive at random (Poisson) at a rate given as a share of what one at a time
+makes; all sides get the same requests at the same moments, and time in which a side has nothing to do is counted but
+not waited for. Sides take turns, and nothing is kept between jobs. A first round doesn't count: there pictures of the
+sides are compared.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from gen_serve_bench.workload import schedule
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
+from rich.progress import Progress
 
-from benchmarks.benchmark import Benchmark
-from benchmarks.interval import Interval
-from benchmarks.packing_rounds import ANY, COMPARED, Plan, Rounds
-from benchmarks.report import Report, Target
+from benchmarks.harness import Benchmark, Goal, Interval, Report
+from benchmarks.work import unlike
 from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.model import Caches, Precision
+from deployments.contract.model import Caches
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
-    from benchmarks.packing_sides import Side, Stepping
+    from benchmarks.packing_sides import Mix, Side
     from deployments.families.flux3 import Flux3
 
+SIDES: Final = ("one at a time", "static batches", "engine")
 _ADAPTER: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
 _ADAPTERS: Final = 8
-_GOODPUT: Final = {1.3: 3.0, 1.0: 1.5, 0.0: 0.97}
-"""Goals from these loads on."""
-_NOTHING: Final = Caches(prompts_mb=0, references_mb=0, adapters_mb=1024)
 _RUNNING, _BATCH = 24, 8
-_RATES: Final = {"float32": (1.8, 1.2), "bfloat16": (2.5, 1.4)}
-"""Goals: engine / one at a time, and / static batches."""
+_WITHIN: Final = 5.0
+"""Times its solo latency a picture may take to count."""
+_FLIPS: Final = 1
+"""Levels of 255 that pictures may be apart, as they round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    rounds: int = 5
+    pictures: int = 72
+    """Of a round and a side, saturated: so many that static batches find company of their shape."""
+    warm_up: int = 24
+    """Of the round that does not count, in which pictures are compared."""
+    loads: tuple[float, ...] = (0.5, 1.0, 1.3)
+    """Times what one at a time makes."""
+    arrivals: int = 40
+    """Of a round and a side, under load."""
 
 
 def measure(plan: Plan, console: Console) -> Report:
     import torch
 
-    from benchmarks.packing_sides import Mix, with_inputs
-    from deployments.checkpoints import has_bfloat16
+    from benchmarks.packing_sides import Mix, Stepping, one_at_a_time, static_batches, with_inputs
     from deployments.contract.objects import ObjectStore
 
     torch.set_num_threads(os.cpu_count() or 1)
     with ExitStack() as stack:
-        folder = stack.enter_context(TemporaryDirectory(prefix="gen-bench-"))
-        store = ObjectStore(Path(folder).as_uri())
+        store = ObjectStore(Path(stack.enter_context(TemporaryDirectory(prefix="gen-bench-"))).as_uri())
         with_inputs(store, _ADAPTER.read_bytes(), _ADAPTERS)
-        sides, engines = _sides(stack, store)
-        # By the mean pace of all so far: the parts differ.
-        columns = *Progress.get_default_columns(), TimeElapsedColumn()
-        bars = stack.enter_context(Progress(*columns, console=console, speed_estimate_period=3600))
-        bar = bars.add_task("warming up", total=plan.total(has_bfloat16()))
-
-        def made(what: str, pictures: int) -> None:
-            bars.update(bar, description=what, advance=pictures)
-
-        bench = Rounds(plan, sides, engines, made)
-        saturated = {
-            "text": bench.saturated({**dict.fromkeys(COMPARED, Mix()), "tuned": Mix(adapters=_ADAPTERS)}),
-            "references": bench.saturated(dict.fromkeys(COMPARED, Mix(references=True))),
-        }
-        capacity = Interval.of_median(saturated["text"]["one"]).middle
-        goodput = bench.under_load(Mix(), capacity)
-        repeated = bench.repeated(Mix(one_prompt=True, references=True))
-        alone = bench.alone(Mix(one_prompt=True))
-        tuned = saturated["text"].pop("tuned")
-        rates = {"float32": saturated}
-        if has_bfloat16():
-            halves = Rounds(plan, *_sides_in(stack, store, "bfloat16"), made)
-            # Every shape of a forward rounds in its own way there: that the same is drawn is shown in float32.
-            rates["bfloat16"] = {
-                name: halves.saturated(dict.fromkeys(COMPARED, Mix(references=references)), ANY)
-                for name, references in (("text", False), ("references", True))
-            }
-            bench.faults += halves.faults
-    encode = repeated["encode_ms"]
-    by_keeping = Interval.of_ratio(encode["kept"], encode["not"])
-    by_tuning = Interval.of_ratio(tuned, saturated["text"]["engine"])
-    by_stock = Interval.of_ratio(alone["engine"], alone["stock"])
+        plain, engine = _loaded(), Stepping(_loaded(), store, running=_RUNNING, batch=_BATCH)
+        stack.callback(engine.engine.stop)
+        made: tuple[Side, ...] = (one_at_a_time(plain, store), static_batches(plain, store), engine)
+        sides = dict(zip(SIDES, made, strict=True))
+        rounds = _Rounds(plan, sides | {"tuned": engine}, stack.enter_context(Progress(console=console)))
+        text = rounds.saturated({**dict.fromkeys(SIDES, Mix()), "tuned": Mix(adapters=_ADAPTERS)})
+        references = rounds.saturated(dict.fromkeys(SIDES, Mix(references=True)))
+        in_time = rounds.under_load(Mix(), Interval.of_median(text["one at a time"]).middle)
+    tuned = text.pop("tuned")
+    rows = {
+        f"saturated, {name}, pictures/s": {side: Interval.of_median(values).middle for side, values in rates.items()}
+        for name, rates in (("text", text), ("references", references))
+    }
+    rows |= {f"in time at load {load}": {side: sum(of) for side, of in good.items()} for load, good in in_time.items()}
     return Report(
-        figures={
-            "saturated": {
-                dtype: {
-                    name: {side: Interval.of_median(values).as_json() for side, values in of_sides.items()}
-                    for name, of_sides in of_mixes.items()
-                }
-                for dtype, of_mixes in rates.items()
-            },
-            "goodput": {str(load): {side: sum(done) for side, done in good.items()} for load, good in goodput.items()},
-            "repeated": {
-                "encode_ms": {name: Interval.of_median(values).as_json() for name, values in encode.items()},
-                "hit_rate": repeated["hit_rate"],
-            },
-        },
-        targets=[
-            Target("alone: engine / stock pipeline", by_stock, 0.97, "x", True),
-            *(
-                target
-                for dtype, of_mixes in rates.items()
-                for name, of_sides in of_mixes.items()
-                for target in _of_rates(dtype, name, of_sides)
-            ),
-            Target("saturated: share of the time inside steps", Interval.of_median(bench.shares), 0.85, "", True),
-            *(_of_goodput(load, good) for load, good in goodput.items()),
-            Target(f"saturated: {_ADAPTERS} tuned models / none", by_tuning, 0.85, "x", True),
-            Target("repeated words and pictures: encoding, kept / not", by_keeping, 0.2, "x"),
-        ],
-        faults=bench.faults,
+        {"sides": SIDES, "rows": rows, "tuned_by_none": Interval.of_ratio(tuned, text["engine"]).as_json()},
+        goals({"text": text, "references": references}, in_time),
+        rounds.faults,
     )
 
 
-def _of_rates(dtype: str, name: str, rates: Mapping[str, Sequence[float]]) -> list[Target]:
-    ratios = {side: Interval.of_ratio(rates["engine"], rates[side]) for side in ("one", "static")}
-    by_one, by_static = _RATES[dtype]
-    return [
-        Target(f"saturated, {name}, {dtype}: engine / one at a time", ratios["one"], by_one, "x", True),
-        Target(f"saturated, {name}, {dtype}: engine / static batches", ratios["static"], by_static, "x", True),
-    ]
+def goals(
+    rates: Mapping[str, Mapping[str, Sequence[float]]], in_time: Mapping[float, Mapping[str, Sequence[float]]]
+) -> list[Goal]:
+    payer, waiting, found = "whoever pays for GPUs", "whoever waits at a busy hour", list[Goal]()
+    for name, of in rates.items():
+        for side, least in (("one at a time", 1.8), ("static batches", 1.2)):
+            ratio = Interval.of_ratio(of["engine"], of[side])
+            found.append(Goal.of_rounds(f"saturated, {name}: engine / {side}", payer, ratio, least, "x", True))
+    for load, good in in_time.items():
+        # A side that was in time with nothing counts as one picture: any ratio to nothing would be as true.
+        under = [max(1.0, value) for value in good["static batches"]]
+        ratio = Interval.of_ratio(good["engine"], under, np.mean)
+        name = f"in time at load {load}: engine / static batches"
+        found.append(Goal.of_rounds(name, waiting, ratio, 0.97 if load < 1 else 1.2, "x", True))
+    return found
 
 
-def _of_goodput(load: float, good: Mapping[str, Sequence[float]]) -> Target:
-    """Against static batches where there is too much to do; where there is not, against the better of the two."""
-    under = "one" if load < 1 and sum(good["one"]) > sum(good["static"]) else "static"
-    # A side that was in time with nothing counts as one picture: any ratio to nothing would be as true.
-    ratio = Interval.of_mean_ratio(good["engine"], [max(1.0, value) for value in good[under]])
-    goal = next(goal for least, goal in _GOODPUT.items() if load >= least)
-    return Target(f"goodput at load {load}: engine / {under}", ratio, goal, "x", True)
+class _Rounds:
+    """The parts of the benchmark. Sides take turns in going first."""
+
+    def __init__(self, plan: Plan, sides: Mapping[str, Side], bars: Progress) -> None:
+        self._plan, self._sides, self._bars = plan, sides, bars
+        self._seeds = count()
+        self.faults: list[str] = []
+
+    def saturated(self, mixes: Mapping[str, Mix]) -> dict[str, list[float]]:
+        """Pictures per second by side, round by round. Jobs of a round differ by what their mixes do alone."""
+        rates: dict[str, list[float]] = defaultdict(list)
+        alike = [name for name, mix in mixes.items() if mix == mixes["engine"]]
+        for number in self._bars.track(range(self._plan.rounds + 1), description="saturated"):
+            seed, pictures = next(self._seeds), self._plan.pictures if number else self._plan.warm_up
+            # A JPEG makes several levels of one.
+            form = "jpeg" if number else "png"
+            for name in _turned(list(mixes), number):
+                jobs = mixes[name].jobs(pictures, seed, form)
+                seconds = max(self._sides[name].run(jobs, [0.0] * pictures))
+                if number:
+                    rates[name].append(pictures / seconds)
+            if not number:
+                self._compare(mixes["engine"].jobs(pictures, seed, form), alike)
+        return rates
+
+    def under_load(self, mix: Mix, capacity: float) -> dict[float, dict[str, list[float]]]:
+        """Pictures done in time, by load and side, round by round."""
+        from benchmarks.packing_sides import alone, shape_of
+
+        solo = alone(self._sides["one at a time"], mix.jobs(200, 0))
+        good: dict[float, dict[str, list[float]]] = {load: defaultdict(list) for load in self._plan.loads}
+        for load in self._plan.loads:
+            for number in self._bars.track(range(self._plan.rounds), description=f"load {load}"):
+                seed, per_s = next(self._seeds), load * capacity
+                moments = schedule("poisson", per_s, self._plan.arrivals / per_s, seed)
+                jobs = mix.jobs(len(moments), seed)
+                for name in _turned(SIDES, number):
+                    done = self._sides[name].run(jobs, moments)
+                    ended = zip(jobs, moments, done, strict=True)
+                    in_time = [end - came <= _WITHIN * solo[shape_of(job)] for job, came, end in ended]
+                    good[load][name].append(sum(in_time))
+        return good
+
+    def _compare(self, jobs: Sequence[Any], names: Sequence[str]) -> None:
+        """Notes pictures that differ between sides."""
+        files = {name: [self._sides[name].file(job) for job in jobs] for name in names}
+        first, *others = names
+        for name in others:
+            self.faults += [f"{first} and {name}: {what}" for what in unlike(files[first], files[name], _FLIPS)]
 
 
-def _sides(stack: ExitStack, store: Any) -> tuple[dict[str, Side], dict[str, Stepping]]:
-    import torch
-
-    from benchmarks.packing_sides import Stepping, stock_pipeline
-
-    sides, engines = _sides_in(stack, store, "float32")
-    engines["keeping"] = Stepping(_loaded("float32", Caches()), store, running=_RUNNING, batch=_BATCH)
-    stack.callback(engines["keeping"].engine.stop)
-    sides |= {"stock": stock_pipeline(torch.get_num_threads()), "tuned": sides["engine"], **engines}
-    return sides, engines
+def _turned(names: Sequence[str], number: int) -> list[str]:
+    turn = number % len(names)
+    return [*names[turn:], *names[:turn]]
 
 
-def _sides_in(stack: ExitStack, store: Any, dtype: Precision) -> tuple[dict[str, Side], dict[str, Stepping]]:
-    """Those that keep nothing and are compared in every precision."""
-    from benchmarks.packing_sides import Stepping, one_at_a_time, static_batches
-
-    plain = _loaded(dtype, _NOTHING)
-    engine = Stepping(_loaded(dtype, _NOTHING), store, running=_RUNNING, batch=_BATCH)
-    stack.callback(engine.engine.stop)
-    sides: dict[str, Side] = {"one": one_at_a_time(plain, store), "static": static_batches(plain, store)}
-    return {**sides, "engine": engine}, {"engine": engine}
-
-
-def _loaded(dtype: Precision, caches: Caches) -> Flux3:
+def _loaded() -> Flux3:
     from deployments import checkpoints
     from deployments.families.flux3 import Flux3
 
-    family = checkpoints.load("bundled/flux3", device="cpu", dtype=dtype, caches=caches).family
+    caches = Caches(prompts_mb=0, references_mb=0, adapters_mb=1024)
+    family = checkpoints.load("bundled/flux3", device="cpu", dtype="float32", caches=caches).family
     assert isinstance(family, Flux3)
     return family
 
@@ -179,6 +181,6 @@ BENCHMARK = Benchmark(
     "packing",
     "pictures of many shapes at a time: one after the other, static batches, the step engine",
     Plan(),
-    Plan(rounds=1, pictures=4, warm_up=2, kept=2, alone=1, loads=(1.0,), arrivals=4),
+    Plan(rounds=1, pictures=4, warm_up=2, loads=(1.0,), arrivals=4),
     measure,
 )

@@ -43,7 +43,6 @@ class Mix:
     """Half of the requests then have one or two, of four pictures."""
     adapters: int = 0
     """Every request has one of so many."""
-    one_prompt: bool = False
 
     def jobs(self, count: int, seed: int, form: PictureFormat = "jpeg") -> list[GenerationJob]:
         chance = random.Random(seed)
@@ -58,7 +57,7 @@ class Mix:
         return GenerationJob(
             id=own,
             attempt=1,
-            prompt=_PROMPTS[0] if self.one_prompt else f"{chance.choice(_PROMPTS)} {name}",
+            prompt=f"{chance.choice(_PROMPTS)} {name}",
             width=width,
             height=height,
             steps=steps,
@@ -190,20 +189,6 @@ def static_batches(family: Flux3, store: ObjectStore) -> Loop:
             yield _file(family, state)
 
     return Loop(store, draw, BATCH)
-
-
-def stock_pipeline(threads: int) -> Loop:
-    """diffusers' own, by plain calls; for jobs without references and adapters."""
-    from benchmarks.peers.request import Request
-    from benchmarks.peers.stock import StockPipeline
-
-    pipeline = StockPipeline("bundled/flux3", threads)
-
-    def draw(requests: Sequence[PreparedRequest]) -> list[bytes]:
-        [job] = [request.job for request in requests]
-        return [pipeline.draw(Request(job.prompt, job.width, job.height, job.steps, job.seed)).jpeg]
-
-    return Loop(ObjectStore("memory:///"), draw, 1)
 
 
 def _file(family: Family, state: State) -> bytes:

@@ -1,157 +1,282 @@
-"""What a full task store costs: every call a service makes, with a million tasks finished and many waiting, against
-the same without a task.
+"""What the calls of a service cost in a task store with very many tasks, against one without any.
 
-Three servers, set up as the service sets up the embedded one, are up at once: one is filled, two are empty. They take
-turns, in an order that changes, through the lives of some tasks. What differs between the two empty ones is the noise
-of the measurement. A goal is for the CPU time of the server, from a call's first byte to its answer's last: what
-clients wait is mostly their own time, and is told, too.
+Two servers, set up as the service sets up the embedded one, are up at once; one is filled. They take turns through the
+lives of some tasks. What clients wait is what people feel; the CPU time of the thread that serves all clients, by the
+kernel's account, is what bounds the tasks per second of a whole service. Whatever comes in is ended and swept again, so
+a store is after a turn as full as before it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import random
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from statistics import median
+from typing import Any, Final
 
+from redis.asyncio import Redis
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.benchmark import Benchmark
-from benchmarks.interval import Interval
-from benchmarks.report import Report, Target
-from benchmarks.store_operations import Cost, Turn, Wrong
-from benchmarks.store_side import Memory, Side, side
+from benchmarks.harness import Benchmark, Goal, Interval, Report
+from serve_app.accounts.credits import Credits
+from serve_app.accounts.projects import ProjectStore
+from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.redis_store.connection import connect
+from serve_app.tasks.job import Job
+from serve_app.tasks.limits import Limits
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, NewTask, Status
 
-T = TypeVar("T")
-LIMIT: Final = 1.5
-_FILLED, _EMPTY, _CONTROL = "filled", "empty", "empty again"
+_PREFIX: Final = "gen:"
+_LANE, _ORGANIZATION, _PRICE, _PAGE, _TOGETHER = "lane", "organization", 900, 20, 64
+_LIMITS: Final = Limits(max_queued=10**9, max_active=10**6, requests_per_s=1e6, burst=10**6, lease_s=60.0)
+"""None of them is met."""
+_JOB: Final = Job(
+    prompt="a quiet harbour at dawn, boats of many colours, long shadows, mist over the water, as a woodcut",
+    seed=1234567,
+    steps=4,
+    output_format="png",
+    area=1024 * 1024,
+    width=1024,
+    height=1024,
+    safety_tolerance=2,
+).encode()
+_RESULT: Final = {
+    "key": "results/0b5c2a52-3c8a-4c5e-9d3c-1f2e3d4c5b6a/1/picture.png",
+    "prompt": "a quiet harbour at dawn, boats of many colours, long shadows, mist over the water",
+    "seed": 1234567,
+    "start_time": 1764000000.123,
+    "end_time": 1764000002.456,
+    "duration": 2.333,
+}
+FELT: Final = ("submit", "poll", f"page of {_PAGE}", "cancel")
+"""Calls for which somebody waits at the other end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    finished: int
-    waiting: int
-    lanes: int
-    projects: int
-    calls: int
+    finished: int = 200_000
+    waiting: int = 20_000
+    projects: int = 1_000
+    calls: int = 200
     """Tasks that go through a store in a turn, each of another project."""
-    rounds: int
+    rounds: int = 9
     """That count, after one that does not. In each, every store has a turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Of one operation, a cost a round."""
+class Cost:
+    """Of a call, in microseconds."""
 
-    filled: Sequence[Cost]
-    empty: Sequence[Cost]
-    control: Sequence[Cost]
+    client_us: float
+    cpu_us: float
 
-    def ratio(self, part: Callable[[Cost], float]) -> Interval:
-        """Filled to empty."""
-        return Interval.of_ratio([part(each) for each in self.filled], [part(each) for each in self.empty])
 
-    def noise(self, part: Callable[[Cost], float]) -> Interval:
-        """Empty to empty."""
-        return Interval.of_ratio([part(each) for each in self.control], [part(each) for each in self.empty])
-
-    def as_json(self) -> dict[str, Any]:
-        parts: dict[str, Callable[[Cost], float]] = {
-            "cpu_us": lambda cost: cost.cpu_us,
-            "inside_us": lambda cost: cost.inside_us,
-            "client_us": lambda cost: cost.client_us,
-        }
-        return {
-            name: {
-                _FILLED: Interval.of_median([part(each) for each in self.filled]).as_json(),
-                _EMPTY: Interval.of_median([part(each) for each in self.empty]).as_json(),
-                "ratio": self.ratio(part).as_json(),
-                "noise": self.noise(part).as_json(),
-            }
-            for name, part in parts.items()
-        }
+class Wrong(Exception):
+    """The store did not do what it was asked to."""
 
 
 def measure(plan: Plan, console: Console) -> Report:
     try:
-        memory, costs = asyncio.run(_run(plan, console))
+        return asyncio.run(_run(plan, console))
     except Wrong as problem:
         return Report({}, faults=[str(problem)])
-    return report(memory, costs)
 
 
-def report(memory: Memory, costs: dict[str, Measured]) -> Report:
-    """`costs` by operation."""
-    return Report(
-        figures={
-            "bytes_per_task": {name: round(value) for name, value in asdict(memory).items()},
-            "operations": {name: each.as_json() for name, each in costs.items()},
-        },
-        targets=[
-            Target(f"{name}, a full store against an empty one", each.ratio(lambda cost: cost.cpu_us), LIMIT, "x")
-            for name, each in costs.items()
-        ],
+async def _run(plan: Plan, console: Console) -> Report:
+    projects = [f"project-{n}" for n in range(plan.projects)]
+    costs: dict[str, dict[str, list[Cost]]] = {"filled": defaultdict(list), "empty": defaultdict(list)}
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gen-store-"))
+        sides = {name: await stack.enter_async_context(side(Path(folder, name), projects)) for name in costs}
+        with Progress(console=console, transient=True) as progress:
+            bar = progress.add_task("filling", total=plan.finished + plan.waiting)
+            bytes_per_task = await sides["filled"].fill(plan, lambda n: progress.advance(bar, n))
+        for number in range(plan.rounds + 1):
+            for name in sorted(sides, reverse=number % 2 == 1):
+                found = await sides[name].turn(random.Random(number).sample(projects, plan.calls))
+                for call, cost in found.items() if number else ():
+                    costs[name][call].append(cost)
+            console.print(f"round {number} of {plan.rounds}" if number else "warmed up")
+    calls = {call: _compared(found, costs["empty"][call]) for call, found in costs["filled"].items()}
+    return Report({"bytes_per_task": bytes_per_task, "calls": calls}, goals(calls))
+
+
+def goals(calls: Mapping[str, Mapping[str, float]]) -> list[Goal]:
+    felt_by = "whoever submits, polls or pages: a request takes some milliseconds in all"
+    return [Goal(f"{call} in a full store", felt_by, calls[call]["filled_client_us"] / 1000, 5, "ms") for call in FELT]
+
+
+def _compared(filled: Sequence[Cost], empty: Sequence[Cost]) -> dict[str, float]:
+    return {
+        "filled_client_us": round(median(one.client_us for one in filled), 1),
+        "filled_cpu_us": round(median(one.cpu_us for one in filled), 1),
+        "cpu_ratio": round(Interval.of_ratio([one.cpu_us for one in filled], [one.cpu_us for one in empty]).middle, 3),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the stores, and its server."""
+
+    redis: Redis
+    pid: int
+    store: TaskStore
+    projects: Sequence[str]
+
+    async def found(self) -> None:
+        """Makes the projects, and gives their organization more than enough."""
+        await Credits(self.redis, _PREFIX).grant(_ORGANIZATION, "first", 10**14, by="benchmark")
+        projects = ProjectStore(self.redis, _PREFIX)
+        await _in_groups(
+            [lambda name=name: projects.create(name, _ORGANIZATION, "benchmark") for name in self.projects]
+        )
+
+    async def fill(self, plan: Plan, told: Callable[[int], None]) -> dict[str, int]:
+        """Bytes that a task takes: a finished, and a waiting one."""
+        await self.redis.config_set("appendonly", "no")
+        held = [await self._held()]
+        for count, finish in ((plan.finished, True), (plan.waiting, False)):
+            for start in range(0, count, _TOGETHER):
+                tasks = [
+                    new_task(self.projects[n % plan.projects]) for n in range(start, min(start + _TOGETHER, count))
+                ]
+                await _in_groups([lambda task=task: self.store.submit(task) for task in tasks])
+                if finish:
+                    await self._finish(len(tasks))
+                told(len(tasks))
+            held.append(await self._held())
+        await self.redis.config_set("appendonly", "yes")
+        await self._quiet()
+        finished, waiting = held[1] - held[0], held[2] - held[1]
+        return {"finished": round(finished / plan.finished), "waiting": round(waiting / plan.waiting)}
+
+    async def _finish(self, count: int) -> None:
+        leases = await self.store.lease(_LANE, count, _LIMITS.max_active)
+        _demand(len(leases) == count, "a lease got too little")
+        await _in_groups([lambda each=each: self._advance(each) for each in leases])
+        await _in_groups([lambda each=each: self._complete(each) for each in leases])
+
+    async def _advance(self, lease: Lease) -> None:
+        done = await self.store.advance(_LANE, lease.id, lease.attempt, Status.GENERATING, 0.5)
+        _demand(bool(done), "an attempt was stale")
+
+    async def _complete(self, lease: Lease) -> None:
+        ready = Status.READY
+        done = await self.store.complete(_LANE, lease.id, lease.attempt, ready, result=_RESULT, cost=_PRICE)
+        _demand(bool(done), "an attempt was stale")
+
+    async def _quiet(self) -> None:
+        """Returns when no child writes the data set any more."""
+        while True:
+            if not int((await self.redis.info("persistence"))["aof_rewrite_in_progress"]):
+                return
+            await asyncio.sleep(0.2)
+
+    async def turn(self, projects: Sequence[str]) -> dict[str, Cost]:
+        """A task of each project: submitted, found, leased, worked on, ended; another cancelled; all swept."""
+        costs, store, n = dict[str, Cost](), self.store, len(projects)
+        tasks, more = ([new_task(project) for project in projects] for _ in range(2))
+        answers = await self._measured(costs, "submit", [lambda task=task: store.submit(task) for task in tasks])
+        _demand(all(each.created for each in answers), "a submission made no task")
+        found = await self._measured(costs, "poll", [lambda task=task: store.get(task.id) for task in tasks])
+        _demand(all(found), "a task was not found")
+        pages = [lambda name=name: store.list_tasks(name, limit=_PAGE) for name in projects]
+        await self._measured(costs, f"page of {_PAGE}", pages)
+        leased = await self._measured(costs, "lease", [lambda: store.lease(_LANE, 1, _LIMITS.max_active)] * n)
+        _demand(all(len(each) == 1 for each in leased), "a lease got nothing")
+        held = [each[0] for each in leased]
+        await self._measured(costs, "advance", [lambda one=one: self._advance(one) for one in held])
+        await self._measured(costs, "complete", [lambda one=one: self._complete(one) for one in held])
+        await _in_groups([lambda task=task: store.submit(task) for task in more])
+        cancels = [lambda task=task: store.cancel(task.id, task.project) for task in more]
+        _demand(set(await self._measured(costs, "cancel", cancels)) == {1}, "a task was not cancelled")
+        retention = f"{_PREFIX}retention"
+        oldest = [str(each) for each in await self.redis.zrange(retention, 0, 2 * n - 1)]
+        await self.redis.zadd(retention, dict.fromkeys(oldest, 1))
+        named = await store.sweep(limit=2 * n)
+        _demand(len(named) == 2 * n, f"{len(named)} of {2 * n} were named to be swept")
+        await store.sweep(named)
+        return costs
+
+    async def _measured(self, costs: dict[str, Cost], name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What the calls return, made one after the other."""
+        answers, waited, before = list[Any](), list[float](), _cpu_us(self.pid)
+        for call in calls:
+            asked = time.perf_counter()
+            answers.append(await call())
+            waited.append(1e6 * (time.perf_counter() - asked))
+        costs[name] = Cost(median(waited), (_cpu_us(self.pid) - before) / len(calls))
+        return answers
+
+    async def _held(self) -> int:
+        return int((await self.redis.info("memory"))["used_memory_dataset"])
+
+
+@asynccontextmanager
+async def side(folder: Path, projects: Sequence[str]) -> AsyncIterator[Side]:
+    """With its projects and without a task."""
+    server = EmbeddedRedis(folder)
+    server.start()
+    try:
+        assert server.pid is not None
+        async with connect(server.url, timeout_s=60.0) as redis:
+            made = Side(redis, server.pid, TaskStore(redis, _PREFIX, _LIMITS), projects)
+            await made.found()
+            yield made
+    finally:
+        server.stop()
+
+
+def new_task(project: str) -> NewTask:
+    """As a client submits it: paid, and with an idempotency key."""
+    task_id = str(uuid.uuid4())
+    return NewTask(
+        id=task_id,
+        project=project,
+        lane=_LANE,
+        endpoint="gen-pro",
+        job=_JOB,
+        work=4.0,
+        reply=json.dumps({"id": task_id, "polling_url": f"http://127.0.0.1:8000/v1/get_result?id={task_id}"}),
+        organization=_ORGANIZATION,
+        price=_PRICE,
+        key_id=f"key-of-{project}",
+        idempotency_key=f"own-{task_id}",
+        body_hash=hashlib.sha256(task_id.encode()).hexdigest(),
     )
 
 
-async def _run(plan: Plan, console: Console) -> tuple[Memory, dict[str, Measured]]:
-    lanes = [f"lane-{n}" for n in range(plan.lanes)]
-    projects = [f"project-{n}" for n in range(plan.projects)]
-    chosen = random.Random(0).sample(projects, plan.calls)
-    with tempfile.TemporaryDirectory(prefix="gen-store-") as folder:
-        async with AsyncExitStack() as stack:
-            sides = [
-                await stack.enter_async_context(side(name, Path(folder, name.replace(" ", "-")), lanes, projects))
-                for name in (_EMPTY, _CONTROL, _FILLED)
-            ]
-            memory = await _fill(sides, plan, console)
-            return memory, await _turns(sides, plan.rounds, lanes[0], chosen, console)
+def _cpu_us(pid: int) -> float:
+    """Of the process' first thread so far, which serves all clients; exact while it waits."""
+    nanoseconds, _, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return int(nanoseconds) / 1000
 
 
-async def _fill(sides: Sequence[Side], plan: Plan, console: Console) -> Memory:
-    """Of the last one's tasks; the others get nothing."""
-    *empty, filled = sides
-    for each in empty:
-        await each.fill(0, 0, lambda _: None)
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("filling", total=plan.finished + plan.waiting)
-        memory = await filled.fill(plan.finished, plan.waiting, lambda n: progress.advance(bar, n))
-    console.print("waiting until the servers are quiet")
-    for each in sides:
-        await each.settle()
-    return memory
+async def _in_groups(calls: Sequence[Callable[[], Awaitable[Any]]]) -> None:
+    for start in range(0, len(calls), _TOGETHER):
+        await asyncio.gather(*(call() for call in calls[start : start + _TOGETHER]))
 
 
-async def _turns(
-    sides: Sequence[Side], rounds: int, lane: str, chosen: Sequence[str], console: Console
-) -> dict[str, Measured]:
-    costs: dict[str, dict[str, list[Cost]]] = {}
-    for n in range(rounds + 1):
-        for each in order(sides, n):
-            turn = Turn(each, lane, chosen)
-            await turn.take()
-            if n:
-                for name, cost in turn.costs.items():
-                    costs.setdefault(name, {}).setdefault(each.name, []).append(cost)
-        console.print(f"round {n} of {rounds}" if n else "warmed up")
-    return {name: Measured(each[_FILLED], each[_EMPTY], each[_CONTROL]) for name, each in costs.items()}
-
-
-def order(sides: Sequence[T], n: int) -> list[T]:
-    """Of round n: every side comes first, second and last in turn."""
-    first = n % len(sides)
-    return [*sides[first:], *sides[:first]]
+def _demand(true: bool, else_: str) -> None:
+    if not true:
+        raise Wrong(else_)
 
 
 BENCHMARK = Benchmark(
-    name="store",
-    what="What each call of the task store costs with a million tasks in it, against an empty one.",
-    plan=Plan(finished=1_000_000, waiting=100_000, lanes=4, projects=5_000, calls=200, rounds=9),
-    smoke=Plan(finished=2_000, waiting=200, lanes=2, projects=50, calls=16, rounds=1),
-    measure=measure,
+    "store",
+    "what each call of the task store costs with very many tasks in it, against an empty one",
+    Plan(),
+    Plan(finished=640, waiting=64, projects=32, calls=16, rounds=1),
+    measure,
 )

@@ -10,6 +10,7 @@ reserved is handed out again after the visibility timeout of the Redis transport
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,7 @@ from celery.result import AsyncResult  # pyright: ignore[reportMissingImports]
 from celery.signals import worker_process_init  # pyright: ignore[reportMissingImports]
 from fastapi import FastAPI
 
-from benchmarks.peers.answer import facts, request_of
-from benchmarks.peers.settings import PeerSettings
+from benchmarks.peers.request import PeerSettings, Request
 
 if TYPE_CHECKING:
     from benchmarks.peers.stock import StockPipeline
@@ -41,16 +41,14 @@ _loaded: list[StockPipeline] = []
 def load(**_: object) -> None:
     from benchmarks.peers.stock import StockPipeline
 
-    _loaded.append(StockPipeline(settings.checkpoint, settings.threads))
+    _loaded.append(StockPipeline(settings.checkpoint, int(settings.threads)))
 
 
 @app.task(bind=True)
 def draw(self: Any, body: dict[str, Any]) -> dict[str, Any]:
-    from benchmarks.peers.stock import save
-
-    picture = _loaded[0].draw(request_of(body))
-    path = save(picture, Path(settings.folder), self.request.id)
-    return facts(picture) | {"path": str(path)}
+    path = Path(settings.folder) / f"{self.request.id}.jpeg"
+    path.write_bytes(_loaded[0].draw(Request(**body)))
+    return {"pid": os.getpid(), "path": str(path)}
 
 
 @web.post("/pictures")

@@ -7,42 +7,42 @@ may wait as long as they must (`timeout=False`), as its reference says for slow 
 
 from __future__ import annotations
 
+import os
+
 import litserve  # pyright: ignore[reportMissingImports]: only the peers' environment has it
 from fastapi.responses import Response
 
-from benchmarks.peers.answer import headers, request_of
-from benchmarks.peers.request import Request
-from benchmarks.peers.settings import PeerSettings
-from benchmarks.peers.stock import Picture, StockPipeline
+from benchmarks.peers.request import PID, PeerSettings, Request
+from benchmarks.peers.stock import StockPipeline
 
 
 class Pictures(litserve.LitAPI):
     def setup(self, device: str) -> None:
         settings = PeerSettings.of_environment()
-        self._pipeline = StockPipeline(settings.checkpoint, settings.threads)
+        self._pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
     def decode_request(self, request) -> Request:
         """Without a type LitServe hands over the JSON of the body; postponed ones it takes for query parameters."""
-        return request_of(request)
+        return Request(**request)
 
     def batch(self, inputs: list[Request]) -> list[Request]:
         return list(inputs)
 
-    def predict(self, x: list[Request]) -> list[Picture]:
+    def predict(self, x: list[Request]) -> list[bytes]:
         return self._pipeline.draw_batch(x)
 
-    def unbatch(self, output: list[Picture]) -> list[Picture]:
+    def unbatch(self, output: list[bytes]) -> list[bytes]:
         return output
 
     def encode_response(self, output) -> Response:
-        return Response(output.jpeg, media_type="image/jpeg", headers=headers(output))
+        return Response(output, media_type="image/jpeg", headers={PID: str(os.getpid())})
 
 
 def main() -> None:
     settings = PeerSettings.of_environment()
-    pictures = Pictures(max_batch_size=settings.max_batch, batch_timeout=settings.batch_wait_s, api_path="/pictures")
+    pictures = Pictures(max_batch_size=int(settings.max_batch), batch_timeout=0.01, api_path="/pictures")
     server = litserve.LitServer(pictures, accelerator="cpu", timeout=False, restart_workers=True)
-    server.run(host="127.0.0.1", port=settings.port, generate_client_file=False, log_level="warning")
+    server.run(host="127.0.0.1", port=int(settings.port), generate_client_file=False, log_level="warning")
 
 
 if __name__ == "__main__":

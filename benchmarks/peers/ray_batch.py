@@ -7,6 +7,7 @@ Diffusion. The method draws in a thread, so that the next batch gathers meanwhil
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from typing import Any
 
@@ -15,10 +16,8 @@ from ray import serve
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from benchmarks.peers.answer import headers, request_of
-from benchmarks.peers.request import Request
-from benchmarks.peers.settings import PeerSettings
-from benchmarks.peers.stock import Picture, StockPipeline
+from benchmarks.peers.request import PID, PeerSettings, Request
+from benchmarks.peers.stock import StockPipeline
 
 settings = PeerSettings.of_environment()
 
@@ -26,20 +25,20 @@ settings = PeerSettings.of_environment()
 @serve.deployment(max_ongoing_requests=1000, ray_actor_options={"num_cpus": 1})
 class Pictures:
     def __init__(self) -> None:
-        self._pipeline = StockPipeline(settings.checkpoint, settings.threads)
+        self._pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
 
-    @serve.batch(max_batch_size=settings.max_batch, batch_wait_timeout_s=settings.batch_wait_s)
-    async def draw(self, requests: list[Request]) -> list[Picture]:
+    @serve.batch(max_batch_size=int(settings.max_batch), batch_wait_timeout_s=0.01)
+    async def draw(self, requests: list[Request]) -> list[bytes]:
         return await asyncio.to_thread(self._pipeline.draw_batch, requests)
 
     async def __call__(self, request: HttpRequest) -> Response:
-        drawn: Any = await self.draw(request_of(await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
-        return Response(drawn.jpeg, media_type="image/jpeg", headers=headers(drawn))
+        drawn: Any = await self.draw(Request(**await request.json()))  # pyright: ignore[reportArgumentType]: one of a list
+        return Response(drawn, media_type="image/jpeg", headers={PID: str(os.getpid())})
 
 
 def main() -> None:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    serve.start(http_options={"host": "127.0.0.1", "port": settings.port})
+    serve.start(http_options={"host": "127.0.0.1", "port": int(settings.port)})
     serve.run(Pictures.bind(), name="pictures")  # pyright: ignore[reportAttributeAccessIssue]: made by the decorator
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     serve.shutdown()

@@ -1,131 +1,166 @@
-"""The setups that are compared, each with its processes."""
+"""The setups that are compared: how each is started, asked, killed and ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import secrets
+import signal
+import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Final, Self
 
 import httpx2
 import psutil
 
 from benchmarks.peers import environment
-from benchmarks.peers.answer import FACTS
-from benchmarks.peers.asked import Asked
-from benchmarks.peers.request import Request
-from benchmarks.peers.settings import PeerSettings
-from benchmarks.peers.side import Polled, Queued, Side
+from benchmarks.peers.request import PID, PeerSettings, Request
 from benchmarks.processes import tree
-from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service
+from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, without_settings
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.local.free_ports import free_port
 from serve_app.tasks.task import TERMINAL, Status
 
-_KEPT = PROJECT / ".peers"
-_FOREVER = 'while true; do "$@"; sleep 0.1; done'
+_KEPT: Final = PROJECT / ".peers"
+_FOREVER: Final = 'while true; do "$@"; sleep 0.1; done'
 """What systemd does with `Restart=always`, after its usual pause."""
-_WAIT_S = 10
+_STOP_S, _RETRY_S = 30.0, 0.05
 _FIRST_POLL_S, _POLL_SHARE = 0.02, 0.1
 """A client that polls waits a tenth of what it has waited in all: its own part of a waiting time is a tenth at most,
 and it never polls a busy server to death."""
 
 
-class Peer(Side):
-    """A side whose programs are in this folder."""
+@dataclass(slots=True)
+class Asked:
+    """One request and what became of it. Times are epoch seconds of the client's clock."""
+
+    request: Request
+    scheduled: float
+    """When it was, or should have been, sent: a client that falls behind hides nothing."""
+    accepted: bool = False
+    """Whether an id was there, where there are ids."""
+    done: float | None = None
+    jpeg: bytes = b""
+
+
+class Side:
+    """A peer whose programs are in this folder, and which answers a request with its picture. A context manager;
+    inside it the processes run, though they may not be ready yet."""
+
+    name: ClassVar[str]
+    queued: ClassVar[bool] = False
+    """Whether it answers with an id."""
+    restarted: ClassVar[bool] = True
+    """Whether something starts the process of the model again when it dies."""
 
     def __init__(self, checkpoint: str, threads: int, max_batch: int) -> None:
-        super().__init__()
-        self._checkpoint, self._threads, self._max_batch = checkpoint, threads, max_batch
+        self._told = (checkpoint, str(threads), str(max_batch))
+        self._opened = ExitStack()
+        self._roots: list[subprocess.Popen[bytes]] = []
         self._port = free_port()
+        self._model: int | None = None
+        self.folder = Path()
 
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+    def __enter__(self) -> Self:
+        self.folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="gen-peer-")))
+        self._opened.callback(self._stop)
+        try:
+            self._start()
+        except BaseException:
+            self._opened.close()
+            raise
+        return self
 
-    def _settings(self, redis_url: str = "") -> PeerSettings:
-        return PeerSettings(
-            checkpoint=self._checkpoint,
-            threads=self._threads,
-            max_batch=self._max_batch,
-            batch_wait_s=0.01,
-            folder=str(self.folder),
-            port=self._port,
-            redis_url=redis_url,
-        )
-
-
-class Loop(Peer):
-    """The yardstick. Requests wait in its standard input."""
-
-    name = "loop"
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def _start(self) -> None:
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = deque()
-        command = [sys.executable, "-m", "benchmarks.peers.loop"]
-        self._process = self._run(command, self._settings().as_environment(), talks=True)
-        self._ears = threading.Thread(target=self._hear, daemon=True)
-        self._ears.start()
+        raise NotImplementedError
 
     async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
-        assert self._process.stdin is not None
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._waiting.append((loop, answer))
-        self._process.stdin.write(json.dumps(asked.request.as_json()).encode() + b"\n")
-        self._process.stdin.flush()
-        asked.facts = await answer
-        asked.done, asked.address = time.time(), asked.facts["path"]
+        """Sends the request and follows it until its picture is there. Raises httpx2.HTTPError or OSError."""
+        answer = await client.post(f"http://127.0.0.1:{self._port}/pictures", json=asdict(asked.request))
+        answer.raise_for_status()
+        asked.done, asked.jpeg = time.time(), answer.content
+        self._model = int(answer.headers[PID])
 
-    def _hear(self) -> None:
-        """A thread of its own. Answers come in the order of the requests."""
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
-            for line in said:
-                if line.startswith(b"{"):
-                    loop, answer = self._waiting.popleft()
-                    loop.call_soon_threadsafe(_answer, answer, json.loads(line))
+    def model(self) -> list[int]:
+        """The process that holds the model, as far as is known."""
+        return [self._model] if self._model else []
+
+    def processes(self) -> list[psutil.Process]:
+        return [process for root in self._roots if root.poll() is None for process in tree(root.pid)]
+
+    def memory_mib(self) -> float:
+        """Proportional set size of all its processes."""
+        held = 0.0
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                held += process.memory_full_info().pss / 2**20
+        return held
+
+    def log(self) -> str:
+        """The end of what its processes wrote."""
+        path = self.folder / "log"
+        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+
+    def _run(self, command: Sequence[str], redis_url: str = "", more: Mapping[str, str] | None = None) -> None:
+        told = PeerSettings(*self._told, str(self.folder), str(self._port), redis_url).as_environment()
+        with (self.folder / "log").open("ab") as log:
+            own = {**without_settings(os.environ), "PYTHONPATH": f"{PROJECT}", **told, **(more or {})}
+            self._roots.append(subprocess.Popen(command, cwd=PROJECT, env=own, stdout=log, stderr=log))
+
+    def _stop(self) -> None:
+        """In order; what is left of the processes after that is ended by force."""
+        family = self.processes()
+        for root in self._roots:
+            root.send_signal(signal.SIGTERM)
+        _, left = psutil.wait_procs([psutil.Process(root.pid) for root in self._roots if root.poll() is None], _STOP_S)
+        for straggler in [*left, *psutil.wait_procs(family, timeout=1)[1]]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                straggler.kill()
+        for root in self._roots:
+            root.wait()
 
 
-class Synchronous(Peer):
-    """A request waits for its picture."""
+class Loop(Side):
+    """The yardstick: a script behind a socket."""
 
-    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
-        response = await client.post(f"{self.base_url}/pictures", json=asked.request.as_json())
-        response.raise_for_status()
-        asked.done, asked.jpeg = time.time(), response.content
-        asked.facts = json.loads(response.headers[FACTS])
+    name = "loop"
+    restarted = False
 
-    def victims(self) -> Mapping[str, Callable[[], list[int]]]:
-        return {"model": lambda: [self.model_pid] if self.model_pid else []}
+    def _start(self) -> None:
+        self._run([sys.executable, "-m", "benchmarks.peers.stock"])
 
 
-class RayBatch(Synchronous):
+class RayBatch(Side):
     name = "ray serve"
 
     def _start(self) -> None:
         token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray makes one, and leaves it in the home folder
-        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], self._settings().as_environment() | token)
+        self._run([sys.executable, "-m", "benchmarks.peers.ray_batch"], more=token)
 
 
-class LitServe(Synchronous):
+class LitServe(Side):
     name = "litserve"
 
     def _start(self) -> None:
-        python = str(environment.python(_KEPT))
-        self._run([python, "-m", "benchmarks.peers.litserve_app"], self._settings().as_environment())
+        self._run([str(environment.python(_KEPT)), "-m", "benchmarks.peers.litserve_app"])
 
 
-class CeleryStack(Peer, Queued):
+class CeleryStack(Side):
     """A web server, a worker, and a server for their queue that takes the same care of its data as the service's."""
 
     name = "celery"
+    queued = True
     _APP: ClassVar = "benchmarks.peers.celery_app"
 
     def _start(self) -> None:
@@ -133,112 +168,65 @@ class CeleryStack(Peer, Queued):
         self._queue.start()
         self._opened.callback(self._queue.stop)
         python = str(environment.python(_KEPT))
-        told = self._settings(self._queue.url).as_environment()
         worker = f"-m celery -A {self._APP} worker --concurrency 1 --loglevel warning"
-        self._run(["bash", "-c", _FOREVER, "worker", python, *worker.split()], told)
+        self._run(["bash", "-c", _FOREVER, "worker", python, *worker.split()], self._queue.url)
         web = f"-m uvicorn {self._APP}:web --host 127.0.0.1 --port {self._port} --no-access-log --log-level warning"
-        self._web = self._run([python, *web.split()], told)
+        self._run([python, *web.split()], self._queue.url)
 
-    async def submit(self, client: httpx2.AsyncClient, request: Request) -> str:
-        response = await client.post(f"{self.base_url}/pictures", json=request.as_json())
-        response.raise_for_status()
-        return f"{self.base_url}/pictures/{response.json()['id']}"
-
-    async def poll(self, client: httpx2.AsyncClient, address: str) -> Polled:
-        response = await client.get(address)
-        response.raise_for_status()
-        answer = response.json()
-        if answer["status"] == "SUCCESS":
-            return Polled(answer["result"]["path"], answer["result"])
-        return Polled(failure="FAILURE") if answer["status"] == "FAILURE" else Polled()
-
-    async def pause(self, waited: float) -> None:
-        await asyncio.sleep(max(_FIRST_POLL_S, _POLL_SHARE * waited))
-
-    def front_cpu(self) -> float:
-        return sum(times.user + times.system for times in (one.cpu_times() for one in tree(self._web.pid)))
-
-    def victims(self) -> Mapping[str, Callable[[], list[int]]]:
-        """The process of the pool that holds the model; or that and its parent, as when a machine or container ends."""
-
-        def model() -> list[int]:
-            return [self.model_pid] if self.model_pid else []
-
-        def worker() -> list[int]:
-            return [above.pid for pid in model() for above in (psutil.Process(pid).parent(),) if above] + model()
-
-        return {"model": model, "model and dispatcher": worker}
+    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
+        url, began = f"http://127.0.0.1:{self._port}/pictures", time.time()
+        answer = await client.post(url, json=asdict(asked.request))
+        task_id, asked.accepted = answer.raise_for_status().json()["id"], True
+        while asked.done is None:
+            await asyncio.sleep(max(_FIRST_POLL_S, _POLL_SHARE * (time.time() - began)))
+            with contextlib.suppress(httpx2.HTTPError):  # a poll that fails says nothing about the task
+                told = (await client.get(f"{url}/{task_id}")).raise_for_status().json()
+                if told["status"] == "FAILURE":
+                    raise OSError("FAILURE")
+                if told["status"] == "SUCCESS":
+                    asked.done, self._model = time.time(), told["result"]["pid"]
+                    asked.jpeg = await asyncio.to_thread(Path(told["result"]["path"]).read_bytes)
 
     def processes(self) -> list[psutil.Process]:
         own = super().processes()
         return own + tree(self._queue.pid) if self._queue.pid else own
 
 
-class ThisService(Queued):
+class ThisService(Side):
     """As `configs/local.yaml` has it, moderation and previews included, but rendered at the size that is asked for."""
 
     name = "gen-serve"
-
-    def __init__(self) -> None:
-        super().__init__()
-        model = json.dumps({"render_side": None})
-        self._service = Service(UNLIMITED | {f"GEN_MODELS__{MODEL}": model})
+    queued = True
 
     def _start(self) -> None:
+        self._service = Service(UNLIMITED | {f"GEN_MODELS__{MODEL}": json.dumps({"render_side": None})})
         self._opened.enter_context(self._service)
 
-    async def submit(self, client: httpx2.AsyncClient, request: Request) -> str:
-        body = request.as_json() | {"output_format": "jpeg"}
-        response = await client.post(f"{self._service.base_url}/v1/{ENDPOINT}", json=body, headers=self._headers)
-        response.raise_for_status()
-        return response.json()["polling_url"]
+    async def carry(self, client: httpx2.AsyncClient, asked: Asked) -> None:
+        """A poll waits at the server."""
+        key, body = {"x-key": self._service.key}, asdict(asked.request) | {"output_format": "jpeg"}
+        answer = await client.post(f"{self._service.base_url}/v1/{ENDPOINT}", json=body, headers=key)
+        url = httpx2.URL(answer.raise_for_status().json()["polling_url"]).copy_merge_params({"wait": 10})
+        asked.accepted = True
+        while asked.done is None:
+            try:
+                task = (await client.get(url, headers=key)).raise_for_status().json()
+            except httpx2.HTTPError:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if task["status"] == "Ready":
+                asked.done = time.time()
+                asked.jpeg = (await client.get(task["result"]["sample"])).raise_for_status().content
+            elif Status(task["status"]) in TERMINAL:
+                raise OSError(task["status"])
 
-    async def poll(self, client: httpx2.AsyncClient, address: str) -> Polled:
-        """Waits at the server, up to so many seconds."""
-        url = httpx2.URL(address).copy_merge_params({"wait": _WAIT_S})
-        response = await client.get(url, headers=self._headers)
-        response.raise_for_status()
-        task = response.json()
-        if task["status"] == "Ready":
-            return Polled(task["result"]["sample"], {"started": task["result"]["start_time"]})
-        return Polled(failure=task["status"]) if Status(task["status"]) in TERMINAL else Polled()
-
-    async def fetch(self, client: httpx2.AsyncClient, asked: Asked) -> bytes:
-        response = await client.get(asked.address)
-        response.raise_for_status()
-        return response.content
-
-    def front_cpu(self) -> float:
-        used = self._service.cpu()
-        return used.get("ingress", 0.0) + used.get("proxy", 0.0)
-
-    def victims(self) -> Mapping[str, Callable[[], list[int]]]:
-        """The replica that holds the model; or that and all dispatchers, which stand for a worker's parent."""
-
-        def model() -> list[int]:
-            return self._titled(f"ray::ServeReplica:gen:{MODEL}")
-
-        return {
-            "model": model,
-            "model and dispatcher": lambda: self._titled("ray::ServeReplica:gen:Dispatcher") + model(),
-        }
-
-    def processes(self) -> list[psutil.Process]:
-        return tree(self._service.pid)
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {"x-key": self._service.key}
-
-    def _titled(self, start: str) -> list[int]:
+    def model(self) -> list[int]:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if " ".join(process.cmdline()).startswith(start):
+                if " ".join(process.cmdline()).startswith(f"ray::ServeReplica:gen:{MODEL}"):
                     found.append(process.pid)
         return found
 
-
-def _answer(waiting: asyncio.Future[dict[str, Any]], facts: dict[str, Any]) -> None:
-    if not waiting.done():  # nobody waits any more
-        waiting.set_result(facts)
+    def processes(self) -> list[psutil.Process]:
+        return tree(self._service.pid)

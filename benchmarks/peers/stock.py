@@ -6,10 +6,10 @@ text encoder's block is a pipeline of its own, and the others get its embeddings
 
 from __future__ import annotations
 
-import time
+import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,12 @@ import torch
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.peers.request import Request, groups
-from benchmarks.work import Work
+from benchmarks.peers.request import PID, PeerSettings, Request
 from deployments.checkpoint_files import pipeline_folder
 from deployments.families.shared_components import shared_components
 from deployments.outputs import encode_picture
 
 _DTYPE = torch.float32
-_OUTPUTS = ["images", "latents", "timesteps"]
-_LATENT_PIXELS = 16
-"""Per side of a latent: the autoencoder's 8, packed two by two."""
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    jpeg: bytes
-    work: Work
-    started: float
-    """When the model began with it, epoch seconds."""
 
 
 class StockPipeline:
@@ -52,47 +40,31 @@ class StockPipeline:
         self._text = _part(blocks.sub_blocks.pop("text_encoder"), self._whole)
         self._rest = _part(blocks, self._whole)
 
-    def draw(self, request: Request) -> Picture:
+    def draw(self, request: Request) -> bytes:
         """One picture, by one plain call."""
-        started = time.time()
-        made = self._whole(prompt=request.prompt, generator=_generator(request), output=_OUTPUTS, **_size(request))
-        return self._pictures(made, started)[0]
+        made = self._whole(prompt=request.prompt, generator=_generator(request), output="images", **_size(request))
+        return _jpeg(made[0])
 
-    def draw_batch(self, requests: Sequence[Request]) -> list[Picture]:
+    def draw_batch(self, requests: Sequence[Request]) -> list[bytes]:
         """In the order of the requests: those of one shape together, shapes one after the other."""
-        drawn: dict[int, Picture] = {}
-        for places in groups(requests):
-            drawn.update(zip(places, self._draw_alike([requests[place] for place in places]), strict=True))
-        return [drawn[place] for place in range(len(requests))]
-
-    def _draw_alike(self, requests: Sequence[Request]) -> list[Picture]:
-        if len(requests) == 1:
-            return [self.draw(requests[0])]
-        started = time.time()
-        prompts = [self._text(prompt=request.prompt, output="prompt_embeds") for request in requests]
-        made = self._rest(
-            prompt_embeds=torch.cat(prompts),
-            generator=[_generator(request) for request in requests],
-            output=_OUTPUTS,
-            **_size(requests[0]),
-        )
-        return self._pictures(made, started)
-
-    def _pictures(self, made: dict[str, Any], started: float) -> list[Picture]:
-        rows, columns = made["latents"].shape[-2:]
-        work = Work(
-            rendered=(columns * _LATENT_PIXELS, rows * _LATENT_PIXELS),
-            steps=len(made["timesteps"]),
-            dtype=str(self._whole.transformer.dtype).removeprefix("torch."),
-            threads=torch.get_num_threads(),
-        )
-        return [Picture(encode_picture(np.asarray(one), "jpeg")[0], work, started) for one in made["images"]]
+        drawn: dict[Request, bytes] = {}
+        for shape in dict.fromkeys(request.shape for request in requests):
+            alike = [request for request in requests if request.shape == shape]
+            if len(alike) == 1:
+                drawn[alike[0]] = self.draw(alike[0])
+                continue
+            made = self._rest(
+                prompt_embeds=torch.cat([self._text(prompt=each.prompt, output="prompt_embeds") for each in alike]),
+                generator=[_generator(each) for each in alike],
+                output="images",
+                **_size(alike[0]),
+            )
+            drawn.update(zip(alike, map(_jpeg, made), strict=True))
+        return [drawn[request] for request in requests]
 
 
-def save(picture: Picture, folder: Path, name: str) -> Path:
-    path = folder / f"{name}.jpeg"
-    path.write_bytes(picture.jpeg)
-    return path
+def _jpeg(picture: Any) -> bytes:
+    return encode_picture(np.asarray(picture), "jpeg")[0]
 
 
 def _blocks() -> Flux3DistilledAutoBlocks:
@@ -124,3 +96,29 @@ def _generator(request: Request) -> torch.Generator:
 
 def _size(request: Request) -> dict[str, int]:
     return {"width": request.width, "height": request.height, "num_inference_steps": request.steps}
+
+
+def main() -> None:
+    """The loop, picture after picture: a server that takes one request at a time, as a script would."""
+    settings = PeerSettings.of_environment()
+    pipeline = StockPipeline(settings.checkpoint, int(settings.threads))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            picture = pipeline.draw(Request(**told))
+            self.send_response(200)
+            self.send_header(PID, str(os.getpid()))
+            self.send_header("content-length", str(len(picture)))
+            self.end_headers()
+            self.wfile.write(picture)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: a line per call would be part of what is measured."""
+
+    HTTPServer.request_queue_size = 1024
+    HTTPServer(("127.0.0.1", int(settings.port)), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
