@@ -2,7 +2,7 @@
 
 The model is simulated, so that its capacity is known and the machine is not the limit: a batch of 8 takes 0.8 s, which
 makes 10 pictures a second. An open loop first offers a little less than that, then twice as much. A good service makes
-as many pictures as before, answers what is too much with 429 and a time to come again, and grows no further.
+as many pictures as before, answers what is too much with 429, and grows no further.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx2
 from gen_serve_bench.adapters import Target as Server
 from gen_serve_bench.generator import Share, generate
 from gen_serve_bench.results import Outcome, Window, figures
@@ -27,7 +26,6 @@ CAPACITY: Final = _BATCH / (_STEPS * _STEP_MS / 1000)
 """Pictures per second."""
 WAITING: Final = 40
 """Tasks that may wait; at that, one waits for some four seconds."""
-BODY: Final = {"prompt": "a red star", "width": 64, "height": 64, "steps": _STEPS, "seed": 1}
 MIX: Final = Mix(endpoints=[Kind(endpoint=ENDPOINT, sizes=[Size(64, 64)], steps=[_STEPS])], prompts=["a red star"])
 SETTINGS: Final = {
     "GEN_MODELS__FLUX3-KLEIN__CHECKPOINT": f"simulated/{_STEP_MS}ms",
@@ -61,16 +59,14 @@ def measure(plan: Plan, console: Console) -> Report:
             rounds[name] = figures(outcomes, Window(0, plan.seconds), planned.weights) | made
             lost += rounds[name]["lost"]
             memory.append(sum(service.memory().values()))
-        told = _says_when_to_come_again(service)
     answers = rounds["overload"]["refusals"] | rounds["overload"]["failures"]
     strange = [f"an answer was {what}" for what in answers if what != "HTTP 429"]
     ratio = rounds["overload"]["ready_per_s"] / rounds["peak"]["ready_per_s"]
     of_capacity = rounds["overload"]["ready_per_s"] / CAPACITY
     return Report(
-        figures=rounds
-        | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory], "retry_after": told},
+        figures=rounds | {"capacity_per_s": CAPACITY, "memory_mib": [round(value) for value in memory]},
         goals=goals(ratio, of_capacity, memory[1] / memory[0]),
-        faults=[*([f"{lost} tasks were lost"] if lost else []), *strange, *([] if told else ["no Retry-After"])],
+        faults=[*([f"{lost} tasks were lost"] if lost else []), *strange],
     )
 
 
@@ -86,18 +82,6 @@ def goals(of_peak: float, of_capacity: float, memory: float) -> list[Goal]:
 def _throughput(outcomes: list[Outcome], seconds: float) -> float:
     """While requests came: what was still waiting at their end is not counted."""
     return sum(one.served and one.ended is not None and one.ended <= seconds for one in outcomes) / seconds
-
-
-def _says_when_to_come_again(service: Service) -> bool:
-    """Whether every refusal of a full queue carries Retry-After."""
-
-    async def fill() -> list[httpx2.Response]:
-        async with httpx2.AsyncClient(base_url=service.base_url, headers={"x-key": service.key}, timeout=30) as http:
-            posts = [http.post(f"/v1/{ENDPOINT}", json=dict(BODY)) for _ in range(3 * WAITING)]
-            return list(await asyncio.gather(*posts))
-
-    refusals = [answer for answer in asyncio.run(fill()) if answer.status_code == 429]
-    return bool(refusals) and all("retry-after" in answer.headers for answer in refusals)
 
 
 BENCHMARK = Benchmark(

@@ -33,7 +33,6 @@ from rich.progress import Progress
 
 from benchmarks.harness import Benchmark, Goal, Interval, Report
 from benchmarks.work import unlike
-from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.model import Caches
 
 if TYPE_CHECKING:  # torch and diffusers take seconds to import
@@ -41,8 +40,6 @@ if TYPE_CHECKING:  # torch and diffusers take seconds to import
     from deployments.families.flux3 import Flux3
 
 SIDES: Final = ("one at a time", "static batches", "engine")
-_ADAPTER: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
-_ADAPTERS: Final = 8
 _RUNNING, _BATCH = 24, 8
 _WITHIN: Final = 5.0
 """Times its solo latency a picture may take to count."""
@@ -72,23 +69,21 @@ def measure(plan: Plan, console: Console) -> Report:
     torch.set_num_threads(os.cpu_count() or 1)
     with ExitStack() as stack:
         store = ObjectStore(Path(stack.enter_context(TemporaryDirectory(prefix="gen-bench-"))).as_uri())
-        with_inputs(store, _ADAPTER.read_bytes(), _ADAPTERS)
+        with_inputs(store)
         plain, engine = _loaded(), Stepping(_loaded(), store, running=_RUNNING, batch=_BATCH)
         stack.callback(engine.engine.stop)
         made: tuple[Side, ...] = (one_at_a_time(plain, store), static_batches(plain, store), engine)
-        sides = dict(zip(SIDES, made, strict=True))
-        rounds = _Rounds(plan, sides | {"tuned": engine}, stack.enter_context(Progress(console=console)))
-        text = rounds.saturated({**dict.fromkeys(SIDES, Mix()), "tuned": Mix(adapters=_ADAPTERS)})
-        references = rounds.saturated(dict.fromkeys(SIDES, Mix(references=True)))
+        sides: dict[str, Side] = dict(zip(SIDES, made, strict=True))
+        rounds = _Rounds(plan, sides, stack.enter_context(Progress(console=console)))
+        text, references = rounds.saturated(Mix()), rounds.saturated(Mix(references=True))
         in_time = rounds.under_load(Mix(), Interval.of_median(text["one at a time"]).middle)
-    tuned = text.pop("tuned")
     rows = {
         f"saturated, {name}, pictures/s": {side: Interval.of_median(values).middle for side, values in rates.items()}
         for name, rates in (("text", text), ("references", references))
     }
     rows |= {f"in time at load {load}": {side: sum(of) for side, of in good.items()} for load, good in in_time.items()}
     return Report(
-        {"sides": SIDES, "rows": rows, "tuned_by_none": Interval.of_ratio(tuned, text["engine"]).as_json()},
+        {"sides": SIDES, "rows": rows},
         goals({"text": text, "references": references}, in_time),
         rounds.faults,
     )
@@ -119,21 +114,19 @@ class _Rounds:
         self._seeds = count()
         self.faults: list[str] = []
 
-    def saturated(self, mixes: Mapping[str, Mix]) -> dict[str, list[float]]:
-        """Pictures per second by side, round by round. Jobs of a round differ by what their mixes do alone."""
+    def saturated(self, mix: Mix) -> dict[str, list[float]]:
+        """Pictures per second by side, round by round."""
         rates: dict[str, list[float]] = defaultdict(list)
-        alike = [name for name, mix in mixes.items() if mix == mixes["engine"]]
         for number in self._bars.track(range(self._plan.rounds + 1), description="saturated"):
             seed, pictures = next(self._seeds), self._plan.pictures if number else self._plan.warm_up
             # A JPEG makes several levels of one.
-            form = "jpeg" if number else "png"
-            for name in _turned(list(mixes), number):
-                jobs = mixes[name].jobs(pictures, seed, form)
+            jobs = mix.jobs(pictures, seed, "jpeg" if number else "png")
+            for name in _turned(SIDES, number):
                 seconds = max(self._sides[name].run(jobs, [0.0] * pictures))
                 if number:
                     rates[name].append(pictures / seconds)
             if not number:
-                self._compare(mixes["engine"].jobs(pictures, seed, form), alike)
+                self._compare(jobs)
         return rates
 
     def under_load(self, mix: Mix, capacity: float) -> dict[float, dict[str, list[float]]]:
@@ -154,10 +147,10 @@ class _Rounds:
                     good[load][name].append(sum(in_time))
         return good
 
-    def _compare(self, jobs: Sequence[Any], names: Sequence[str]) -> None:
+    def _compare(self, jobs: Sequence[Any]) -> None:
         """Notes pictures that differ between sides."""
-        files = {name: [self._sides[name].file(job) for job in jobs] for name in names}
-        first, *others = names
+        files = {name: [self._sides[name].file(job) for job in jobs] for name in SIDES}
+        first, *others = SIDES
         for name in others:
             self.faults += [f"{first} and {name}: {what}" for what in unlike(files[first], files[name], _FLIPS)]
 
@@ -171,7 +164,7 @@ def _loaded() -> Flux3:
     from deployments import checkpoints
     from deployments.families.flux3 import Flux3
 
-    caches = Caches(prompts_mb=0, references_mb=0, adapters_mb=1024)
+    caches = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
     family = checkpoints.load("bundled/flux3", device="cpu", dtype="float32", caches=caches).family
     assert isinstance(family, Flux3)
     return family

@@ -18,7 +18,7 @@ from PIL import Image
 
 from deployments.backends.diffusion import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event
-from deployments.contract.job import Adapter, GenerationJob, PictureFormat
+from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 from deployments.families.family import Family
@@ -41,8 +41,6 @@ class Mix:
     shapes: Sequence[tuple[int, int]] = _SHAPES
     references: bool = False
     """Half of the requests then have one or two, of four pictures."""
-    adapters: int = 0
-    """Every request has one of so many."""
 
     def jobs(self, count: int, seed: int, form: PictureFormat = "jpeg") -> list[GenerationJob]:
         chance = random.Random(seed)
@@ -52,10 +50,8 @@ class Mix:
         width, height = chance.choice(self.shapes)
         steps, count = chance.choice(_STEPS), chance.choice((1, 2))
         references = tuple(chance.sample(_REFERENCES, count)) if self.references and number % 2 else ()
-        kept = f"adapters/{number % self.adapters}" if self.adapters else None
-        own = f"{name}-tuned" if kept else name  # one side makes it with and without
         return GenerationJob(
-            id=own,
+            id=name,
             attempt=1,
             prompt=f"{chance.choice(_PROMPTS)} {name}",
             width=width,
@@ -63,9 +59,8 @@ class Mix:
             steps=steps,
             seed=number,
             output_format=form,
-            output_prefix=f"packing/{own}",
+            output_prefix=f"packing/{name}",
             references=references,
-            adapter=Adapter(kept, kept, 1.0) if kept else None,
         )
 
 
@@ -229,15 +224,13 @@ def prepared(job: GenerationJob, store: ObjectStore) -> PreparedRequest:
     return PreparedRequest(job, tuple(store.get_blocking(key) for key in job.references))
 
 
-def with_inputs(store: ObjectStore, adapter: bytes, adapters: int) -> None:
+def with_inputs(store: ObjectStore) -> None:
     """Puts what jobs of a `Mix` name into the store."""
     for number, key in enumerate(_REFERENCES):
         pixels = np.random.default_rng(number).integers(0, 256, (64, 64 + 32 * (number % 2), 3), dtype=np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "png")
         store.put_blocking(key, file.getvalue(), "image/png")
-    for number in range(adapters):
-        store.put_blocking(f"adapters/{number}", adapter, "application/octet-stream")
 
 
 def alone(side: Side, jobs: Sequence[GenerationJob]) -> dict[Any, float]:

@@ -60,11 +60,6 @@ def memory_by_role(root: int) -> dict[Role, float]:
     return dict(held)
 
 
-def memory_of(root: int, role: Role) -> float:
-    """As `memory_by_role`, of one role: to look at all of them halts each for some milliseconds."""
-    return sum(process.memory_full_info().pss / 2**20 for found, process in _living(root) if found == role)
-
-
 def spent(before: dict[Role, float], after: dict[Role, float]) -> dict[Role, float]:
     """CPU seconds per role between two snapshots. A role that lost a process in between counts as nothing."""
     return {role: max(0.0, after[role] - before.get(role, 0.0)) for role in after}

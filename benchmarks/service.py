@@ -45,7 +45,7 @@ class Service:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self.port, self.metrics_port = free_port(), free_port()
+        self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.ready_s = 0.0
         """From the start of the process until it answered that it can take work, its model loaded."""
@@ -68,23 +68,8 @@ class Service:
         self._opened.close()
 
     @property
-    def environment(self) -> dict[str, str]:
-        """That of the service's process. Another process that gets it shares the service's settings and data."""
-        return without_settings(os.environ) | {
-            "GEN_SERVICE__PORT": str(self.port),
-            "GEN_METRICS__PORT": str(self.metrics_port),
-            "GEN_DATA_DIR": str(self._folder / "data"),
-            "XDG_STATE_HOME": str(self._folder / "state"),  # nobody's commands are to find it
-            **self._overrides,
-        }
-
-    @property
     def key(self) -> str:
         return (self._folder / "data" / "key").read_text().strip()
-
-    @property
-    def redis_url(self) -> str:
-        return (self._folder / "data" / "redis" / "url").read_text()
 
     @property
     def pid(self) -> int:
@@ -94,24 +79,6 @@ class Service:
     def client(self) -> Client:
         return Client(self.base_url, self.key)
 
-    def command(self, *arguments: str) -> str:
-        """What `gen-serve ...` prints, as this machine's operator. Raises CalledProcessError."""
-        called = subprocess.run(
-            [_COMMAND, *arguments],
-            cwd=PROJECT,
-            env=self.environment | {"GEN_CONFIG": str(CONFIG)},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return called.stdout.strip()
-
-    def key_of(self, project: str) -> str:
-        """A key of a new project of the default organization."""
-        at = ("--base-url", self.base_url)
-        self.command("projects", "create", project, *at)
-        return self.command("keys", "create", project, "--project", project, *at).split()[-1]
-
     def cpu(self) -> dict[Role, float]:
         return cpu_by_role(self.pid)
 
@@ -120,11 +87,18 @@ class Service:
 
     def _start(self) -> None:
         began = time.monotonic()
+        environment = without_settings(os.environ) | {
+            "GEN_SERVICE__PORT": str(self.port),
+            "GEN_METRICS__PORT": str(free_port()),
+            "GEN_DATA_DIR": str(self._folder / "data"),
+            "XDG_STATE_HOME": str(self._folder / "state"),  # nobody's commands are to find it
+            **self._overrides,
+        }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [_COMMAND, "up", "--config", str(CONFIG)],
                 cwd=PROJECT,
-                env=self.environment,
+                env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

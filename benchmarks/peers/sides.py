@@ -229,4 +229,4 @@ class ThisService(Side):
         return found
 
     def processes(self) -> list[psutil.Process]:
-        return tree(self._service.pid)
+        return tree(self._service.pid) if psutil.pid_exists(self._service.pid) else []

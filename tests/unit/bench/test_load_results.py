@@ -91,10 +91,10 @@ def test_each_kind_is_measured_alone_and_the_first_of_it_does_not_count() -> Non
         solo_latencies(solo_requests(SOME.one_of_each()), lambda _: unserved(0, "refused", "HTTP 402"))
 
 
-@pytest.mark.parametrize("text", ["", "x", "0", "-1", "5s", "0x"])
-def test_anything_else_is_no_objective(text: str) -> None:
-    with pytest.raises(ValueError, match="--slo should be seconds, like 5, or a multiple"):
-        Objective.parsed(text)
+def test_anything_else_is_no_objective() -> None:
+    for text in ("", "x", "0", "-1", "5s", "0x"):
+        with pytest.raises(ValueError, match="--slo should be seconds, like 5, or a multiple"):
+            Objective.parsed(text)
 
 
 def test_thresholds_name_what_crossed_them() -> None:

@@ -10,10 +10,8 @@ import pytest
 from gen_serve_bench.workload import (
     Arrival,
     Endpoint,
-    Load,
     Mix,
     Pattern,
-    Shape,
     Size,
     Tenant,
     load_mix,
@@ -61,10 +59,8 @@ def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period
     [
         ({"pattern": "sometimes"}, "--arrivals should be one of poisson, constant, bursts, diurnal"),
         ({"rate": 0}, "the rate should be"),
-        ({"period": 0}, "the period should be"),
         ({"peak": 2}, "poisson arrivals have no peak"),
         ({"pattern": "bursts", "peak": 1}, "the peak should be above 1"),
-        ({"pattern": "diurnal", "peak": 3}, "at most 2"),
     ],
 )
 def test_what_is_no_pattern_is_refused(words: dict[str, Any], said: str) -> None:
@@ -106,9 +102,7 @@ def test_prompts_come_from_a_list_or_a_file_beside_the_mix(tmp_path: Path) -> No
     ("text", "said"),
     [
         ("", "should hold endpoints"),
-        ("[", "is no YAML"),
         ("endpoints: [{endpoint: a, sizes: [big]}]", r"endpoints.0.sizes.0: .*WIDTHxHEIGHT"),
-        ("endpoints: [{endpoint: a, sizes: ['0x64']}]", r"endpoints.0.sizes.0: .*at least one pixel"),
         ("endpoints: [{endpoint: a, wait: 1}]", "endpoints.0.wait: Extra inputs are not permitted"),
         ("tenants: [{name: a}, {name: a}]", "tenants should have different names"),
         ("tenants: [{name: a, key_env: B, key_file: c}]", "key_env and key_file can't both be given"),
@@ -143,22 +137,8 @@ def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path
         replayed(RECORDED, Mix(), "", speed=1, warm_up=10, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("nonsense", "line 1: the line: Invalid JSON"),
-        ('{"offset": 1, "endpoint": "a", "prompt": "b"}', "line 1: prompt: Extra inputs are not permitted"),
-        ("", "holds no requests"),
-    ],
-)
-def test_a_trace_that_is_none_is_told(tmp_path: Path, line: str, said: str) -> None:
-    (tmp_path / "trace.jsonl").write_text(line)
-    with pytest.raises(ValueError, match=said):
-        read_trace(tmp_path / "trace.jsonl")
-
-
-def test_a_closed_loop_is_of_so_many_requests_or_of_a_time() -> None:
-    load = Load(Mix(endpoints=[Endpoint(endpoint="a")]), "a", 30)
-    counted, timed = load.closed(4, 10), load.closed(4, None)
-    assert (len(counted.requests), counted.duration, timed.duration) == (10, None, 30)
-    assert Shape() in {each.shape for each in timed.requests}
+def test_a_trace_that_is_none_is_told(tmp_path: Path) -> None:
+    for line, said in (("nonsense", "line 1: the line: Invalid JSON"), ("", "holds no requests")):
+        (tmp_path / "trace.jsonl").write_text(line)
+        with pytest.raises(ValueError, match=said):
+            read_trace(tmp_path / "trace.jsonl")
