@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import httpx2
 
@@ -79,18 +79,7 @@ class PollFailed(Exception):
     """A poll whose answer says nothing about the task."""
 
 
-class Adapter(Protocol):
-    def prepare(self, request: Request) -> None:
-        """Makes beforehand what takes time to make. Raises ValueError where the request can't be sent this way."""
-        ...
-
-    async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
-        """Sends it and follows it to its end, noting times. Raises NotServed unless there is a result, or
-        httpx2.HTTPError."""
-        ...
-
-
-def prepared(target: Target, requests: Mapping[str, Request]) -> Adapter:
+def prepared(target: Target, requests: Mapping[str, Request]) -> Dialect | OpenAIImages:
     """The adapter, with all made that takes time. Raises ValueError where it can't send one of the requests."""
     adapter = OpenAIImages(target) if target.adapter == "openai" else Dialect(target)
     for request in requests.values():
@@ -108,9 +97,12 @@ class Dialect:
         self._timeout = httpx2.Timeout(target.wait + _PATIENCE_S)
 
     def prepare(self, request: Request) -> None:
+        """Makes beforehand what takes time to make. Raises ValueError where the request can't be sent this way."""
         body_of(request, self._target.finetune)
 
     async def carry(self, http: httpx2.AsyncClient, request: Request, outcome: Outcome, clock: Clock) -> None:
+        """Sends it and follows it to its end, noting times. Raises NotServed unless there is a result, or
+        httpx2.HTTPError."""
         target = self._target
         key = {"x-key": target.keys[request.tenant]} if target.keys.get(request.tenant) else {}
         data = json.dumps(body_of(request, target.finetune)).encode()

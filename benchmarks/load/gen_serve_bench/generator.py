@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing.connection import Connection, wait
@@ -25,7 +25,7 @@ from typing import Any, Final
 import httpx2
 import uvloop
 
-from gen_serve_bench.adapters import Adapter, Clock, NotServed, Target, prepared
+from gen_serve_bench.adapters import Clock, Dialect, NotServed, OpenAIImages, Target, prepared
 from gen_serve_bench.results import Outcome, Strain
 from gen_serve_bench.workload import Plan, Request
 
@@ -91,7 +91,7 @@ async def generate(
     on_outcome: Callable[[Outcome], None] = lambda _: None,
     *,
     clock: Clock | None = None,
-    adapter: Adapter | None = None,
+    adapter: Dialect | OpenAIImages | None = None,
     stop: asyncio.Event | None = None,
 ) -> tuple[list[Outcome], Strain]:
     """One outcome for each request that was sent, in their order; `on_outcome` hears of each as it ends.
@@ -131,7 +131,7 @@ async def generate(
 @dataclass(frozen=True, slots=True)
 class _Carrying:
     target: Target
-    adapter: Adapter
+    adapter: Dialect | OpenAIImages
     clock: Clock
     http: httpx2.AsyncClient
     ended: Callable[[Outcome], None]
@@ -200,23 +200,26 @@ def run(target: Target, plan: Plan, processes: int = 1, on_outcome: Callable[[Ou
     if processes < 1:
         raise ValueError(f"processes should be 1 or more, not {processes}")
     prepared(target, {request.kind: request for request in plan.requests})
-    context = multiprocessing.get_context("spawn")
+    context, interrupted = multiprocessing.get_context("spawn"), threading.Event()
     ran, pipes, started = Ran(started=time.time()), list[Connection](), list[Any]()
-    with _ctrl_c() as interrupted:
-        try:
-            for share in Share.of(plan, processes):
-                ours, theirs = context.Pipe()
-                started.append(context.Process(target=_send, args=(theirs, target, share), daemon=True))
-                started[-1].start()
-                theirs.close()
-                pipes.append(ours)
-            _collect(pipes, ran, interrupted, on_outcome)
-        finally:
-            for pipe, process in zip(pipes, started, strict=False):
-                pipe.close()
-                process.join(_PATIENCE_S)
-                process.kill()
-                process.join()
+    # Processes inherit it: Ctrl-C is for this one, which tells them.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for share in Share.of(plan, processes):
+            ours, theirs = context.Pipe()
+            started.append(context.Process(target=_send, args=(theirs, target, share), daemon=True))
+            started[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+        _collect(pipes, ran, interrupted, on_outcome)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for pipe, process in zip(pipes, started, strict=False):
+            pipe.close()
+            process.join(_PATIENCE_S)
+            process.kill()
+            process.join()
     ran.outcomes.sort(key=lambda outcome: outcome.number)
     return ran
 
@@ -258,21 +261,9 @@ def _collect(
                             _say(each, ran.started)
 
 
-@contextmanager
-def _ctrl_c() -> Iterator[threading.Event]:
-    """Set by Ctrl-C, which does nothing else meanwhile."""
-    pressed = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _send(pipe: Connection, target: Target, share: Share) -> None:
     """What a process does: says that it is ready, hears when to start, tells outcomes and in the end its strain. A
     further word, or the end of who started it, stops it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the process that was started, which tells this one
     adapter = prepared(target, share.kinds)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # an open loop has no other bound
