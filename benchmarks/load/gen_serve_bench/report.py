@@ -76,13 +76,23 @@ def tables_of_run(run: Measured) -> list[Table]:
                 f"Jain's index is {number(took['jain'])}, of what was served per weight: 1 is even.",
             )
         )
-    return found
+    return [*found, _of_generator(run)]
 
 
 def tables_of_sweep(sweep: Sweep) -> list[Table]:
     rates = sweep.rates()
     heads = tuple(rates[0]) if rates else ("rate",)
     return [Table("Rates", heads, [tuple(map(number, each.values())) for each in rates])]
+
+
+def _of_generator(run: Measured) -> Table:
+    told = run.generator
+    rows = [
+        ("sent late by, p99, s", number((told["lateness"] or {}).get("p99"))),
+        ("event loop late by, p99, s", number(told["loop_lag_p99"])),
+        ("share of a core, by process", ", ".join(map(number, told["cpu"]))),
+    ]
+    return Table("The generator", ("what", "value"), rows)
 
 
 def _facts(told: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

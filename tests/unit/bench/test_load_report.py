@@ -22,6 +22,7 @@ def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
     assert len(charts(page)) == 3
     assert "refused: HTTP 429" in page
     assert "the generator was the limit" not in page
+    assert "sent late by, p99, s" in page
 
 
 def test_names_of_others_are_text() -> None:
