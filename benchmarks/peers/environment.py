@@ -1,7 +1,7 @@
 """An environment for the peers that this project doesn't need itself, at the versions that their lock file pins.
 
 It is kept in `.peers`, in a folder for each lock file, and installed once. It sees the packages of the environment that
-runs this, so that torch, diffusers and Ray are there and the same; `.peers` has only what the peers add.
+runs this, so that torch, diffusers and Ray are there and the same.
 """
 
 from __future__ import annotations
@@ -10,44 +10,21 @@ import hashlib
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
 
-LOCK = Path(__file__).with_name("requirements.txt")
-_HIDDEN = ("mcp",)
-"""Packages that must look as if they were not there: LitServe takes up an `mcp` that it finds, and fails on releases as
-new as the service's."""
-_INSTALL_S = 300
+_LOCK = Path(__file__).with_name("requirements.txt")
 
 
-class NotInstalled(RuntimeError):
-    """The peers' packages could not be installed; the text says what uv said."""
-
-
-def python(folder: Path, lock: Path = LOCK) -> Path:
-    """The interpreter that has what `lock` pins, below `folder`. Raises NotInstalled."""
-    folder.mkdir(exist_ok=True)
-    kept = folder / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            filled = Path(temporary) / "env"
-            _install(filled, lock)
-            if not kept.exists():
-                filled.rename(kept)
+def python(folder: Path) -> Path:
+    """The interpreter that has what the lock file pins, below `folder`. Raises CalledProcessError."""
+    kept = folder / hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+    others = next(kept.glob("lib/*/site-packages"), kept) / "others.pth"
+    if not others.exists():  # written last
+        uv = str(Path(sys.executable).with_name("uv"))
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, kept], check=True)
+        into = ["--quiet", "--python", kept / "bin/python", "--require-hashes", "-r", _LOCK]
+        subprocess.run([uv, "pip", "install", *into], check=True)
+        others = next(kept.glob("lib/*/site-packages")) / "others.pth"
+        # LitServe takes up an `mcp` that it finds, and fails on releases as new as the service's: it is to find none.
+        others.write_text(f"{sysconfig.get_paths()['purelib']}\nimport sys; sys.modules['mcp'] = None\n")
     return kept / "bin/python"
-
-
-def _install(folder: Path, lock: Path) -> None:
-    uv = str(Path(sys.executable).with_name("uv"))
-    _run([uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
-    into = ["--python", str(folder / "bin/python")]
-    _run([uv, "pip", "install", "--quiet", *into, "--require-hashes", "-r", str(lock)])
-    places = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
-    hide = f"import sys; sys.modules.update(dict.fromkeys({_HIDDEN}))"  # lines that begin so are run at start
-    (Path(places["purelib"]) / "main.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{hide}\n")
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
-    if done.returncode:
-        raise NotInstalled(done.stderr[-3000:])
