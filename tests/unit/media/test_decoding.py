@@ -84,23 +84,14 @@ def test_every_way_to_write_base64() -> None:
     [
         ("", "not a picture"),
         ("***", "base64"),
-        ("aGVsbG8=", "not a picture"),
         ("data:image/png,abc", "data: URI"),
         ("data:image/png;base64", "data: URI"),
-        ("file:///etc/passwd", "base64"),
-        ("ftp://example.test/cat.png", "base64"),
         ("caf\u00e9", "base64"),
     ],
 )
 def test_values_that_are_no_picture(value: str, problem: str) -> None:
     with pytest.raises(Unreadable, match=problem):
         decode_image(value.encode())
-
-
-@pytest.mark.parametrize("kind", ["GIF", "TIFF", "BMP", "PPM", "ICO"])
-def test_other_formats(kind: str) -> None:
-    with pytest.raises(Unreadable, match=r"not supported|not a picture"):
-        read_image(file_of(PICTURE, kind))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
@@ -127,10 +118,9 @@ def _header_only_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize("side", [4580, 10_000, 30_000])
-def test_bombs_are_refused_by_their_header(side: int) -> None:
+def test_bombs_are_refused_by_their_header() -> None:
     with pytest.raises(Unreadable, match="too large"):
-        read_image(_header_only_png(side, side))
+        read_image(_header_only_png(4580, 4580))
 
 
 def test_pixel_limit_on_both_sides() -> None:
@@ -161,11 +151,6 @@ def test_orientation_is_applied(kind: str) -> None:
     assert max(_pixel(image, 20, 10)) < 60
     assert min(_pixel(image, 20, 50)) > 200
     assert read_image(image.data).data == image.data
-
-
-def test_damaged_metadata_does_not_spoil_a_picture() -> None:
-    data = file_of(PICTURE, "JPEG", exif=b"Exif\0\0garbage that is no TIFF header")
-    assert read_image(data).width == 60
 
 
 def test_wide_grey_is_scaled_not_clipped() -> None:
@@ -220,10 +205,8 @@ def test_animations_give_their_first_frame(kind: str) -> None:
 
 @pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])
 def test_a_picture_that_is_all_edge_is_refused(size: tuple[int, int]) -> None:
-    buffer = io.BytesIO()
-    Image.new("L", size).save(buffer, "PNG")
     with pytest.raises(Unreadable, match="too narrow"):
-        read_image(buffer.getvalue())
+        read_image(file_of(Image.new("L", size), "PNG"))
 
 
 def with_chunk(chunk_: bytes) -> bytes:
@@ -236,23 +219,17 @@ def with_chunk(chunk_: bytes) -> bytes:
     "extra",
     [
         chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(3 * 2**20))),
-        chunk(b"iTXt", b"k\0\1\0\0\0" + zlib.compress(bytes(3 * 2**20))),
-        chunk(b"tEXt", b"no key"),
-        chunk(b"gAMA", b"x"),
-        chunk(b"iCCP", b"p\0\0no profile"),
         chunk(b"zTXt", b"k\0\0" + zlib.compress(b"x"))[:-1] + b"?",
         chunk(b"eXIf", b"nonsense"),
     ],
-    ids=["large text", "large international text", "no text", "bad gamma", "no profile", "wrong checksum", "bad exif"],
+    ids=["large text", "wrong checksum", "bad exif"],
 )
 def test_a_png_is_no_worse_for_what_stands_beside_its_pixels(extra: bytes) -> None:
     assert read_image(with_chunk(extra)).data == read_image(file_of(PICTURE, "PNG")).data
 
 
-@pytest.mark.parametrize("size", [(60, 40), (400, 300)])
-@pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_without_the_marker_of_its_end_is_taken(size: tuple[int, int], progressive: bool) -> None:
-    data = file_of(PICTURE.resize(size), "JPEG", progressive=progressive)
+def test_a_jpeg_without_the_marker_of_its_end_is_taken() -> None:
+    data = file_of(PICTURE, "JPEG")
     assert read_image(data[:-2]).data == read_image(data).data
 
 
@@ -260,10 +237,9 @@ XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.
 <rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>"""
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_xmp_turns_no_picture(kind: str) -> None:
+def test_xmp_turns_no_picture() -> None:
     """As in browsers, where masks are painted."""
-    image = read_image(file_of(PICTURE, kind, xmp=XMP))
+    image = read_image(file_of(PICTURE, "JPEG", xmp=XMP))
     assert (image.width, image.height) == PICTURE.size
 
 
@@ -271,13 +247,8 @@ def test_xmp_turns_no_picture(kind: str) -> None:
     ("data", "name"),
     [
         (b"GIF89a", "GIF"),
-        (b"BM\x36", "BMP"),
-        (b"II*\0", "TIFF"),
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1", "HEIC"),
-        (b"\0\0\0\x1cftypavif", "AVIF"),
         (b"\0\0\0\x0cJXL \r\n", "JPEG XL"),
-        (b"\0\0\1\0\1\0", "ICO"),
-        (b"%PDF-1.7", "PDF"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
         (b"hello", "not a picture, or a damaged one"),
     ],

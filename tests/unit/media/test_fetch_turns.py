@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 from support.fetching import fetcher_of
-from support.hostile_origin import hostile_origin
 from support.website import Website
 
 from serve_app.media.fetching import FetchTurns, TooManyFetches
@@ -105,20 +104,6 @@ async def test_who_waits_too_long_is_told_so() -> None:
         with pytest.raises(TooManyFetches):
             async with turns.taken("a", "2"):
                 pass
-
-
-async def test_honest_pictures_come_beside_hostile_origins(web: Website) -> None:
-    turns, guard = FetchTurns(per_owner=4), UrlGuard(["127.0.0.0/8"])
-    web.put("/cat", b"cat")
-    with hostile_origin("a trickled body") as hostile:
-        fetcher, limits = fetcher_of(guard, turns), PictureLimits(timeout_s=PATIENCE_S)
-        slow = [asyncio.create_task(fetcher.fetch(hostile.url, "theirs", limits)) for _ in range(50)]
-        for _ in range(20):
-            assert await soon(fetcher.fetch(web.url("/cat"), "ours", limits)) == b"cat"
-        assert hostile.connections <= 4
-        for each in slow:
-            each.cancel()
-        await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def test_waiting_is_no_part_of_the_time_that_a_url_may_take(web: Website) -> None:

@@ -39,12 +39,8 @@ ALL = [(name, tier) for name in RATIOS for tier in TIERS]
     ("ratio", "tier", "expected"),
     [
         ("1:1", "768sq", (768, 768)),
-        ("1:1", "1k", (1024, 1024)),
-        ("1:1", "4k", (4096, 4096)),
         ("16:9", "1k", (1360, 768)),
-        ("9:16", "1k", (768, 1360)),
         ("21:9", "4k", (6256, 2688)),
-        ("9:21", "4k", (2688, 6256)),
         ("4:3", "4k", (4736, 3552)),
     ],
 )
@@ -56,16 +52,6 @@ def test_published_limits_are_those_of_the_largest_tier() -> None:
     sizes = [size_for(RATIOS[ratio], TIERS[tier]) for ratio, tier in ALL]
     assert max(max(size) for size in sizes) == MAX_SIDE
     assert max(size.area for size in sizes) == MAX_AREA == 4736 * 3552
-
-
-@pytest.mark.parametrize(("ratio", "tier"), ALL)
-def test_every_named_size_is_on_the_grid_near_its_area_and_ratio(ratio: str, tier: str) -> None:
-    width, height = size_for(RATIOS[ratio], TIERS[tier])
-    assert width % GRID == height % GRID == 0
-    assert abs(width - sqrt(TIERS[tier] * RATIOS[ratio])) <= GRID / 2
-    assert abs(height - sqrt(TIERS[tier] / RATIOS[ratio])) <= GRID / 2
-    assert width * height == pytest.approx(TIERS[tier], rel=0.025)
-    assert width / height == pytest.approx(float(RATIOS[ratio]), rel=0.03)
 
 
 @pytest.mark.parametrize(("ratio", "tier"), ALL)
@@ -91,16 +77,8 @@ def test_names_are_those_of_the_request_fields() -> None:
     assert get_args(Resolution) == tuple(TIERS)
 
 
-@pytest.mark.parametrize("name", RATIOS)
-def test_a_ratio_is_nearest_to_itself(name: str) -> None:
-    assert nearest_ratio(RATIOS[name]) == name
-
-
-@pytest.mark.parametrize(
-    ("ratio", "name"), [(Fraction(16, 10), "3:2"), (Fraction(100), "21:9"), (Fraction(1, 100), "9:21")]
-)
-def test_other_ratios_map_to_the_nearest(ratio: Fraction, name: str) -> None:
-    assert nearest_ratio(ratio) == name
+def test_a_ratio_is_nearest_to_itself() -> None:
+    assert [nearest_ratio(ratio) for ratio in RATIOS.values()] == list(RATIOS)
 
 
 @pytest.mark.parametrize(
@@ -114,16 +92,10 @@ def test_nearest_tier(size: tuple[int, int], tier: str) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ((64, 64), (64, 64)),
-        ((63, 63), (64, 64)),
         ((32, 64), (64, 128)),
-        ((6256, 2688), (6256, 2688)),
         ((6257, 100), (6256, 99)),
-        ((12_512, 400), (6256, 200)),
         ((8192, 8192), (4101, 4101)),
-        ((1, 1), (64, 64)),
         ((20_000, 1), (6256, 64)),
-        ((1, 20_000), (64, 6256)),
     ],
 )
 def test_fit(given: tuple[int, int], expected: tuple[int, int]) -> None:
@@ -161,14 +133,10 @@ def test_scale_to_reaches_the_area_within_the_limits(width: int, height: int, ar
     [
         (0, 0.0, 0),
         (1, 0.0, 1),
-        (256 * 256, 0.06, 1),
-        (1024 * 768, 0.75, 1),
         (MEGAPIXEL, 1.0, 1),
         # What is reported as a whole one is billed as that.
         (1152 * 912, 1.0, 1),
         (1040 * 1024, 1.02, 2),
-        (4736 * 3552, 16.04, 17),
-        (1920 * 1080, 1.98, 2),
     ],
 )
 def test_megapixels(area: int, reported: float, billed: int) -> None:
@@ -187,11 +155,6 @@ def test_text_to_image_with_auto_leaves_the_ratio_open() -> None:
     assert picture_size(resolution="2k") == PictureSize(TIERS["2k"], None)
 
 
-def test_text_to_image_with_a_ratio() -> None:
-    decided = picture_size(aspect_ratio="21:9")
-    assert decided == PictureSize(1568 * 672, Size(1568, 672))
-
-
 def test_edit_with_auto_keeps_the_size_of_the_reference() -> None:
     assert picture_size(reference=(1001, 667)) == PictureSize(1001 * 667, Size(1001, 667))
 
@@ -206,9 +169,3 @@ def test_edit_with_auto_and_a_tier_keeps_the_exact_ratio() -> None:
 def test_edit_with_a_ratio_takes_the_nearest_tier_of_the_reference() -> None:
     assert picture_size(reference=(2000, 2000), aspect_ratio="1:1").size == (2048, 2048)
     assert picture_size(reference=(2000, 2000), aspect_ratio="1:1", resolution="1k").size == (1024, 1024)
-
-
-@pytest.mark.parametrize("unknown", [{"aspect_ratio": "10:1"}, {"resolution": "8k"}])
-def test_unknown_names(unknown: dict[str, str]) -> None:
-    with pytest.raises(KeyError):
-        picture_size(**unknown)  # pyright: ignore[reportArgumentType]

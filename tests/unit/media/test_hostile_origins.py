@@ -44,14 +44,6 @@ async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
         assert origin.connections == 1
 
 
-async def test_one_byte_segments_are_dropped() -> None:
-    """For what, depends on how many of them the network makes one of."""
-    with hostile_origin("one-byte segments") as origin:
-        with pytest.raises(BadPicture, match=r"tiny pieces|KiB a second|did not answer in full"):
-            await FETCHER.fetch(origin.url, "us", PictureLimits(timeout_s=4.0))
-        assert await asyncio.to_thread(origin.all_dropped.wait, PATIENCE_S)
-
-
 async def test_a_trickled_body_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "GRACE_S", 0.2)
     with hostile_origin("a trickled body") as origin:

@@ -55,13 +55,6 @@ def test_the_picture_lies_where_it_should(
     assert (open_part == np.where(kept_rows & kept_columns, 0, 255)).all()
 
 
-def test_both_are_png_without_transparency() -> None:
-    canvas, mask = laid_out(_input(_noise(8, 8, 4)), Size(12, 12), 2, 2)
-    for image in (canvas, mask):
-        assert (image.content_type, image.extension, image.has_alpha) == ("image/png", "png", False)
-        assert read_image(image.data) == image
-
-
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "1"])
 def test_every_kind_of_picture_becomes_rgb(mode: str) -> None:
     canvas, mask = laid_out(_input(_noise(8, 8).convert(mode)), Size(12, 12), 2, 2)
@@ -74,11 +67,3 @@ def test_transparent_parts_are_over_white(alpha: int, shade: int) -> None:
     canvas, mask = laid_out(_input(Image.new("RGBA", (4, 4), (0, 0, 0, alpha))), Size(6, 4), 0, 0)
     assert (_pixels(canvas) == shade).all()
     assert (_pixels(mask)[:, :4] == 0).all(), "transparency does not ask for paint"
-
-
-def test_a_jpeg_is_laid_out_as_it_decodes() -> None:
-    buffer = io.BytesIO()
-    _noise(32, 16).save(buffer, "JPEG")
-    image = read_image(buffer.getvalue())
-    canvas, _ = laid_out(image, Size(64, 64), 32, 48)
-    assert (_pixels(canvas)[48:, 32:] == _pixels(image)).all()

@@ -7,10 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.pictures import encoded, picture
 
-from serve_app.media.inputs import Inputs
-from serve_app.media.limits import BadPicture
 from serve_app.media.resolving import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, asker
 from serve_app.media.url_guard import UrlGuard, UrlRefused
 
@@ -63,14 +60,6 @@ async def hanging(server: DeadNameServer) -> AsyncIterator[UrlGuard]:
     yield guard
     server.end()
     await asyncio.gather(*asking, return_exceptions=True)
-
-
-async def test_pictures_are_decoded_meanwhile(hanging: UrlGuard) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        inputs = Inputs(hanging, decoders=1)
-        many = [inputs.picture(encoded(picture(64, 48)), "us") for _ in range(20)]
-        assert {each.width for each in await asyncio.gather(*many)} == {64}
-        inputs.close()
 
 
 async def test_other_names_are_resolved_meanwhile(hanging: UrlGuard) -> None:
@@ -132,19 +121,3 @@ async def test_a_domain_that_recovers_is_resolved_again(
     server.end()
     async with asyncio.timeout(PATIENCE_S):
         assert await guard.addresses("0.dead.test", 80) == ["8.8.8.8"]
-
-
-async def test_a_picture_whose_host_never_resolves_is_told_so(
-    server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
-    guard = UrlGuard(resolve=SystemResolver(server.look_up))
-    with pytest.raises(BadPicture, match="could not be resolved in time; expected a JPEG, PNG or WebP"):
-        await Inputs(guard, decoders=1).picture("http://pictures.dead.test/cat.png", "us")
-
-
-async def test_the_systems_own_names() -> None:
-    resolver = SystemResolver()
-    assert "127.0.0.1" in await resolver("127.0.0.1", 80)
-    with pytest.raises(UnicodeError):
-        await resolver(f"{'a' * 64}.test", 80)

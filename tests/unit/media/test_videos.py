@@ -63,11 +63,8 @@ def test_sizes_are_those_that_are_shown() -> None:
     ("source", "problem"),
     [
         ("testsrc=s=96x64:d=1.05:r=24", "too long"),
-        ("testsrc=s=96x64:d=3:r=24", "too long"),
         ("testsrc=s=96x62:d=0.5:r=24", "96x62 pixels"),
-        ("testsrc=s=62x96:d=0.5:r=24", "62x96 pixels"),
         ("testsrc=s=102x64:d=0.5:r=24", "102x64 pixels"),
-        ("testsrc=s=96x102:d=0.5:r=24", "96x102 pixels"),
         ("testsrc=s=64x64:d=0.5:r=24,setsar=2", "128x64 pixels"),
     ],
 )
@@ -82,20 +79,6 @@ def test_videos_over_the_limits(source: str, problem: str) -> None:
 )
 def test_videos_just_within_the_limits(source: str) -> None:
     assert read_video(made(source), SMALL).height <= 100
-
-
-def test_usual_limits() -> None:
-    usual = VideoLimits()
-    assert (usual.max_bytes, usual.max_seconds, usual.min_side, usual.max_side) == (50 * 2**20, 20, 64, 4096)
-    assert read_video(made("testsrc=s=64x64:d=20:r=24")).width == 64
-    with pytest.raises(BadVideo, match="too long"):
-        read_video(made("testsrc=s=64x64:d=20.05:r=24"))
-
-
-@pytest.mark.parametrize("size", ["5000x64", "5000x4096"])
-def test_huge_frames(size: str) -> None:
-    with pytest.raises(BadVideo, match="5000x"):
-        read_video(made(f"testsrc=s={size}:d=0.05:r=24", "-preset", "ultrafast"))
 
 
 def test_a_small_file_that_claims_to_last_for_days() -> None:
@@ -130,15 +113,7 @@ def test_what_is_no_video(make: Callable[[], bytes]) -> None:
     assert "video.mp4" not in message
 
 
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ("***", "base64"),
-        ("data:video/mp4,abc", "data: URI"),
-        ("file:///etc/passwd", "base64"),
-        ("http://127.0.0.1:1/", "could not be fetched"),
-    ],
-)
+@pytest.mark.parametrize(("value", "problem"), [("***", "base64"), ("http://127.0.0.1:1/", "could not be fetched")])
 async def test_values_that_hold_no_file(inputs: Inputs, value: str, problem: str) -> None:
     with pytest.raises(BadVideo, match=problem):
         await inputs.video(value, "us")
@@ -151,13 +126,6 @@ async def test_byte_limit_on_both_sides(inputs: Inputs, web: Website) -> None:
         assert (await inputs.video(value, "us", enough)).data == VIDEO
         with pytest.raises(BadVideo, match="file is too large"):
             await inputs.video(value, "us", little)
-
-
-async def test_urls_pass_the_guard(web: Website) -> None:
-    guarded = Inputs(UrlGuard(), decoders=1)
-    with pytest.raises(BadVideo, match=r"refused.*public internet"):
-        await guarded.video(web.url(), "us")
-    assert not web.asked
 
 
 @settings(max_examples=25)
