@@ -59,39 +59,13 @@ def test_without_growth_the_mask_is_as_sent() -> None:
     assert (pixels(mask.image) == expected).all()
 
 
-def test_greys_become_black_or_white() -> None:
-    image = Image.new("L", (96, 64), 127)
-    image.paste(128, (0, 0, 10, 64))
-    _, mask = _prepared(as_input(image), dilate_pixels=0)
-    assert (pixels(mask.image)[:, :10] == 255).all()
-    assert (pixels(mask.image)[:, 10:] == 0).all()
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_masks_of_every_mode(mode: str) -> None:
-    _, mask = _prepared(_marked((0, 0, 10, 64), mode=mode), dilate_pixels=0)
-    assert pixels(mask.image).sum() == 255 * 10 * 64
-
-
-def test_what_is_transparent_in_a_mask_stays() -> None:
-    image = Image.new("RGBA", (96, 64), (255, 255, 255, 0))
-    image.paste((255, 255, 255, 255), (0, 0, 10, 64))
-    _, mask = _prepared(as_input(image), dilate_pixels=0)
-    assert pixels(mask.image).sum() == 255 * 10 * 64
-
-
-@pytest.mark.parametrize("size", [(95, 64), (96, 65), (64, 96), (192, 128)])
+@pytest.mark.parametrize("size", [(95, 64), (96, 65)])
 def test_sizes_are_compared(size: tuple[int, int]) -> None:
-    problem = _problem(_marked((0, 0, 9, 9), size))
-    assert problem.kind == "mask_size"
-    assert f"{size[0]}x{size[1]}" in str(problem)
-    assert "96x64" in str(problem)
+    assert _problem(_marked((0, 0, 9, 9), size)).kind == "mask_size"
 
 
-@pytest.mark.parametrize("mask", [picture(mode="L"), picture(mode="L", colour=127), picture(mode="RGBA")])
-def test_an_empty_mask(mask: InputPicture) -> None:
-    assert _problem(mask).kind == "mask_empty"
-    assert _problem(mask, dilate_pixels=0).kind == "mask_empty"
+def test_an_empty_mask() -> None:
+    assert _problem(picture(mode="L", colour=127)).kind == "mask_empty"
 
 
 def test_a_mask_that_covers_everything() -> None:
@@ -109,11 +83,6 @@ def test_a_mask_that_covers_everything_once_grown() -> None:
     _, mask = _prepared(nearly, dilate_pixels=4)
     assert (pixels(mask.image)[:, 95] == 0).all()
     assert (pixels(mask.image)[:, :95] == 255).all()
-
-
-def test_one_pixel_is_enough() -> None:
-    _, mask = _prepared(_marked((0, 0, 1, 1)), dilate_pixels=0)
-    assert pixels(mask.image).sum() == 255
 
 
 @pytest.mark.parametrize(("size", "expected"), [((96, 64), (96, 64)), ((20, 30), (64, 96)), ((5, 5), (64, 64))])

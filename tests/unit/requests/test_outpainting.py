@@ -61,11 +61,7 @@ def test_sizes(size: tuple[int, int]) -> None:
         ((MAX_SIDE + 1, 64), "width", "less_than_equal"),
         ((64, MAX_SIDE + 1), "height", "less_than_equal"),
         ((2049, 2048), "height", "area_too_large"),
-        ((2048, 2049), "height", "area_too_large"),
         ((True, 64), "width", "int_type"),
-        ((64, "64"), "height", "int_type"),
-        ((64.5, 64), "width", "int_from_float"),
-        ((None, 64), "width", "int_type"),
     ],
 )
 def test_sizes_that_are_refused(size: tuple[Any, Any], field: str, kind: str) -> None:
@@ -103,12 +99,8 @@ def test_flags_and_modes() -> None:
         ((None, None), (64, 64), (32, 16, 96, 80)),
         ((None, None), (65, 63), (31, 16, 96, 79)),
         ((None, 0), (64, 64), (32, 0, 96, 64)),
-        ((0, None), (64, 64), (0, 16, 64, 80)),
-        ((0, 0), (64, 64), (0, 0, 64, 64)),
         ((64, 32), (64, 64), (64, 32, 128, 96)),
         ((0, 0), (128, 95), (0, 0, 128, 95)),
-        ((0, 0), (127, 96), (0, 0, 127, 96)),
-        ((127, 95), (1, 1), (127, 95, 128, 96)),
     ],
 )
 @pytest.mark.parametrize("auto_crop", [False, True])
@@ -121,15 +113,10 @@ def test_a_reference_that_fits(
 @pytest.mark.parametrize(
     ("offset", "size", "kept"),
     [
-        ((-1, 0), (64, 64), (0, 0, 63, 64)),
         ((-63, 0), (64, 64), (0, 0, 1, 64)),
         ((0, -63), (64, 64), (0, 0, 64, 1)),
-        ((65, 0), (64, 64), (65, 0, 128, 64)),
         ((127, 95), (64, 64), (127, 95, 128, 96)),
-        ((None, None), (300, 64), (0, 16, 128, 80)),
         ((None, None), (64, 301), (32, 0, 96, 96)),
-        ((-173, 0), (300, 200), (0, 0, 127, 96)),
-        ((1, -100), (300, 200), (1, 0, 128, 96)),
     ],
 )
 def test_what_sticks_out_is_cut_off_where_that_is_wished(
@@ -143,13 +130,9 @@ def test_what_sticks_out_is_cut_off_where_that_is_wished(
     [
         ((-1, 0), (64, 64), "reference_offset_x", "between 0 and 64 for a reference 64 wide on a canvas 128 wide"),
         ((65, 0), (64, 64), "reference_offset_x", "between 0 and 64 for a reference 64 wide on a canvas 128 wide"),
-        ((0, -1), (64, 64), "reference_offset_y", "between 0 and 32 for a reference 64 high on a canvas 96 high"),
         ((None, 33), (64, 64), "reference_offset_y", "between 0 and 32 for a reference 64 high on a canvas 96 high"),
-        ((1, 0), (128, 64), "reference_offset_x", "between 0 and 0 "),
         ((None, None), (129, 64), "width", "at least 129 for a reference 129 wide"),
         ((None, None), (64, 97), "height", "at least 97 for a reference 97 high"),
-        ((0, 0), (129, 97), "width", "at least 129 "),
-        ((-5, -5), (140, 110), "width", "at least 140 "),
     ],
 )
 def test_what_sticks_out_is_refused_else(
@@ -167,11 +150,7 @@ def test_what_sticks_out_is_refused_else(
     ("offset", "field", "cropped"),
     [
         ((-64, 0), "reference_offset_x", "between -63 and 127"),
-        ((128, 0), "reference_offset_x", "between -63 and 127"),
-        ((0, -64), "reference_offset_y", "between -63 and 95"),
         ((0, 96), "reference_offset_y", "between -63 and 95"),
-        ((MAX_OFFSET, 0), "reference_offset_x", "between -63 and 127"),
-        ((0, -MAX_OFFSET), "reference_offset_y", "between -63 and 95"),
     ],
 )
 def test_a_reference_outside_is_always_refused(
@@ -187,8 +166,6 @@ def test_a_reference_outside_is_always_refused(
     ("offset", "size", "more_than"),
     [
         ((None, None), (128, 96), (128, 96)),
-        ((0, 0), (128, 96), (128, 96)),
-        ((None, None), (300, 200), (300, 200)),
         ((-100, None), (300, 200), (200, 200)),
         ((-172, -104), (300, 200), (128, 96)),
     ],
@@ -241,15 +218,6 @@ def test_every_request_is_refused_or_gives_what_was_asked_for(
     assert (pixels(canvas.image)[y:bottom, x:right] == source[y - top : bottom - top, x - left : right - left]).all()
     assert (pixels(mask.image)[y:bottom, x:right] == 0).all()
     assert np.count_nonzero(pixels(mask.image) == 255) == size[0] * size[1] - shown
-
-
-def test_beyond_the_reference_its_edges_go_on() -> None:
-    image = Image.new("RGB", (64, 64), "red")
-    image.paste((0, 0, 255), (63, 0, 64, 64))
-    canvas, _ = _request(128, 96, 0, 0).prepared([Picture("references", as_input(image))])
-    made = pixels(canvas.image)
-    assert (made[:, 63:] == (0, 0, 255)).all()
-    assert (made[:, :63] == (255, 0, 0)).all()
 
 
 # Plans.

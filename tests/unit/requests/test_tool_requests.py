@@ -33,10 +33,6 @@ def _problems(name: str, **body: Any) -> list[tuple[tuple[int | str, ...], str]]
     return [(error["loc"], error["type"]) for error in refused.value.errors()]
 
 
-def test_these_are_the_tools() -> None:
-    assert {name for name, kind in REQUESTS.items() if issubclass(kind, ToolRequest)} == set(MINIMAL)
-
-
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, body in MINIMAL.items() for field in body])
 def test_what_is_needed(name: str, field: str) -> None:
     with pytest.raises(ValidationError) as refused:
@@ -60,12 +56,6 @@ def test_only_outpainting_refuses_unknown_fields(name: str) -> None:
         assert _problems(name, prompt="x") == [(("prompt",), "extra_forbidden")]
     else:
         assert _request(name, more=1, steps="x") == _request(name)
-
-
-@pytest.mark.parametrize("name", MINIMAL)
-def test_all_take_webhooks_and_a_user(name: str) -> None:
-    request = _request(name, webhook_url="https://example.com/hook", webhook_secret="hush", user="me")
-    assert (request.webhook_url, request.user) == ("https://example.com/hook", "me")
 
 
 @pytest.mark.parametrize("name", MINIMAL)
@@ -102,11 +92,6 @@ def test_plans_leave_the_work_to_the_recipe(name: str) -> None:
     assert (plan.prompt, plan.steps, plan.guidance) == ("", None, None)
     assert (plan.structured, plan.rewrite, plan.transparent) == (False, False, False)
     assert (plan.width, plan.height, plan.area) == (640, 480, 640 * 480)
-
-
-@pytest.mark.parametrize("name", MINIMAL)
-def test_only_outpainting_has_modes(name: str) -> None:
-    assert _request(name).chosen_mode() == ("high" if name == "outpainting" else "")
 
 
 @pytest.mark.parametrize("name", MINIMAL)

