@@ -185,15 +185,6 @@ def test_a_transparent_colour_becomes_alpha() -> None:
         assert _pixel(image, 0, 0)[3] == 0
 
 
-def test_colours_of_print_files_survive() -> None:
-    image = read_image(file_of(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG", icc_profile=b"for print"))
-    red, green, blue = _pixel(image, 4, 4)
-    assert red > 200
-    assert max(green, blue) < 60
-    with Image.open(io.BytesIO(image.data)) as opened:
-        assert "icc_profile" not in opened.info
-
-
 @pytest.mark.parametrize("kind", ["WEBP", "PNG"])
 def test_animations_give_their_first_frame(kind: str) -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
