@@ -27,15 +27,6 @@ def _laid_out(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> 
     return canvas.image, mask.image
 
 
-def _kept(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of what is not painted."""
-    _, mask = _laid_out(request, size)
-    rows, columns = np.nonzero(pixels(mask) == 0)
-    box = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-    assert len(rows) == (box[2] - box[0]) * (box[3] - box[1])
-    return tuple(int(edge) for edge in box)  # pyright: ignore[reportReturnType]
-
-
 def _problem(request: OutpaintingRequest, size: tuple[int, int] = (64, 64)) -> tuple[str, str, str]:
     with pytest.raises(PictureProblem) as refused:
         request.prepared([Picture("references", picture(size))])
@@ -91,38 +82,6 @@ def test_flags_and_modes() -> None:
 
 
 # Placing.
-
-
-@pytest.mark.parametrize(
-    ("offset", "size", "kept"),
-    [
-        ((None, None), (64, 64), (32, 16, 96, 80)),
-        ((None, None), (65, 63), (31, 16, 96, 79)),
-        ((None, 0), (64, 64), (32, 0, 96, 64)),
-        ((64, 32), (64, 64), (64, 32, 128, 96)),
-        ((0, 0), (128, 95), (0, 0, 128, 95)),
-    ],
-)
-@pytest.mark.parametrize("auto_crop", [False, True])
-def test_a_reference_that_fits(
-    offset: tuple[int | None, int | None], size: tuple[int, int], kept: tuple[int, ...], auto_crop: bool
-) -> None:
-    assert _kept(_request(128, 96, *offset, auto_crop=auto_crop), size) == kept
-
-
-@pytest.mark.parametrize(
-    ("offset", "size", "kept"),
-    [
-        ((-63, 0), (64, 64), (0, 0, 1, 64)),
-        ((0, -63), (64, 64), (0, 0, 64, 1)),
-        ((127, 95), (64, 64), (127, 95, 128, 96)),
-        ((None, None), (64, 301), (32, 0, 96, 96)),
-    ],
-)
-def test_what_sticks_out_is_cut_off_where_that_is_wished(
-    offset: tuple[int | None, int | None], size: tuple[int, int], kept: tuple[int, ...]
-) -> None:
-    assert _kept(_request(128, 96, *offset, auto_crop=True), size) == kept
 
 
 @pytest.mark.parametrize(
