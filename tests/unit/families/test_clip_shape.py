@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,19 +75,6 @@ def test_a_lead_is_whole_latents_of_what_there_is_and_as_long_as_may_be(frames: 
     assert (lead - 1) % time == 0
     assert 1 <= lead <= min(frames, MAX_LEAD)
     assert lead + time > min(frames, MAX_LEAD)
-
-
-@pytest.mark.parametrize(("frames", "lead"), [(1, 1), (8, 1), (9, 9), (24, 17), (25, 25), (2000, 25)])
-def test_leads_where_a_latent_is_eight_frames(frames: int, lead: int) -> None:
-    assert lead_of(frames, 8) == lead
-
-
-def test_five_seconds_in_high_definition() -> None:
-    shape = shape_of(1280, 704, lead=0, frames=5 * FPS, scale=Scale(32, 8, 25.0), render_side=None)
-    assert shape.grid == (16, 22, 40)
-    assert shape.decoded_frames == 121
-    assert shape.sound_latents == 126
-    assert shape.lead_latents == shape.sound_lead == 0
 
 
 def test_a_render_side_bounds_the_canvas_and_not_the_ratio() -> None:

@@ -17,13 +17,10 @@ def translated(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late"),
         RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
         RuntimeError("CUDA error: device-side assert triggered"),
-        RuntimeError("HIP error: device-side assert triggered"),
         torch.AcceleratorError("CUDA error: unspecified launch failure"),
-        torch.AcceleratorError("HIP error: an illegal memory access was encountered"),
     ],
     ids=str,
 )
@@ -36,7 +33,6 @@ def test_a_failed_device_is_broken_for_good(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         torch.AcceleratorError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes"),
@@ -51,7 +47,6 @@ def test_running_out_of_memory_breaks_no_device(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)"),
         RuntimeError("Expected all tensors to be on the same device, but got index is on cpu (CUDA error: none)"),
         RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
         torch.AcceleratorError("CUDA error: invalid configuration argument"),

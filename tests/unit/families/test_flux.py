@@ -56,7 +56,7 @@ def test_nothing_is_encoded_to_nothing(family: Family) -> None:
     assert family.encode([]) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(100, 70), (65, 64), (111, 129)])
+@pytest.mark.parametrize(("width", "height"), [(100, 70), (111, 129)])
 def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height: int) -> None:
     full_width, full_height = -(-width // 16) * 16, -(-height // 16) * 16
     full = drawn(family, encoded(family, make_job(width=full_width, height=full_height, steps=2)))
@@ -67,9 +67,7 @@ def test_odd_sizes_are_cut_out_of_the_middle(family: Family, width: int, height:
 
 
 @pytest.mark.parametrize(("width", "height"), [(250, 130), (50, 26)])
-def test_every_size_is_rendered_with_the_given_side_and_scaled_to_the_exact_size(
-    name: str, width: int, height: int
-) -> None:
+def test_every_size_is_rendered_with_the_given_side_and_scaled(name: str, width: int, height: int) -> None:
     family = loaded(name, placement(render_side=64))
     state = encoded(family, make_job(width=width, height=height, steps=2))
     assert state.grid == (4, 8)
@@ -110,10 +108,9 @@ def test_ten_references_are_possible_and_eleven_are_not(editor: Family) -> None:
     assert "at most 10" in str(eleven)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(editor: Family, editor_name: str, count: int) -> None:
+def test_a_reference_that_has_the_rendered_size_is_read_as_it_is(editor: Family, editor_name: str) -> None:
     small = loaded(editor_name, placement(render_side=64))
-    references = [a_picture(seed, 64, 64) for seed in range(count)]
+    references = [a_picture(seed, 64, 64) for seed in range(3)]
     states = [encoded(model, make_job(), *references) for model in (editor, small)]
     assert torch.equal(states[0].per["references"], states[1].per["references"])
 
@@ -135,7 +132,7 @@ def test_a_checkpoint_with_a_grammar_reads_what_it_makes_of_a_prompt(reader: Fam
     assert torch.equal(told.per["text"], known.per["text"])
 
 
-@pytest.mark.parametrize("prompt", ["p", "cat", "кошка", "!!", " "])
+@pytest.mark.parametrize("prompt", ["кошка", " "])
 def test_prompts_without_any_word_that_is_known_can_be_read(reader: Family, prompt: str) -> None:
     encoded_together = reader.encode([request(make_job(prompt=told)) for told in (prompt, "a red circle", prompt)])
     assert all(isinstance(state, State) for state in encoded_together)

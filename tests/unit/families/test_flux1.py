@@ -23,7 +23,6 @@ from deployments.families.flux1_guidance import guidance_of_steps, guided_steps
 from deployments.families.flux1_prompts import Flux1PromptEncoder
 from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
-from deployments.families.step import step
 from deployments.pictures.pixels import Pixels
 
 
@@ -45,9 +44,7 @@ def picture_of(family: Flux1, job: GenerationJob, image_prompt: bytes | None = N
     return drawn(family, encoded(family, job, image_prompt=image_prompt))
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "steps", "guidance"), [(64, 64, 4, 2.5), (96, 64, 5, 1.5), (64, 128, 12, 5.0)]
-)
+@pytest.mark.parametrize(("width", "height", "steps", "guidance"), [(96, 64, 5, 1.5), (64, 128, 12, 5.0)])
 def test_alone_it_draws_what_the_stock_pipeline_draws(
     stock: Any, family: Flux1, width: int, height: int, steps: int, guidance: float
 ) -> None:
@@ -85,17 +82,6 @@ def test_an_image_prompt_is_what_the_stock_redux_makes_of_it(stock: Any, family:
     assert np.array_equal(picture_of(family, job, prompt), expected)
 
 
-def test_image_prompts_change_the_picture_and_share_batches(family: Flux1) -> None:
-    alone = [picture_of(family, make_job(), noise(seed)) for seed in (1, 2)]
-    assert not np.array_equal(alone[0], alone[1])
-    assert not np.array_equal(alone[0], picture_of(family, make_job()))
-    states = [encoded(family, make_job(), image_prompt=noise(seed)) for seed in (1, 2)]
-    for _ in range(4):
-        step(family, states)
-    for before, state in zip(alone, states, strict=True):
-        assert np.abs(before.astype(int) - family.finish(state)).max() <= 2
-
-
 def test_a_checkpoint_without_redux_refuses_image_prompts() -> None:
     family = Flux1.load(BUNDLED / "canny", placement())
     refused, fine = family.encode([PreparedRequest(make_job(), image_prompt=noise(0)), PreparedRequest(make_job())])
@@ -131,10 +117,7 @@ def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
     ("interval", "guided"),
     [
         (None, [0, 1, 2, 3, 4, 5, 6, 7]),
-        (1, [0, 1, 2, 3, 4, 5, 6, 7]),
         (1.5, [0, 2, 3, 5, 6]),
-        (2, [0, 2, 4, 6]),
-        (2.5, [0, 3, 5]),
         (4, [0, 4]),
     ],
 )

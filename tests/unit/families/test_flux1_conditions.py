@@ -104,16 +104,12 @@ def mask_request(job: GenerationJob, picture: Image.Image, mask: Image.Image) ->
 
 
 class TestKontext:
-    @pytest.mark.parametrize("size", [(64, 64), (30, 31), (96, 70), (480, 1280)])
+    @pytest.mark.parametrize("size", [(30, 31), (480, 1280)])
     def test_one_reference_gives_what_the_stock_pipeline_gives(self, kontext: Flux1, size: tuple[int, int]) -> None:
         reference = a_picture(1, *size)
         job = replace(JOB, width=96)
         expected = stock_run(stock("kontext"), job, image=reference, max_area=96 * 64)
         assert_as_stock(drawn(kontext, PreparedRequest(job, (png(reference),))), expected)
-
-    def test_none_gives_what_the_stock_pipeline_gives(self, kontext: Flux1) -> None:
-        expected = stock_run(stock("kontext"), JOB, max_area=64 * 64)
-        assert_as_stock(drawn(kontext, PreparedRequest(JOB)), expected)
 
     def test_a_batch_keeps_each_its_own_reference(self, kontext: Flux1) -> None:
         requests = [PreparedRequest(job, (png(a_picture(k)),)) for k, job in enumerate(four_jobs())]
@@ -128,19 +124,13 @@ class TestKontext:
         assert ids[32:, 1].max() == 2
         assert ids[32:, 2].max() == 5
 
-    def test_every_reference_counts_and_so_does_their_order(self, kontext: Flux1) -> None:
-        first, second = png(a_picture(1)), png(a_picture(2))
-        pictures = [drawn(kontext, PreparedRequest(JOB, refs)) for refs in ((first,), (first, second), (second, first))]
-        assert not np.array_equal(pictures[0], pictures[1])
-        assert not np.array_equal(pictures[1], pictures[2])
-
     def test_four_references_are_possible_and_five_are_not(self, kontext: Flux1) -> None:
         data = png(a_picture(0))
         four, five = kontext.encode([PreparedRequest(JOB, (data,) * 4), PreparedRequest(JOB, (data,) * 5)])
         assert isinstance(four, State)
         assert isinstance(five, JobError)
 
-    @pytest.mark.parametrize(("size", "grid"), [((200, 200), (4, 4)), ((16, 16), (4, 4)), ((300, 100), (4, 12))])
+    @pytest.mark.parametrize(("size", "grid"), [((16, 16), (4, 4)), ((300, 100), (4, 12))])
     def test_with_a_side_to_render_each_reference_has_a_canvas_of_its_own(
         self, size: tuple[int, int], grid: tuple[int, int]
     ) -> None:
@@ -157,18 +147,12 @@ class TestKontext:
 
 
 class TestFill:
-    @pytest.mark.parametrize("size", [(64, 64), (96, 80)])
-    def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1, size: tuple[int, int]) -> None:
-        picture, mask = a_picture(1, *size), a_mask(width=size[0], height=size[1])
-        job = replace(JOB, width=size[0], height=size[1], guidance=30.0)
+    def test_inside_the_mask_it_paints_what_the_stock_pipeline_paints(self, fill: Flux1) -> None:
+        picture, mask = a_picture(1, 96, 80), a_mask(width=96, height=80)
+        job = replace(JOB, width=96, height=80, guidance=30.0)
         painted = stock_run(stock("fill"), job, image=picture, mask_image=mask)
         expected = Backdrop(np.asarray(picture), np.asarray(mask) > 0).under(painted)
         assert_as_stock(drawn(fill, mask_request(job, picture, mask)), expected)
-
-    def test_with_everything_masked_it_is_the_stock_picture(self, fill: Flux1) -> None:
-        picture, mask = a_picture(1), Image.new("L", (64, 64), 255)
-        expected = stock_run(stock("fill"), JOB, image=picture, mask_image=mask)
-        assert_as_stock(drawn(fill, mask_request(JOB, picture, mask)), expected)
 
     def test_a_batch_keeps_each_its_own_picture_and_mask(self, fill: Flux1) -> None:
         requests = [
@@ -177,9 +161,8 @@ class TestFill:
         assert_a_batch_draws_what_each_draws_alone(fill, requests)
 
     @pytest.mark.parametrize("side", [None, 48])
-    @pytest.mark.parametrize("size", [(64, 64), (75, 90)])
-    def test_outside_the_mask_pixels_are_the_inputs_own(self, size: tuple[int, int], side: int | None) -> None:
-        width, height = size
+    def test_outside_the_mask_pixels_are_the_inputs_own(self, side: int | None) -> None:
+        width, height = 75, 90
         picture, mask = a_picture(3, width, height), a_mask(width=width, height=height)
         job = replace(JOB, width=width, height=height, steps=2)
         pixels = drawn(loaded("fill", side), mask_request(job, picture, mask))
@@ -232,20 +215,6 @@ class TestCanny:
         ]
         assert_a_batch_draws_what_each_draws_alone(canny, requests)
 
-    def test_thresholds_change_the_result(self, canny: Flux1) -> None:
-        control = png(a_picture(1))
-        pictures = [
-            drawn(canny, PreparedRequest(replace(JOB, canny=thresholds), control=control))
-            for thresholds in ((50, 200), (200, 50), (200, 500), None)
-        ]
-        assert np.array_equal(pictures[0], pictures[1])
-        assert not np.array_equal(pictures[0], pictures[2])
-        assert not np.array_equal(pictures[0], pictures[3])
-
     def test_no_control_is_no_edges(self, canny: Flux1) -> None:
         black = png(Image.new("RGB", (64, 64)))
         assert np.array_equal(drawn(canny, PreparedRequest(JOB)), drawn(canny, PreparedRequest(JOB, control=black)))
-
-    def test_odd_sizes_are_followed_in_place(self, canny: Flux1) -> None:
-        job = replace(JOB, width=75, height=90, canny=(50, 200))
-        assert drawn(canny, PreparedRequest(job, control=png(a_picture(1, 75, 90)))).shape == (90, 75, 3)

@@ -22,7 +22,7 @@ from deployments.contract.clip import FPS
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import VideoGuidance
 from deployments.engine.backend import JobError
-from deployments.families.clip_family import ClipFamily, ClipInputs, Draft
+from deployments.families.clip_family import ClipInputs, Draft
 from deployments.families.clip_state import ClipState
 from deployments.families.ltx2 import Ltx2
 from deployments.families.placement import Placement
@@ -114,11 +114,7 @@ def from_stock(
     return Draft(picture, sound)
 
 
-def test_the_family_is_what_backends_expect(family: Ltx2) -> None:
-    assert isinstance(family, ClipFamily)
-
-
-@pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (9, 2, 1.0), (25, 3, 2.0), (17, 2, 4.5)])
+@pytest.mark.parametrize(("frames", "steps", "guidance"), [(25, 3, None), (17, 2, 4.5)])
 def test_a_clip_from_words_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames: int, steps: int, guidance: float | None
 ) -> None:
@@ -128,8 +124,7 @@ def test_a_clip_from_words_is_the_stock_pipelines(
     assert torch.equal(mine.sound, theirs.sound)
 
 
-@pytest.mark.parametrize("guidance", [None, 2.0])
-@pytest.mark.parametrize("frames_at", [(0,), (9,), (0, 17), (1, 9)])
+@pytest.mark.parametrize(("frames_at", "guidance"), [((0, 17), None), ((1, 9), 2.0)])
 def test_a_clip_from_keyframes_is_the_stock_pipelines(
     stock: Any, family: Ltx2, frames_at: tuple[int, ...], guidance: float | None
 ) -> None:
@@ -226,12 +221,6 @@ def test_what_is_given_stays_as_it_is(family: Ltx2) -> None:
 def a_sine(seconds: float, pitch: float = 440.0, rate: int = 48_000) -> Sound:
     samples = 0.5 * np.sin(2 * np.pi * pitch * np.arange(round(seconds * rate)) / rate)
     return Sound(samples.astype(np.float32), rate)
-
-
-@pytest.mark.parametrize("change", [{"seed": 8}, {"guidance": 3.0}, {"steps": 2}])
-def test_seed_guidance_and_steps_matter(family: Ltx2, change: dict[str, Any]) -> None:
-    changed = denoised(family, make_clip(**change)).picture.x
-    assert not torch.allclose(denoised(family, make_clip()).picture.x, changed, atol=1e-3)
 
 
 def test_a_step_that_fails_changes_nothing(family: Ltx2, monkeypatch: pytest.MonkeyPatch) -> None:

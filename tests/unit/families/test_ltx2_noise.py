@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deployments.families import ltx2_noise
 
-STEPS = [1, 2, 3, 5, 8, 13, 40]
+STEPS = [1, 5, 40]
 
 
 def scheduler(**options: Any) -> Any:
@@ -35,7 +35,7 @@ def test_any_number_of_steps_falls_to_none(steps: int) -> None:
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("terminal", [None, 0.1])
-@pytest.mark.parametrize("tokens", [6, 1024, 14080, 124440])
+@pytest.mark.parametrize("tokens", [6, 124440])
 def test_any_schedule_falls_from_one_to_none(steps: int, terminal: float | None, tokens: int) -> None:
     assert_falls(ltx2_noise.scheduled(scheduler(shift_terminal=terminal), steps, tokens), steps, 1.0)
 
@@ -57,11 +57,6 @@ def test_a_schedule_is_what_the_stock_pipeline_sets(tokens: int) -> None:
     assert torch.equal(stock.sigmas, before), "the scheduler is shared between clips"
     stock.set_timesteps(sigmas=np.linspace(1.0, 1 / 7, 7), mu=calculate_shift(tokens, 256, 4096, 0.95, 2.05))
     assert torch.equal(mine, stock.sigmas)
-
-
-def test_larger_clips_stay_noisy_for_longer() -> None:
-    small, large = (ltx2_noise.scheduled(scheduler(), 6, tokens) for tokens in (1000, 4096))
-    assert (large[1:-1] > small[1:-1]).all()
 
 
 def test_clips_larger_than_the_scheduler_knows_are_treated_like_the_largest_it_knows() -> None:

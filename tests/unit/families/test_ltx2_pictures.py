@@ -67,16 +67,8 @@ def test_tokens_are_latents_and_back(pictures: ClipPictures) -> None:
     assert torch.equal(pictures.latents(shape, behind), pictures.latents(shape, tokens))
 
 
-def test_frames_are_read_and_seen_again(pictures: ClipPictures) -> None:
-    clip = waves(25)
-    shape = a_shape(pictures, 0, 25)
-    seen = np.concatenate(list(pictures.decoded(shape, given_tokens(pictures, shape, clip))))
-    assert seen.shape == clip.shape
-    assert psnr(seen, clip) > 25
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 9), (0, 40), (1, 8), (9, 3), (9, 33), (25, 16)])
+@pytest.mark.parametrize("chunk", [1, 3, 8])
+@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 40), (9, 33)])
 def test_chunks_give_the_frames_of_decoding_all_at_once(
     pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch, lead: int, frames: int, chunk: int
 ) -> None:
@@ -151,9 +143,7 @@ def test_a_keyframe_at_the_beginning_is_the_first_latent(pictures: ClipPictures)
     assert psnr(seen, picture) > 25
 
 
-@pytest.mark.parametrize(
-    ("lead", "seconds", "frame"), [(0, 0.5, 12), (0, 20.0, 24), (0, 1.0, 24), (9, 0.0, 9), (9, 0.25, 15)]
-)
+@pytest.mark.parametrize(("lead", "seconds", "frame"), [(0, 0.5, 12), (0, 20.0, 24), (9, 0.0, 9)])
 def test_a_later_keyframe_lies_behind_the_clip_at_its_own_moment(
     pictures: ClipPictures, lead: int, seconds: float, frame: int
 ) -> None:
@@ -173,7 +163,7 @@ def test_a_later_keyframe_lies_behind_the_clip_at_its_own_moment(
     assert torch.equal(stream.x[:, -area:], alone.x)
 
 
-@pytest.mark.parametrize("size", [(96, 64), (192, 128), (192, 64), (96, 200), (40, 30), (97, 64)])
+@pytest.mark.parametrize("size", [(192, 64), (96, 200), (40, 30)])
 def test_pictures_of_any_size_cover_the_canvas(pictures: ClipPictures, size: tuple[int, int]) -> None:
     """The middle is in the middle, and nothing is stretched."""
     width, height = size
@@ -188,12 +178,6 @@ def test_pictures_of_any_size_cover_the_canvas(pictures: ClipPictures, size: tup
     assert abs(columns.mean() - 47.5) < 1.5
     assert abs(np.ptp(rows) - 40) <= 4
     assert abs(np.ptp(columns) - 40) <= 4
-
-
-def test_the_same_picture_always_reads_the_same(pictures: ClipPictures) -> None:
-    shape = a_shape(pictures, 0, 9)
-    one, other = (given_tokens(pictures, shape, waves(9)) for _ in range(2))
-    assert torch.equal(one, other)
 
 
 def test_a_decoder_in_half_precision_gives_whole_bytes(pictures: ClipPictures, monkeypatch: pytest.MonkeyPatch) -> None:

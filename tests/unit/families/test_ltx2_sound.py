@@ -106,18 +106,13 @@ def bin_of(pitch: float) -> float:
     return mel(pitch) / mel(RATE / 2) * (BINS + 1) - 1
 
 
-@pytest.mark.parametrize("pitch", [220.0, 440.0, 1000.0, 3000.0, 6500.0])
+@pytest.mark.parametrize("pitch", [220.0, 3000.0])
 def test_a_tone_has_its_energy_in_the_bins_of_its_pitch(pitch: float) -> None:
     waves = spectrogram(a_sine(pitch)).exp()[0]
     middle = waves[10:-10].mean(0)
     assert abs(int(middle.argmax()) - bin_of(pitch)) <= 1
     near = torch.arange(BINS).sub(bin_of(pitch)).abs() <= 2.5
     assert middle[near].sum() > 0.9 * middle.sum()
-
-
-def test_twice_as_loud_is_a_step_of_the_logarithm() -> None:
-    soft, loud = (spectrogram(a_sine(1000.0, loudness))[0, 10:-10].max(-1).values for loudness in (0.2, 0.4))
-    assert torch.allclose(loud - soft, torch.tensor(math.log(2)), atol=0.01)
 
 
 def test_columns_are_where_they_are_heard() -> None:
@@ -153,7 +148,7 @@ def test_a_lead_that_is_too_short_ends_in_silence_and_one_too_long_is_cut() -> N
     assert torch.equal(exact, longer)
 
 
-@pytest.mark.parametrize("lead", [1, 9, 17, 25])
+@pytest.mark.parametrize("lead", [1, 25])
 def test_what_is_heard_with_the_lead_is_known(lead: int) -> None:
     sound = two_eared()
     shape = a_shape(sound, lead, 24)
@@ -195,7 +190,7 @@ def test_tokens_are_latents_and_back(sound: ClipSound) -> None:
     assert torch.allclose(sound.latents(tokens), latents, atol=1e-5)
 
 
-@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 9), (0, 24), (0, 31), (9, 7), (25, 24)])
+@pytest.mark.parametrize(("lead", "frames"), [(0, 1), (0, 31), (9, 7)])
 def test_what_is_heard_is_exactly_as_long_as_the_new_frames(sound: ClipSound, lead: int, frames: int) -> None:
     shape = a_shape(sound, lead, frames)
     with torch.inference_mode():
@@ -222,12 +217,3 @@ def test_what_is_heard_with_the_lead_is_left_out(sound: ClipSound) -> None:
     begin = round(9 / FPS * rest.rate)
     kept = all_of_it.samples[:, begin : begin + rest.samples.shape[1]]
     assert np.array_equal(rest.samples[:, : kept.shape[1]], kept)
-
-
-def test_almost_all_of_a_clip_is_heard(sound: ClipSound) -> None:
-    """The decoder makes a few columns less than the frames last: the rest is silence."""
-    shape = a_shape(sound, 0, 49)
-    with torch.inference_mode():
-        heard = sound.decoded(shape, torch.randn(sound.stream(shape, None).x.shape))
-    audible = np.flatnonzero(np.abs(heard.samples).max(0) > 1e-6)
-    assert heard.seconds - audible[-1] / heard.rate < 0.1

@@ -83,19 +83,6 @@ def test_a_row_draws_what_each_draws_alone(family: Family, checkpoint: str) -> N
         assert np.abs(family.finish(one).astype(int) - family.finish(other)).max() <= 1
 
 
-@torch.inference_mode()
-def test_one_step_differs_by_roundings_alone(family: Family, checkpoint: str) -> None:
-    alone, together = (states_of(family, checkpoint) for _ in range(2))
-    for state in alone:
-        step(family, [state])
-    step(family, together)
-    for one, other in zip(alone, together, strict=True):
-        assert one.v is not None
-        assert other.v is not None
-        assert (one.v - other.v).abs().max() <= 1e-5 * one.v.abs().max()
-        assert not torch.equal(one.v, torch.zeros_like(one.v))
-
-
 def test_pictures_know_nothing_of_their_neighbours(family: Family, checkpoint: str) -> None:
     """One whose numbers are all out of range leaves the others as they are."""
     plain, beside = (states_of(family, checkpoint) for _ in range(2))

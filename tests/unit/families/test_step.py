@@ -117,8 +117,3 @@ def test_a_batch_that_does_not_fit_changes_nothing() -> None:
     assert all(state.x.count_nonzero() == 0 and state.v is None for state in states)
     step(Painter(), states)
     assert [state.done_steps for state in states] == [1, 1]
-
-
-def test_other_errors_pass_through() -> None:
-    with pytest.raises(RuntimeError, match="shapes"):
-        step(Painter(RuntimeError("shapes do not match")), [a_state("a", 1.0)])

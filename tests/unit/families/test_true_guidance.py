@@ -51,12 +51,6 @@ def test_flux2_draws_what_the_stock_pipeline_of_a_base_checkpoint_draws(referenc
     assert_same_as_stock(guided, stock, make_job(prompt=WORDS, steps=3), *given, guidance_scale=2.0)
 
 
-def test_no_words_are_no_further_from_themselves() -> None:
-    job = make_job(prompt="", steps=2)
-    plain, guided = (drawn(each, encoded(each, job)) for each in (family("flux", None), family("flux")))
-    assert np.array_equal(plain, guided)
-
-
 @pytest.mark.parametrize("checkpoint", ["flux", "flux2klein"])
 def test_batch_mates_change_a_picture_by_rounding_only(checkpoint: str) -> None:
     guided = family(checkpoint, TrueGuidance(2.0, (0.3, 0.9)))
@@ -89,10 +83,3 @@ def test_outside_its_times_nothing_is_changed() -> None:
 def test_others_refuse_it(checkpoint: str) -> None:
     with pytest.raises(CheckpointError, match="true_guidance must be null"):
         load(f"bundled/{checkpoint}", device="cpu", dtype="float32", true_guidance=TWICE)
-
-
-def test_what_was_needed_for_steps_is_gone_at_the_end() -> None:
-    guided = family("flux")
-    state = encoded(guided, make_job(prompt=WORDS, steps=2))
-    drawn(guided, state)
-    assert state.wordless is None
