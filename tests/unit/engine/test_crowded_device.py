@@ -13,7 +13,7 @@ from test_waiting_for_others import WAIT
 from deployments.contract.events import Done
 from deployments.engine.backend import OutOfMemory
 from deployments.engine.exclusive import Exclusive
-from deployments.engine.failures import NO_MEMORY, NO_ROOM
+from deployments.engine.failures import NO_ROOM
 from deployments.engine.loop import Engine
 
 
@@ -59,13 +59,6 @@ def test_a_step_that_does_not_fit_beside_other_work_is_taken_without_it(others: 
     assert done.wait(WAIT)
     assert engine.stop(WAIT)
     assert set(crowded.sizes[:100]) == {others}, "nothing was learnt from it"
-
-
-def test_a_step_that_fits_not_even_then_is_too_large() -> None:
-    bench = Bench(VirtualBackend(errors={("step", "a"): OutOfMemory()}))
-    bench.run(make_job("a"), make_job("b"))
-    assert bench.last("a") == NO_MEMORY
-    assert bench.done() == {"b"}
 
 
 def test_what_a_job_needs_on_the_device_is_fetched_again_without_steps_beside_it() -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from deployments.contract.model import Sharing
-from deployments.engine.device_priority import Unshared, priority_on
+from deployments.engine.device_priority import priority_on
 
 LONG, NONE = 3600.0, 0.0
 
@@ -21,22 +21,6 @@ def waits(seconds: float, folder: Path, patience_s: float) -> bool:
 
 def claim_and_die(folder: Path) -> None:
     priority_on(Sharing("gpu", "first"), folder).announce(True)
-
-
-def test_without_sharing_nobody_waits() -> None:
-    alone = priority_on(None)
-    assert isinstance(alone, Unshared)
-    alone.announce(True)
-    alone.wait()
-    alone.announce(False)
-
-
-def test_the_last_waits_as_long_as_its_patience_lasts_while_a_first_has_work(tmp_path: Path) -> None:
-    first = priority_on(Sharing("gpu", "first"), tmp_path)
-    first.announce(True)
-    assert waits(0.05, tmp_path, patience_s=0.05)
-    first.announce(False)
-    assert not waits(LONG, tmp_path, patience_s=LONG)
 
 
 def test_all_that_go_first_have_to_be_done(tmp_path: Path) -> None:
@@ -71,12 +55,6 @@ def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     process.join()
     assert process.exitcode == 0
     assert not waits(LONG, tmp_path, patience_s=LONG)
-
-
-def test_without_patience_it_looks_once(tmp_path: Path) -> None:
-    first = priority_on(Sharing("gpu", "first"), tmp_path)
-    first.announce(True)
-    assert not waits(LONG, tmp_path, patience_s=NONE)
 
 
 def test_one_that_goes_first_waits_for_nobody(tmp_path: Path) -> None:

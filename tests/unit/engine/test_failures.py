@@ -10,8 +10,8 @@ from support.virtual_backend import VirtualBackend
 
 from deployments.contract.counts import OUT_OF_MEMORY
 from deployments.contract.events import Done, Event, Failed, Progress
-from deployments.engine.backend import JobError, NotFinite, OutOfMemory, Unavailable
-from deployments.engine.failures import BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE, STORAGE_UNREACHABLE, failure_event
+from deployments.engine.backend import JobError, OutOfMemory
+from deployments.engine.failures import BROKEN, NO_MEMORY, NO_ROOM
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,11 +143,3 @@ def test_wrong_number_of_states_fails_the_jobs_not_the_engine(monkeypatch: pytes
     monkeypatch.undo()
     bench.run(make_job("c"))
     assert bench.engine.faults == 0
-
-
-def test_failure_events_show_the_client_nothing_internal() -> None:
-    assert failure_event(JobError("the mask is empty"), blame=True) == Failed("the mask is empty")
-    assert failure_event(OutOfMemory("tried to allocate"), blame=True) is NO_MEMORY
-    assert failure_event(Unavailable("s3://bucket"), blame=True) is STORAGE_UNREACHABLE
-    assert failure_event(NotFinite("layer 7"), blame=True) == NOTHING_USABLE
-    assert failure_event(RuntimeError("/srv/secret/path"), blame=True) == BROKEN

@@ -61,7 +61,7 @@ def test_a_broken_engine_refuses_at_once_and_leaves_the_device_alone() -> None:
     assert bench.backend.calls == []
 
 
-@pytest.mark.parametrize("call", ["fetch", "encode", "step", "finish"])
+@pytest.mark.parametrize("call", ["fetch", "step"])
 def test_threads_end_every_job_of_a_device_that_breaks(call: str) -> None:
     backend = VirtualBackend(errors={(call, "20"): DeviceBroken()})
     engine = Engine(backend, max_running=16, max_batch=8)

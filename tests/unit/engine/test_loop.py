@@ -66,13 +66,6 @@ def test_batches_are_of_one_key_and_each_takes_its_own_steps() -> None:
     assert bench.done() == {job.id for job in jobs}
 
 
-def test_a_packing_backend_mixes_shapes() -> None:
-    bench = Bench(VirtualBackend(key=lambda job: "packed"))
-    bench.learn()
-    bench.run(make_job("a", size=64), make_job("b", size=512))
-    assert bench.backend.named("step") == [["a", "b"]] * 4
-
-
 def test_joining_and_leaving_between_steps() -> None:
     bench = Bench(VirtualBackend())
     bench.learn()
@@ -192,38 +185,11 @@ def test_what_cannot_be_done_in_its_time_takes_no_step_and_is_told_so() -> None:
     assert not any("long" in names for names in bench.backend.named("step"))
 
 
-def test_an_estimate_that_is_a_quarter_too_high_costs_nobody_a_picture() -> None:
-    step_s = 1.0
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: step_s * (0.5 + 0.5 * batch)))
-    bench.learn()
-    step_s = 0.8
-    bench.run(make_job("perhaps", steps=240, seconds_left=195.0))
-    assert isinstance(bench.last("perhaps"), Done)
-
-
 def test_what_falls_behind_is_given_up_once_that_is_sure() -> None:
     bench = taught()
     bench.run(make_job("behind", steps=240, seconds_left=200.0))
     assert isinstance(bench.last("behind"), Failed)
     assert 120 <= len(bench.backend.named("step")) <= 121, "when 120 seconds are needed and 80 are left"
-
-
-def test_nobody_is_refused_by_a_first_guess() -> None:
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 1.0))
-    bench.run(make_job("first", steps=400, seconds_left=5.0))
-    assert bench.last("first") == DEADLINE_PASSED
-
-
-def test_a_size_that_was_never_seen_is_tried_until_it_is_known() -> None:
-    bench = Bench(VirtualBackend(key=lambda job: "packed", step_seconds=lambda key, batch: 0.5 + 0.5 * batch))
-    bench.learn()
-    bench.backend.tokens = 10_000
-    bench.run(make_job("large", steps=400, seconds_left=10.0))
-    assert bench.last("large") == DEADLINE_PASSED
-    bench.run(make_job("patient", steps=100))
-    bench.run(make_job("hopeless", steps=400, seconds_left=150.0))
-    assert isinstance(bench.last("hopeless"), Failed)
-    assert bench.last("hopeless") != DEADLINE_PASSED
 
 
 def test_steps_of_another_key_that_follow_count_nothing() -> None:
@@ -233,17 +199,6 @@ def test_steps_of_another_key_that_follow_count_nothing() -> None:
     bench.run(make_job("clip", steps=100, seconds_left=90.0))
     assert bench.last("clip") == DEADLINE_PASSED, "four steps of a second would do, as far as is known"
     assert len(bench.backend.named("step")) >= 90
-
-
-def test_a_machine_that_was_slow_for_a_while_refuses_nobody() -> None:
-    slow = 1.0
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: slow * (0.5 + 0.5 * batch)))
-    bench.learn()
-    slow = 1.45
-    bench.run(make_job("held up", steps=40))
-    slow = 1.0
-    bench.run(make_job("in time", steps=100, seconds_left=101.0))
-    assert isinstance(bench.last("in time"), Done)
 
 
 def test_previews_come_at_shares_of_the_steps_and_may_fail() -> None:
@@ -261,18 +216,6 @@ def test_previews_of_a_job_keep_their_distance_from_its_admission_and_from_one_a
     bench.run(make_job("a", steps=10))
     previews = [event.step for event in bench.heard["a"].events if isinstance(event, Preview)]
     assert previews == [2, 4, 6, 8]
-
-
-def test_a_job_of_a_moment_has_no_preview() -> None:
-    bench = Bench(VirtualBackend(step_seconds=lambda key, batch: 0.2), preview_every=0.25, preview_interval_s=1.0)
-    bench.run(make_job("a", steps=4))
-    assert "Preview" not in bench.heard["a"].kinds
-
-
-def test_no_previews_unless_asked_for() -> None:
-    bench = Bench(VirtualBackend())
-    bench.run(make_job("a", steps=8))
-    assert bench.backend.named("preview") == []
 
 
 def test_busy_since_is_the_beginning_of_the_call_in_progress() -> None:

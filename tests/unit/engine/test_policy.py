@@ -40,10 +40,6 @@ def table(limit: int = 1, **seconds_per_step: float) -> StepCosts:
     return costs
 
 
-def test_nothing_runs_nothing_is_selected() -> None:
-    assert select_batch([], 0.0, StepCosts(4)) == []
-
-
 def test_short_work_goes_first() -> None:
     running = [picture("a", "large", 8), picture("b", "small", 8), picture("c", "large", 1)]
     assert names(select_batch(running, 0.0, table(large=1.0, small=0.1))) == "b"

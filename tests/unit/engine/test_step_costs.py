@@ -35,22 +35,14 @@ def test_pictures_join_until_the_fixed_cost_is_a_small_share() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("fixed", "per_token"), [(1.7e-3, 1.8e-5), (1.7e-3, 2e-5), (3e-3, 4e-5), (5e-4, 6e-5)])
-@pytest.mark.parametrize("size", [96, 144, 336])
-def test_jitter_costs_at_most_a_twentieth_of_the_best_rate(
-    fixed: float, per_token: float, size: int, seed: int
-) -> None:
+@pytest.mark.parametrize(("fixed", "per_token", "size"), [(1.7e-3, 1.8e-5, 96), (3e-3, 4e-5, 144), (5e-4, 6e-5, 336)])
+def test_jitter_costs_little(fixed: float, per_token: float, size: int, seed: int) -> None:
+    """At most a twentieth of the best rate."""
     rng, exact = random.Random(seed), linear(fixed, per_token)
     costs = StepCosts(max_batch=8)
     learnt(costs, lambda tokens: exact(tokens) * rng.uniform(0.7, 1.3), [size] * 8, 400)
     rates = {count: count / exact([size] * count) for count in range(1, 9)}
     assert rates[len(costs.together(pictures(*[size] * 8)))] >= 0.95 * max(rates.values())
-
-
-def test_one_slow_call_decides_nothing() -> None:
-    calls = iter([12.0])
-    seconds = linear(0.010, 0.00001)
-    assert learnt(StepCosts(max_batch=4), lambda tokens: next(calls, seconds(tokens)), [100] * 8, 60) == 4
 
 
 def test_a_goal_for_steps_bounds_the_batch_but_never_keeps_one_out() -> None:

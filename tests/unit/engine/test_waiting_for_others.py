@@ -153,14 +153,6 @@ def test_a_picture_that_cannot_be_stored_is_no_fault_of_the_job() -> None:
     assert bench.done() == {"good"}
 
 
-def test_who_is_cancelled_before_its_turn_is_not_fetched() -> None:
-    bench = Bench(VirtualBackend(), max_running=1)
-    bench.submit(make_job("a"), make_job("b"))
-    bench.engine.cancel(bench.handles["b"])
-    bench.engine.run_until_idle()
-    assert bench.backend.named("fetch") == [["a"]]
-
-
 def test_only_as_many_are_fetched_ahead_as_may_run() -> None:
     bench = Bench(VirtualBackend(), max_running=2)
     bench.submit(*(make_job(str(number)) for number in range(6)))
