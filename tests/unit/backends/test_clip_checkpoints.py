@@ -56,7 +56,7 @@ def resumed(store: ObjectStore, model: str = "m", **options: Any) -> tuple[ClipS
     return state, began
 
 
-@pytest.mark.parametrize("steps", range(1, STEPS + 1))
+@pytest.mark.parametrize("steps", [1, STEPS])
 def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: int) -> None:
     lost, checkpoints = a_state(), ClipCheckpoints(store, "m")
     for _ in range(steps):
@@ -85,18 +85,13 @@ def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) ->
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"not latents",
         kept()[:-5],
         kept(model="another"),
         kept(model=None),
-        kept(steps=None),
         kept(steps="two"),
         kept(steps="0"),
-        kept(steps="-1"),
         kept(steps=str(STEPS + 1)),
         kept(picture=torch.zeros(1, 7, 8)),
-        kept(sound=torch.zeros(1, 5, 4)),
         latents.packed({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
     ],
 )
@@ -163,7 +158,3 @@ def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, m
     checkpoints.keep(state)
     checkpoints.settle()
     assert resumed(store)[0].i == 3
-
-
-def test_nothing_is_under_way_when_nothing_was_kept(store: ObjectStore) -> None:
-    ClipCheckpoints(store, "m").settle()

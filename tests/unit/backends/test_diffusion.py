@@ -54,6 +54,7 @@ def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStor
     backend.step([state])
     output = backend.finish(state)()
     assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
+    assert output.warnings == ()
     with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
         assert picture.size == (70, 50)
 
@@ -65,10 +66,6 @@ def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: 
     assert [type(result) for result in results] == [JobError, State, JobError]
     assert str(results[0]) == "an input is no longer available"
     assert str(results[2]) == "an input picture cannot be read"
-
-
-def test_no_jobs_give_no_states(family: Family, store: ObjectStore) -> None:
-    assert encoded(DiffusionBackend(family, store), []) == []
 
 
 def exhausted(*_: object) -> None:
@@ -142,14 +139,6 @@ def test_a_picture_without_a_subject_says_so(
     monkeypatch.setattr(diffusion, "load_background_remover", lambda spec: _Cut(alpha))
     backend = DiffusionBackend(family, store)
     assert backend.finish(finished(backend))().warnings == warnings
-
-
-def test_a_picture_that_keeps_its_background_says_nothing_of_it(family: Family, store: ObjectStore) -> None:
-    backend = DiffusionBackend(family, store)
-    [state] = encoded(backend, [replace(JOB, steps=1)])
-    assert isinstance(state, State)
-    backend.step([state])
-    assert backend.finish(state)().warnings == ()
 
 
 def test_what_removes_backgrounds_is_loaded_when_it_is_needed(

@@ -101,9 +101,7 @@ def test_the_result_has_the_size_of_the_job(store: ObjectStore) -> None:
     [
         ({"references": ()}, "this model needs a picture"),
         ({"references": ("inputs/gone",)}, "an input is no longer available"),
-        ({"mask": "inputs/gone"}, "an input is no longer available"),
         ({"references": ("inputs/text",)}, "an input picture cannot be read"),
-        ({"mask": "inputs/text"}, "an input picture cannot be read"),
         ({"mask": "inputs/small"}, "the mask must have the size of the picture"),
         ({"references": ("inputs/black",)}, "black"),
     ],

@@ -32,7 +32,6 @@ def engine(store: ObjectStore) -> Engine:
     ("checkpoint", "simulation"),
     [
         ("simulated/25ms", Simulation(0.025)),
-        ("simulated/0ms", Simulation(0.0)),
         ("simulated/25ms?breaks=/tmp/now", Simulation(0.025, Path("/tmp/now"))),
         ("simulated/25ms?breaks=", None),
         ("simulated/25", None),

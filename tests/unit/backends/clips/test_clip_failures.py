@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import logging
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +48,7 @@ REMAKE = "make it again"
         ({"references": ("inputs/text",), "clip": {"times": (0.0,)}}, "an input picture cannot be read"),
         ({"clip": {"start": "inputs/gone"}}, GONE),
         ({"clip": {"start": "inputs/text"}}, "the video to go on from can't be read"),
-        ({"clip": {"start": "inputs/picture"}}, "the video to go on from can't be read"),
         ({"clip": {"enhance": "inputs/gone"}}, GONE),
-        ({"clip": {"enhance": "inputs/text"}}, REMAKE),
         ({"clip": {"enhance": "inputs/nameless"}}, REMAKE),
         ({"clip": {"enhance": "inputs/foreign"}}, "the draft was made by another model: make it again"),
         ({"clip": {"enhance": "inputs/short"}}, "the draft was made by another model: make it again"),
@@ -71,11 +67,6 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
     failed = events_of(a_backend(family, store), make_clip_job(**fields))[-1]
     assert isinstance(failed, Failed), failed
     assert text in failed.reason
-
-
-def test_a_job_for_a_picture_fails(family: ClipFamily, store: ObjectStore) -> None:
-    failed = events_of(a_backend(family, store), replace(JOB, clip=None, output_format="png"))[-1]
-    assert failed == Failed("this model makes videos, not pictures")
 
 
 def test_a_job_beside_one_that_cannot_be_done_is_done(family: ClipFamily, store: ObjectStore) -> None:
@@ -158,16 +149,6 @@ def test_an_engine_that_is_stopped_or_dropped_while_it_writes_leaves_nothing(
     del engine, _
     assert not ffmpeg_processes()
     assert not list(temporary.iterdir())
-
-
-def test_a_clip_that_cannot_be_written_leaves_nothing(
-    family: ClipFamily, store: ObjectStore, temporary: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """H.264 has no odd sizes."""
-    caplog.set_level(logging.CRITICAL)  # what pytest keeps of logs has tracebacks, and they the clip
-    for clip in ({}, {"start": "inputs/start"}):
-        assert isinstance(events_of(a_backend(family, store), make_clip_job(width=95, clip=clip))[-1], Interrupted)
-        assert not list(temporary.iterdir())
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -10,7 +10,6 @@ import pytest
 import video_inspection
 from clip_jobs import (
     CHECKPOINT,
-    JOB,
     STEPS,
     a_backend,
     a_picture,
@@ -74,28 +73,6 @@ def test_another_worker_makes_the_very_clip_that_one_was_lost_with(
     assert other.get_blocking(resumed.draft) == store.get_blocking(whole.draft)
     files = [place.get_blocking(output.key) for place, output in ((store, whole), (other, resumed))]
     assert np.array_equal(video_inspection.decoded(files[0]), video_inspection.decoded(files[1]))
-
-
-def test_the_checkpoint_of_another_model_is_passed_over(family: ClipFamily, tmp_path: Path) -> None:
-    store = SteppedStore((tmp_path / "other").as_uri())
-    stepped(a_backend(family, store, model="another"), store, JOB, 2)
-    [state] = encoded(a_backend(family, store), [JOB])
-    assert isinstance(state, ActiveClip)
-    assert state.clip.i == 0
-
-
-def test_a_checkpoint_that_cannot_be_kept_harms_no_clip(
-    family: ClipFamily, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = store.put_blocking
-
-    def no_checkpoints(key: str, data: bytes, content_type: str) -> None:
-        if key == CHECKPOINT:
-            raise PermissionError("/srv/objects")
-        put(key, data, content_type)
-
-    monkeypatch.setattr(store, "put_blocking", no_checkpoints)
-    assert made(a_backend(family, store), JOB).size > 0
 
 
 def test_no_checkpoint_is_written_any_more_when_a_clip_is_stored(
