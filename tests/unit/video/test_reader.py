@@ -53,18 +53,13 @@ def pitch(samples: np.ndarray, rate: int) -> float:
 
 SOURCES: dict[str, Callable[[], tuple[bytes, VideoInfo]]] = {
     "slow": lambda: (made("testsrc=s=64x64:d=2:r=10"), VideoInfo(64, 64, 48, False)),
-    "fast": lambda: (made("testsrc=s=64x64:d=2:r=60"), VideoInfo(64, 64, 48, False)),
-    "television": lambda: (made("testsrc=s=64x64:d=2:r=30000/1001"), VideoInfo(64, 64, 48, False)),
-    "one frame": lambda: (made("testsrc=s=64x64:d=0.04:r=24"), VideoInfo(64, 64, 1, False)),
     "uneven": lambda: (
         made("testsrc=s=64x64:d=3:r=30,select='not(mod(n,7))+gt(n,60)'", "-fps_mode", "vfr"),
         VideoInfo(64, 64, 72, False),
     ),
     "turned": lambda: (remade(made("testsrc=s=96x64:d=1:r=24"), reading=TURNED), VideoInfo(64, 96, 24, False)),
-    "odd": lambda: (made("testsrc=s=97x65:d=1:r=24", "-pix_fmt", "yuv444p"), VideoInfo(97, 65, 24, False)),
     "wide pixels": lambda: (made("testsrc=s=64x64:d=1:r=24,setsar=2"), VideoInfo(128, 64, 24, False)),
     "with sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=1"), VideoInfo(64, 64, 24, True)),
-    "longer sound": lambda: (made("testsrc=s=64x64:d=1:r=24", sound="sine=d=3"), VideoInfo(64, 64, 24, True)),
     "in fragments": lambda: (
         made(
             "testsrc=s=64x64:d=2:r=24",
@@ -78,7 +73,6 @@ SOURCES: dict[str, Callable[[], tuple[bytes, VideoInfo]]] = {
         ),
         VideoInfo(64, 64, 48, True),
     ),
-    "of another codec": lambda: (made("testsrc=s=64x64:d=1:r=24", "-c:v", "mpeg4"), VideoInfo(64, 64, 24, False)),
     "of another size in the middle": lambda: (
         remade(
             made("testsrc=s=64x64:d=1:r=24", ending="h264") + made("testsrc=s=96x64:d=1:r=24", ending="h264"),
@@ -107,7 +101,7 @@ def test_what_is_counted_is_what_is_given(name: str, stored: Callable[[bytes], P
     assert np.ptp(given) > 100
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 24, 100])
+@pytest.mark.parametrize("chunk", [5, 100])
 def test_frames_come_in_pieces_that_can_be_changed(chunk: int, stored: Callable[[bytes], Path]) -> None:
     file = stored(made("testsrc=s=64x64:d=1:r=24"))
     pieces = list(frames(file, SIZE, chunk=chunk))
@@ -123,18 +117,9 @@ def test_another_pace(stored: Callable[[bytes], Path]) -> None:
 STRIPES = "color=blue:s=192x64:d=0.2:r=24,drawbox=c=red:t=fill:w=64,drawbox=c=lime:t=fill:x=64:w=64"
 
 
-@pytest.mark.parametrize("size", [(64, 64), (20, 20), (128, 128)])
-def test_what_stands_out_is_cut_off_on_both_sides(size: tuple[int, int], stored: Callable[[bytes], Path]) -> None:
-    [first, *_] = all_of(stored(made(STRIPES)), size)
-    inside = slice(size[0] // 8, -size[0] // 8)
-    assert colour(first[:, inside]) == pytest.approx([0, 255, 0], abs=25)
-
-
-def test_a_whole_picture_is_kept_where_the_shape_is_the_same(stored: Callable[[bytes], Path]) -> None:
-    [first, *_] = all_of(stored(made(STRIPES)), (96, 32))
-    assert colour(first[:, 4:28]) == pytest.approx([255, 0, 0], abs=25)
-    assert colour(first[:, 36:60]) == pytest.approx([0, 255, 0], abs=25)
-    assert colour(first[:, 68:92]) == pytest.approx([0, 0, 255], abs=25)
+def test_what_stands_out_is_cut_off_on_both_sides(stored: Callable[[bytes], Path]) -> None:
+    [first, *_] = all_of(stored(made(STRIPES)), (64, 64))
+    assert colour(first[:, 8:-8]) == pytest.approx([0, 255, 0], abs=25)
 
 
 def test_a_turned_picture_is_upright(stored: Callable[[bytes], Path]) -> None:
@@ -167,9 +152,9 @@ def test_what_was_written_reads_back(tmp_path: Path) -> None:
     assert np.std(difference[1000:-1000]) < 0.05  # shifted, it would be another wave
 
 
-@pytest.mark.parametrize("rate", [24_000, 48_000])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_sound_keeps_its_loudness(rate: int, channels: int, stored: Callable[[bytes], Path]) -> None:
+def test_sound_keeps_its_loudness(channels: int, stored: Callable[[bytes], Path]) -> None:
+    rate = 24_000
     tone = f"aevalsrc='{'|'.join(['0.5*sin(2*PI*440*t)'] * channels)}':s=44100:d=1"
     read = sound(stored(made("testsrc=s=64x64:d=1:r=24", sound=tone)), rate)
     assert read is not None
@@ -178,14 +163,6 @@ def test_sound_keeps_its_loudness(rate: int, channels: int, stored: Callable[[by
     for channel in read.samples:
         assert pitch(channel[:rate], rate) == pytest.approx(440, abs=2)
         assert np.std(channel[rate // 4 : rate // 2]) == pytest.approx(0.5 / np.sqrt(2), abs=0.02)
-
-
-def test_surround_sound_becomes_two_channels(stored: Callable[[bytes], Path]) -> None:
-    tone = "aevalsrc='0|0|0.5*sin(2*PI*440*t)|0|0|0':s=48000:d=1:c=5.1"
-    read = sound(stored(made("testsrc=s=64x64:d=1:r=24", sound=tone)))
-    assert read is not None
-    assert read.samples.shape[0] == 2
-    assert [pitch(channel[:48_000], 48_000) for channel in read.samples] == [440, 440]
 
 
 @pytest.mark.parametrize(("late", "frames_given", "silent"), [("v", 36, 0.0), ("a", 24, 0.5)])
@@ -286,14 +263,10 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
     "text": lambda: b"no video at all",
     "a playlist": lambda: b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n",
-    "a list of files": lambda: b"ffconcat version 1.0\nfile /etc/hostname\n",
-    "zeros": lambda: bytes(5000),
-    "cut short": lambda: good()[: len(good()) * 2 // 3],
     "without its end": lambda: good()[:-100],
     "without its index": lambda: good(index_first=False)[: len(good()) * 2 // 3],
     "spoilt": spoilt,
     "another container": lambda: made("testsrc=s=64x64:d=0.2:r=24", ending="mkv"),
-    "a picture": lambda: made("testsrc=s=64x64:d=0.04:r=24", "-frames:v", "1", ending="png"),
     "sound only": lambda: made("testsrc=s=64x64:d=0.2:r=24", "-map", "1:a", sound="sine=d=1"),
     "a rare codec": lambda: made("testsrc=s=64x64:d=0.2:r=24", "-c:v", "cinepak", "-pix_fmt", "rgb24", ending="mov"),
     "huge frames": lambda: made("testsrc=s=5000x4000:d=0.05:r=24", "-preset", "ultrafast"),

