@@ -19,7 +19,7 @@ def test_a_header_is_read() -> None:
     assert read_header(file(b'{"a": {"shape": [1]}}  ')) == {"a": {"shape": [1]}}
 
 
-@pytest.mark.parametrize("length", [MOST_BYTES + 1, 100_000_000, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
 def test_a_long_header_is_not_read(length: int) -> None:
     opened = file(b"{}", length)
     with pytest.raises(AdapterError, match="longer than 8 MiB"):

@@ -14,13 +14,6 @@ from torch import Tensor, nn
 from deployments.adapters.weights import AdapterError, read_weights
 
 
-def test_a_file_is_read_whole(transformer: nn.Module) -> None:
-    weights = read_weights(adapter_file(random_matrices(transformer)), transformer)
-    assert list(weights.layers) == sorted(adapted_layers(transformer))
-    assert weights.rank == 2
-    assert {layer.scale for layer in weights.layers.values()} == {1.0}
-
-
 def test_alpha_is_taken_from_the_header(transformer: nn.Module) -> None:
     metadata = {"lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 4})}
     weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
@@ -66,7 +59,6 @@ def test_names_and_shapes_are_checked_without_weights(transformer: nn.Module) ->
     ("data", "reason"),
     [
         (pickle.dumps({"transformer.x.lora_A.weight": 1}), "not a safetensors file"),
-        (b"", "not a safetensors file"),
         (adapter_file({}), "holds no matrices"),
         (adapter_file({"transformer.norm.weight": torch.zeros(3)}), "not a LoRA"),
         (adapter_file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "no linear layer none"),
@@ -96,12 +88,9 @@ def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
         ({".lora_A.weight": torch.tensor(1.0)}, None),
         ({".lora_A.weight": torch.full((2, 128), torch.nan)}, None),
         ({}, {"lora_adapter_metadata": "no JSON"}),
-        ({}, {"lora_adapter_metadata": "[1]"}),
         ({}, {"lora_adapter_metadata": "[" * 100_000}),
-        ({}, {"lora_adapter_metadata": '{"lora_alpha": NaN}'}),
         ({}, {"lora_adapter_metadata": '{"lora_alpha": 1e999}'}),
         ({".alpha": torch.tensor(torch.inf)}, None),
-        ({".lora_A.weight": torch.ones(2, 128, dtype=torch.int8)}, None),
         ({".lora_A.weight": torch.ones(2, 128, dtype=torch.complex64)}, None),
         ({".lora_A.weight": torch.ones(2**12, 128), ".lora_B.weight": torch.ones(128, 2**12)}, None),
     ],
@@ -132,21 +121,17 @@ def told(shape: list[int], start: int, end: int) -> dict[str, Any]:
     "data",
     [
         as_told({NAME: told([4, 128], 0, 2048), NAME.replace("_A", "_B"): told([128, 4], 0, 2048)}, bytes(2048)),
-        as_told({NAME: told([4, 128], 1024, 3072)}, bytes(3072)),
-        as_told({NAME: told([4, 128], 2048, 0)}, bytes(2048)),
         as_told({NAME: told([4, 128], 2**40, 2**40 + 2048)}),
-        as_told({NAME: told([4, 128], 2**64 - 2048, 2**64)}),
         as_told({NAME: told([2**32, 2**32], 0, 0)}),
         as_told({NAME: told([2**63, 0], 0, 0)}),
         as_told({NAME: told([2**62, 0], 0, 0), NAME.replace("_A", "_B"): told([0, 2**62], 0, 0)}),
         as_told({NAME: told([-1, 128], 0, 2048)}, bytes(2048)),
         as_told({NAME: told([1] * 100_000, 0, 4)}, bytes(4)),
-        as_told({"transformer." + "x" * 1_000_000 + ".lora_A.weight": told([0], 0, 0)}),
         as_told({"x" * 1_000_000: told([0], 0, 0)}),
     ],
     ids=[
-        *("overlapping", "with-a-gap", "backwards", "beyond-its-end", "past-all-numbers", "overflowing"),
-        *("overflowing-but-empty", "vast-but-empty", "negative", "many-dimensions", "long-layer", "long-name"),
+        *("overlapping", "beyond-its-end", "overflowing", "overflowing-but-empty"),
+        *("vast-but-empty", "negative", "many-dimensions", "long-name"),
     ],
 )
 def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:

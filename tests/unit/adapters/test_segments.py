@@ -45,9 +45,7 @@ WEAKER = AppliedAdapter(ONE.layers, 0.3)
     "adapters",
     [
         [ONE, None, OTHER, None],
-        [None, ONE, WEAKER, OTHER],
         [ONE, OTHER, ONE, WEAKER],
-        [WEAKER, WEAKER, WEAKER, WEAKER],
     ],
 )
 def test_each_picture_gets_its_own_adapter_and_strength(
