@@ -214,8 +214,6 @@ def test_without_a_replica_it_is_the_same(tmp_path: Path) -> None:
         (b"GET nowhere HTTP/1.1", 400, "begin with /"),
         (b"GET /?x=%s HTTP/1.1" % (b"a" * 10_000), 414, "8192 bytes"),
         (b"GET / HTTP/1.1\r\n" + b"\r\n".join(b"X-%d: %099d" % (n, n) for n in range(200)), 431, "16384 bytes"),
-        (b"CONNECT x:443 HTTP/1.1", 405, "GET, HEAD"),
-        (b"TRACE /v1/tasks HTTP/1.1", 405, "GET, HEAD"),
         (b"BREW /v1/tasks HTTP/1.1", 405, "GET, HEAD"),
     ],
     ids=lambda value: repr(value)[:24],
@@ -225,14 +223,6 @@ def test_its_own_errors_have_the_contracts_form(proxy: Proxy, request_line: byte
     assert answer.status == status
     assert told in answer.detail
     assert ("allow" in answer.headers) == (status == 405)
-
-
-@pytest.mark.parametrize(
-    "request_line", [b"GET /two words HTTP/1.1", b"\x16\x03\x01", b"GET /%s HTTP/1.1" % bytes(40_000)]
-)
-def test_what_is_no_http_is_refused(proxy: Proxy, request_line: bytes) -> None:
-    """With a page of HAProxy's own, which nothing can change: it knows of no request to answer yet."""
-    assert proxy.ask(request_line + b"\r\nHost: x\r\n\r\n").status == 400
 
 
 def test_what_a_replica_takes_for_no_request_is_told_as_all_else(proxy: Proxy) -> None:

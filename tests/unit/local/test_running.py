@@ -64,12 +64,6 @@ def test_a_service_is_found_while_it_runs(state: Path) -> None:
     assert list(state.iterdir()) == []
 
 
-def test_the_note_goes_also_when_the_service_ends_by_a_signal(state: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), announced(service()):
-        raise KeyboardInterrupt
-    assert list(state.iterdir()) == []
-
-
 def test_one_of_another_process_is_found_and_one_that_was_killed_is_not(state: Path) -> None:
     with elsewhere(service(8001)) as process:
         assert running() == [service(8001)]
