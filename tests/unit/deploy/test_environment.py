@@ -123,14 +123,6 @@ def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
     assert "RAY_SERVE_HAPROXY_BINARY_PATH" not in image
 
 
-def test_names_that_nobody_reads_are_found() -> None:
-    assert unknown({"GEN_SERVICE__PROT", "RAY_SERVE_HA_PROXY_ON", "HF_HOMES", "GEN_CONFIG", "HF_HOME"}) == {
-        "GEN_SERVICE__PROT",
-        "RAY_SERVE_HA_PROXY_ON",
-        "HF_HOMES",
-    }
-
-
 def test_the_proxy_is_started_with_files_that_are_there(repository: Path, manifests: list[Document]) -> None:
     script = (repository / "deploy/docker/haproxy").read_text()
     named = set(re.findall(r"\$packages/(\S+?)\"", script))
