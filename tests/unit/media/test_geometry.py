@@ -1,3 +1,5 @@
+"""Sizes of pictures and of videos."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_app.media.clip_sizes import CLIP_AREAS, CLIP_RATIOS, clip_area, clip_ratio, clip_size
 from serve_app.media.geometry import (
     AUTO,
     GRID,
@@ -18,6 +21,7 @@ from serve_app.media.geometry import (
     RATIOS,
     TIERS,
     PictureSize,
+    Ratio,
     Size,
     billed_megapixels,
     fit,
@@ -33,19 +37,6 @@ from serve_app.requests.fields import AspectRatio, Resolution
 
 SIDES = st.integers(1, 20_000)
 ALL = [(name, tier) for name in RATIOS for tier in TIERS]
-
-
-@pytest.mark.parametrize(
-    ("ratio", "tier", "expected"),
-    [
-        ("1:1", "768sq", (768, 768)),
-        ("16:9", "1k", (1360, 768)),
-        ("21:9", "4k", (6256, 2688)),
-        ("4:3", "4k", (4736, 3552)),
-    ],
-)
-def test_named_sizes(ratio: str, tier: str, expected: tuple[int, int]) -> None:
-    assert size_for(RATIOS[ratio], TIERS[tier]) == expected
 
 
 def test_published_limits_are_those_of_the_largest_tier() -> None:
@@ -87,19 +78,6 @@ def test_a_ratio_is_nearest_to_itself() -> None:
 )
 def test_nearest_tier(size: tuple[int, int], tier: str) -> None:
     assert nearest_tier(*size) == tier
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ((32, 64), (64, 128)),
-        ((6257, 100), (6256, 99)),
-        ((8192, 8192), (4101, 4101)),
-        ((20_000, 1), (6256, 64)),
-    ],
-)
-def test_fit(given: tuple[int, int], expected: tuple[int, int]) -> None:
-    assert fit(*given) == expected
 
 
 @given(SIDES, SIDES)
@@ -169,3 +147,32 @@ def test_edit_with_auto_and_a_tier_keeps_the_exact_ratio() -> None:
 def test_edit_with_a_ratio_takes_the_nearest_tier_of_the_reference() -> None:
     assert picture_size(reference=(2000, 2000), aspect_ratio="1:1").size == (2048, 2048)
     assert picture_size(reference=(2000, 2000), aspect_ratio="1:1", resolution="1k").size == (1024, 1024)
+
+
+@pytest.mark.parametrize("resolution", CLIP_AREAS)
+@pytest.mark.parametrize("ratio", CLIP_RATIOS)
+def test_every_size_is_on_the_grid_near_its_ratio_and_its_area(resolution: str, ratio: Ratio) -> None:
+    size = clip_size(ratio, clip_area(resolution))
+    assert size.width % 64 == size.height % 64 == 0
+    assert size.ratio == pytest.approx(float(ratio), rel=0.06)
+    assert size.area == pytest.approx(clip_area(resolution), rel=0.06)
+    assert clip_ratio(size.ratio) == ratio, "the ratio can be told from the size"
+
+
+@pytest.mark.parametrize("resolution", CLIP_AREAS)
+@pytest.mark.parametrize("ratio", CLIP_RATIOS)
+def test_a_draft_is_half_as_wide_and_half_as_high(resolution: str, ratio: Ratio) -> None:
+    full = clip_size(ratio, clip_area(resolution))
+    half = clip_size(ratio, clip_area(resolution, draft=True), draft=True)
+    assert (2 * half.width, 2 * half.height) == full
+    assert half.width % 32 == half.height % 32 == 0
+    assert clip_ratio(half.ratio) == ratio
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "name"),
+    [(1920, 1080, "16:9"), (1080, 1920, "9:16"), (640, 480, "4:3"), (3, 2, "4:3"), (8, 5, "16:9"), (90, 10, "21:9"),
+     (1, 64, "9:21"), (1001, 1000, "1:1")],
+)  # fmt: skip
+def test_the_nearest_ratio(width: int, height: int, name: str) -> None:
+    assert clip_ratio(Fraction(width, height)) == RATIOS[name]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pictures import encoded
 from support.website import Website
-from video_making import made, remade
+from video_making import made
 
 from serve_app.media.inputs import Inputs
 from serve_app.media.limits import BadVideo, VideoLimits
@@ -47,18 +47,6 @@ async def test_every_way_to_send_a_video(inputs: Inputs, web: Website) -> None:
     assert "data" not in repr(video)
 
 
-def test_a_silent_video_is_one() -> None:
-    silent = made("testsrc=s=96x64:d=1:r=24")
-    assert read_video(silent) == InputVideo(silent, 96, 64)
-
-
-def test_sizes_are_those_that_are_shown() -> None:
-    turned = read_video(remade(VIDEO, reading=("-display_rotation", "90")))
-    assert (turned.width, turned.height) == (64, 96)
-    wide = read_video(made("testsrc=s=96x64:d=0.2:r=24,setsar=2"))
-    assert (wide.width, wide.height) == (192, 64)
-
-
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
@@ -84,25 +72,6 @@ def test_videos_just_within_the_limits(source: str) -> None:
 def test_decoding_has_an_end() -> None:
     with pytest.raises(BadVideo, match="can't be read in 0 s"):
         read_video(VIDEO, VideoLimits(max_decode_s=0.0))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: b"no video",
-        lambda: VIDEO[: len(VIDEO) // 2],
-        lambda: made("testsrc=s=96x64:d=0.04:r=24", "-frames:v", "1", ending="png"),
-        lambda: made("testsrc=s=96x64:d=0.2:r=24", ending="mkv"),
-        lambda: made("testsrc=s=96x64:d=0.2:r=24", "-map", "1:a", sound="sine=d=1"),
-    ],
-    ids=["text", "half", "picture", "mkv", "sound only"],
-)
-def test_what_is_no_video(make: Callable[[], bytes]) -> None:
-    with pytest.raises(BadVideo, match="no video that can be read to its end") as refused:
-        read_video(make())
-    message = str(refused.value)
-    assert "expected an mp4 video (H.264 or another common codec) as base64, a data: URI or an http(s) URL" in message
-    assert "video.mp4" not in message
 
 
 @pytest.mark.parametrize(("value", "problem"), [("***", "base64"), ("http://127.0.0.1:1/", "could not be fetched")])
