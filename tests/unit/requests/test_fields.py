@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from serve_app.requests import GenerationRequest
 from serve_app.requests.fields import (
@@ -12,14 +12,12 @@ from serve_app.requests.fields import (
     MAX_SEED,
     MAX_URL_CHARS,
     ImageInput,
-    NullIsUnset,
     Prompt,
     Seed,
     User,
     WebhookSecret,
     WebhookUrl,
     located_error,
-    random_seed,
 )
 from serve_app.requests.pictures import Role
 from serve_app.requests.plan import Plan
@@ -92,23 +90,6 @@ def test_the_schema_tells_the_limits() -> None:
     assert (url["type"], url["format"], url["minLength"], url["maxLength"]) == ("string", "uri", 1, 2083)
 
 
-def test_nulls_mean_not_set() -> None:
-    class Body(BaseModel):
-        steps: Annotated[int, Field(ge=1), NullIsUnset()] = 16
-
-    assert Body.model_validate({"steps": None}).steps == 16
-    assert Body.model_validate({"steps": 2}).steps == 2
-    with pytest.raises(ValidationError):
-        Body.model_validate({"steps": 0})
-    kinds = [choice["type"] for choice in Body.model_json_schema()["properties"]["steps"]["anyOf"]]
-    assert kinds == ["integer", "null"]
-
-
-def test_common_fields_are_optional_and_nullable() -> None:
-    nulls = dict.fromkeys(GenerationRequest.model_fields)
-    assert _Request.model_validate(nulls) == _Request()
-
-
 def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
     request = _Request.model_validate({"webhook_secret": "hush", "image": "hush", "images": ["hush"]})
     assert "hush" not in f"{request!r} {request} {request.model_dump_json(exclude={'image', 'images'})}"
@@ -130,9 +111,3 @@ def test_image_inputs_come_in_order_with_their_location_and_role() -> None:
 def test_located_errors() -> None:
     error = located_error("height", "too_much", "at most {most}", most=3).errors()[0]
     assert (error["loc"], error["type"], error["msg"]) == (("height",), "too_much", "at most 3")
-
-
-def test_random_seeds_are_in_range() -> None:
-    seeds = {random_seed() for _ in range(50)}
-    assert len(seeds) > 1
-    assert all(0 <= seed <= MAX_SEED for seed in seeds)

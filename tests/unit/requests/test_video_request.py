@@ -78,10 +78,7 @@ def test_only_the_chosen_form_has_problems(mode: str) -> None:
     [
         *((mode, "nonsense") for mode in FORMS),
         *(("t2v", field) for field in ("keyframes", "start_video", "draft_cache")),
-        *(("i2v", field) for field in ("start_video", "draft_cache")),
-        *(("v2v", field) for field in ("keyframes", "draft_cache")),
-        *(("draft_enhance", field) for field in ("prompt", "seed", "duration", "aspect_ratio", "generate_audio")),
-        *(("draft_enhance", field) for field in ("draft", "keyframes", "start_video")),
+        *(("draft_enhance", field) for field in ("prompt", "seed", "duration", "draft", "keyframes")),
     ],
 )
 def test_fields_of_other_forms_and_of_none_are_refused(mode: str, field: str) -> None:
