@@ -8,7 +8,7 @@ import pytest
 from support.jobs import make_job
 from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
-from deployments.contract.events import LAST, Done, Event
+from deployments.contract.events import LAST, Event
 from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
 from deployments.engine.request_handle import RequestHandle
@@ -78,27 +78,6 @@ def test_threads_end_every_job_exactly_once() -> None:
         assert sum(kind in ("Done", "Interrupted") for kind in kinds) <= 1
         assert kinds.count("Started") <= 1
     assert (engine.running, engine.waiting) == (0, 0)
-
-
-def test_finishing_overlaps_with_steps() -> None:
-    stepped, overlapped = threading.Event(), threading.Event()
-
-    def before(call: str, names: list[str]) -> None:
-        if call == "finish" and names == ["a"]:
-            # Returns only when a step of the other job began meanwhile.
-            assert stepped.wait(WAIT)
-            overlapped.set()
-        elif call == "step" and names == ["b"] and ("finish", ["a"]) in backend.calls:
-            stepped.set()
-
-    backend = VirtualBackend(before=before)
-    engine = threaded(backend)
-    done = threading.Event()
-    engine.submit(make_job("a", steps=1), lambda event: None)
-    engine.submit(make_job("b", steps=10_000), lambda event: done.set() if isinstance(event, Done) else None)
-    assert overlapped.wait(WAIT)
-    assert done.wait(WAIT)
-    assert engine.stop(WAIT)
 
 
 def test_a_hung_call_shows_and_stop_gives_up_on_it() -> None:
