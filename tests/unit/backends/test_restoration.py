@@ -12,7 +12,7 @@ from support.stages import encoded
 from support.virtual_backend import Listener
 
 from deployments.backends.restoration import RestorerBackend
-from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
+from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError
@@ -123,17 +123,3 @@ def test_a_picture_beside_one_that_fails_is_restored_once(store: ObjectStore) ->
             backend.step(good)
     assert restorer.calls == 3
     assert [state.done_steps for state in good] == [0, 0]
-
-
-def test_a_store_out_of_reach_is_no_fault_of_the_job(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def down(*_: object) -> None:
-        raise PermissionError("/srv/objects")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "get_blocking", down)
-        [events] = results(store, JOB)
-    assert isinstance(events[-1], Interrupted)
-    assert not events[-1].blame
-    monkeypatch.setattr(store, "put_blocking", down)
-    [events] = results(store, JOB)
-    assert isinstance(events[-1], Interrupted)

@@ -89,15 +89,3 @@ def test_inputs_are_needed_as_with_a_model(engine: Engine) -> None:
     engine.submit(make_job("edit", references=("inputs/gone.png",)), heard)
     engine.run_until_idle()
     assert isinstance(heard.events[-1], Failed)
-
-
-def test_a_store_out_of_reach_is_no_fault_of_the_job(engine: Engine, store: ObjectStore) -> None:
-    assert store.root is not None
-    store.root.rmdir()
-    store.root.write_bytes(b"")
-    heard = Listener()
-    engine.submit(make_job("picture"), heard)
-    engine.run_until_idle()
-    last = heard.events[-1]
-    assert isinstance(last, Interrupted)
-    assert not last.blame

@@ -44,11 +44,9 @@ REMAKE = "make it again"
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"references": ("inputs/gone",), "clip": {"times": (0.0,)}}, GONE),
         ({"references": ("inputs/text",), "clip": {"times": (0.0,)}}, "an input picture cannot be read"),
         ({"clip": {"start": "inputs/gone"}}, GONE),
         ({"clip": {"start": "inputs/text"}}, "the video to go on from can't be read"),
-        ({"clip": {"enhance": "inputs/gone"}}, GONE),
         ({"clip": {"enhance": "inputs/nameless"}}, REMAKE),
         ({"clip": {"enhance": "inputs/foreign"}}, "the draft was made by another model: make it again"),
         ({"clip": {"enhance": "inputs/short"}}, "the draft was made by another model: make it again"),
