@@ -102,17 +102,6 @@ def test_batch_mates_change_a_picture_by_no_more_than_two_levels(family: Flux1) 
     assert_near(drawn_together(family, *map(request, jobs)), alone)
 
 
-def test_prompts_that_share_a_pass_mean_the_same(family: Flux1) -> None:
-    prompts = ["a red circle", "word " * 300, ""]
-    for prompt, state in zip(
-        prompts, family.encode([PreparedRequest(make_job(prompt=p)) for p in prompts]), strict=True
-    ):
-        assert isinstance(state, State)
-        alone = encoded(family, make_job(prompt=prompt))
-        torch.testing.assert_close(alone.per["text"], state.per["text"], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(alone.per["pooled"], state.per["pooled"], atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("interval", "guided"),
     [

@@ -330,22 +330,6 @@ def test_a_checkpoint_with_an_upsampler_enlarges_drafts_with_it(
         Ltx2.load(folder, placement())
 
 
-@pytest.mark.parametrize("lead", [0, 9])
-def test_a_still_becomes_the_first_new_frame(family: Ltx2, lead: int) -> None:
-    state = family.encode(make_clip(frames=16), ClipInputs(lead=noise(0, lead, HEIGHT, WIDTH) if lead else None))
-    assert family.still(state) is None
-    family.step(state)
-    early = family.still(state)
-    assert early is not None
-    assert early.shape == (HEIGHT, WIDTH, 3)
-    while not state.is_denoised:
-        family.step(state)
-    late, first = family.still(state), next(family.frames(state))[0]
-    assert late is not None
-    assert np.abs(late.astype(int) - first).max() <= 2
-    assert np.abs(early.astype(int) - first).mean() > np.abs(late.astype(int) - first).mean()
-
-
 def test_a_job_for_a_picture_is_refused(family: Ltx2) -> None:
     job = make_job()
     with pytest.raises(JobError, match="videos"):
