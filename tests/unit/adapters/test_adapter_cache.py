@@ -16,19 +16,13 @@ from deployments.contract.objects import ObjectStore
 from deployments.engine.backend import JobError
 
 
-def test_the_one_unused_for_longest_makes_room_in_bytes(transformer: nn.Module) -> None:
+def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
     store = ObjectStore("memory:///")
-    for name in "abc":
-        store.put_blocking(f"adapters/{name}", adapter_file(random_matrices(transformer)), "application/octet-stream")
-    each = AdapterCache(transformer, store, 0).get(Adapter("a", "adapters/a", 1.0)).nbytes
-    assert each > 0
-    cache = AdapterCache(transformer, store, limit=2 * each)
+    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    cache = AdapterCache(transformer, store, limit=1_000_000)
     first = cache.get(Adapter("a", "adapters/a", 1.0))
-    cache.get(Adapter("b", "adapters/b", 1.0))
     assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
-    cache.get(Adapter("c", "adapters/c", 1.0))
-    assert cache.get(Adapter("a", "adapters/a", 1.0)) is first, "b was unused for longer"
-    assert (cache.figures.evictions, cache.figures.bytes) == (1, 2 * each)
+    assert cache.figures.bytes == first.nbytes > 0
 
 
 def test_an_adapter_that_is_gone_fails_the_job_alone(transformer: nn.Module) -> None:

@@ -1,9 +1,13 @@
+"""Files of LoRAs as they are read, and as they are refused."""
+
 from __future__ import annotations
 
 import copy
+import io
 import json
 import pickle
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ import torch
 from support.adapters import adapted_layers, adapter_file, random_matrices
 from torch import Tensor, nn
 
+from deployments.adapters.check import check
+from deployments.adapters.header import MOST_BYTES, MOST_TENSORS, read_header, shown
 from deployments.adapters.weights import AdapterError, read_weights
 
 
@@ -138,3 +144,57 @@ def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: by
     with pytest.raises(AdapterError) as refused:
         read_weights(data, transformer)
     assert len(str(refused.value)) < 300
+
+
+def test_an_adapter_of_the_base_is_described(transformer: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "adapter.safetensors"
+    file.write_bytes(adapter_file(random_matrices(transformer, rank=4)))
+    assert check("bundled/flux3", file) == {"rank": 4, "layers": 3}
+
+
+def test_one_of_another_base_is_refused_with_a_reason(transformer: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "adapter.safetensors"
+    file.write_bytes(adapter_file(random_matrices(transformer)))
+    refused = check("bundled/flux", file)
+    assert list(refused) == ["error"]
+    assert "layer" in str(refused["error"])
+
+
+def file(header: bytes, length: int | None = None) -> io.BytesIO:
+    return io.BytesIO(struct.pack("<Q", len(header) if length is None else length) + header)
+
+
+def test_a_header_is_read() -> None:
+    assert read_header(file(b'{"a": {"shape": [1]}}  ')) == {"a": {"shape": [1]}}
+
+
+@pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
+def test_a_long_header_is_not_read(length: int) -> None:
+    opened = file(b"{}", length)
+    with pytest.raises(AdapterError, match="longer than 8 MiB"):
+        read_header(opened)
+    assert opened.tell() == 8
+
+
+@pytest.mark.parametrize("header", [b"", b"[]", b"5", b"{", b"\xff", b'{"a":' * 1_000_000, b"[" * 1_000_000])
+def test_what_is_no_header_is_refused(header: bytes) -> None:
+    with pytest.raises(AdapterError, match="not a safetensors file"):
+        read_header(file(header))
+
+
+def test_a_file_that_breaks_off_is_refused() -> None:
+    for cut in (b"", b"\x01", struct.pack("<Q", 100) + b"{}"[:1]):
+        with pytest.raises(AdapterError, match="not a safetensors file"):
+            read_header(io.BytesIO(cut))
+
+
+def test_tensors_are_counted() -> None:
+    many = {f"t{n}": 0 for n in range(MOST_TENSORS)}
+    assert len(read_header(file(json.dumps(many).encode()))) == MOST_TENSORS
+    with pytest.raises(AdapterError, match="more than 20000 tensors"):
+        read_header(file(json.dumps(many | {"one": 0}).encode()))
+
+
+def test_long_names_are_cut() -> None:
+    assert shown("a" * 100) == "a" * 100
+    assert shown("a" * 1000) == "a" * 100 + "…"
