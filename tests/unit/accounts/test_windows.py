@@ -5,11 +5,10 @@ from __future__ import annotations
 import calendar
 from datetime import UTC, date, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.accounts.windows import WINDOWS, Window, day_number, midnight, windows_of
+from serve_app.accounts.windows import WINDOWS, day_number, midnight, windows_of
 
 DAYS = st.dates(date(1970, 1, 1), date(9998, 12, 31))
 
@@ -33,12 +32,8 @@ def test_every_day_of_a_window_has_that_same_window(day: date) -> None:
 
 
 @given(day=DAYS)
-def test_a_day_is_one_day_long(day: date) -> None:
+def test_weeks_are_iso_weeks_from_monday_to_monday_and_days_a_day(day: date) -> None:
     assert windows_of(day)["day"] == (day, day + timedelta(days=1))
-
-
-@given(day=DAYS)
-def test_weeks_are_iso_weeks_from_monday_to_monday(day: date) -> None:
     monday, following = windows_of(day)["week"]
     assert monday.isoweekday() == 1
     assert following - monday == timedelta(days=7)
@@ -51,33 +46,6 @@ def test_months_are_calendar_months(day: date) -> None:
     assert (first.year, first.month, first.day) == (day.year, day.month, 1)
     assert following.day == 1
     assert (following - first).days == calendar.monthrange(day.year, day.month)[1]
-
-
-@pytest.mark.parametrize(
-    ("day", "window", "first", "following"),
-    [
-        # A week that lies in two years.
-        (date(2026, 12, 31), "week", date(2026, 12, 28), date(2027, 1, 4)),
-        (date(2027, 1, 1), "week", date(2026, 12, 28), date(2027, 1, 4)),
-        (date(2026, 12, 31), "month", date(2026, 12, 1), date(2027, 1, 1)),
-        (date(2026, 12, 31), "day", date(2026, 12, 31), date(2027, 1, 1)),
-        # Februaries: a leap year, a common year, a century that is none, a century that is one.
-        (date(2028, 2, 29), "month", date(2028, 2, 1), date(2028, 3, 1)),
-        (date(2028, 2, 29), "day", date(2028, 2, 29), date(2028, 3, 1)),
-        (date(2027, 2, 28), "day", date(2027, 2, 28), date(2027, 3, 1)),
-        (date(2100, 2, 28), "day", date(2100, 2, 28), date(2100, 3, 1)),
-        (date(2000, 2, 28), "day", date(2000, 2, 28), date(2000, 2, 29)),
-        # A Sunday is the last day of its week, a Monday the first.
-        (date(2026, 3, 1), "week", date(2026, 2, 23), date(2026, 3, 2)),
-        (date(2026, 3, 2), "week", date(2026, 3, 2), date(2026, 3, 9)),
-        # The first day there is lies on a Thursday.
-        (date(1970, 1, 1), "week", date(1969, 12, 29), date(1970, 1, 5)),
-        # 32 days after the first of a month never skip one.
-        (date(2027, 1, 31), "month", date(2027, 1, 1), date(2027, 2, 1)),
-    ],
-)
-def test_windows_at_the_edges_of_the_calendar(day: date, window: Window, first: date, following: date) -> None:
-    assert windows_of(day)[window] == (first, following)
 
 
 @given(day=DAYS)

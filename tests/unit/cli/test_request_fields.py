@@ -47,11 +47,8 @@ VIDEO = {
     ("fields", "body"),
     [
         (["steps=4", "prompt=a cat"], {"steps": 4, "prompt": "a cat"}),
-        (["images=https://example.com/a.png"], {"images": ["https://example.com/a.png"]}),
         (["images=https://a.test/a.png", "images=https://a.test/b.png"], {"images": ["https://a.test/a.png", "https://a.test/b.png"]}),
         (["prompt:=\"1984\""], {"prompt": "1984"}),
-        (["x=NaN"], {"x": "NaN"}),
-        (["x="], {"x": ""}),
         (["x=two\nlines"], {"x": "two\nlines"}),
         ([], {}),
     ],
@@ -65,15 +62,12 @@ def test_a_service_that_says_nothing_gets_json_where_it_is_json(fields: list[str
     [
         (["duration=5"], {"duration": 5}),
         (["duration=auto"], {"duration": "auto"}),
-        (["strength=1"], {"strength": 1}),
         (["strength=0.5"], {"strength": 0.5}),
         (["strength=much"], {"strength": "much"}),
-        (["tags=1"], {"tags": ["1"]}),
         (["tags=1", "tags=2"], {"tags": ["1", "2"]}),
         (['tags=["1", "2"]'], {"tags": ["1", "2"]}),
         (["keyframes=https://a.test/a.png"], {"keyframes": "https://a.test/a.png"}),
         (['keyframes:=[[0, "https://a.test/a.png"]]'], {"keyframes": [[0, "https://a.test/a.png"]]}),
-        (["new=1"], {"new": 1}),
     ],
 )
 def test_alternatives_of_a_field_and_of_a_body_are_all_taken(fields: list[str], body: dict[str, Any]) -> None:

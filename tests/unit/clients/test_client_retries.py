@@ -65,10 +65,6 @@ def test_what_is_refused_for_good_is_not_sent_again(status: int) -> None:
     assert pauses(calls().submit("gen-pro", {}, None), [answer(status)]) == []
 
 
-def test_a_spending_limit_is_not_waited_for() -> None:
-    assert pauses(calls().submit("gen-pro", {}, None), [answer(402, retry_after="5")]) == []
-
-
 def test_a_request_in_work_is_asked_for_again() -> None:
     assert len(pauses(calls().submit("gen-pro", {}, None), [answer(409, retry_after="1"), answer(200)])) == 1
 
@@ -121,10 +117,8 @@ def test_what_says_nothing_is_no_wait(told: str) -> None:
         ("HTTP://127.0.0.1:8000/x", True),
         ("http://127.0.0.1:8001/x", False),
         ("https://127.0.0.1:8000/x", False),
-        ("http://localhost:8000/x", False),
         ("http://127.0.0.1:8000@evil.test/x", False),
         ("http://127.0.0.1:8000.evil.test/x", False),
-        ("http://127.0.0.1/x", False),
     ],
 )
 def test_the_key_goes_to_the_same_origin_only(url: str, goes: bool) -> None:

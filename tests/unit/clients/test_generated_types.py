@@ -39,22 +39,3 @@ def test_a_description_that_changed_makes_other_types(description: dict[str, Any
     described["components"]["schemas"]["ImageKleinRequest"]["properties"]["mood"] = {"enum": ["calm", "wild"]}
     assert 'mood: NotRequired[Literal["calm", "wild"]]' in generate_types.python(described)
     assert 'mood?: "calm" | "wild";' in generate_types.typescript(described)
-
-
-@pytest.mark.parametrize(
-    ("schema", "python", "typescript"),
-    [
-        ({"type": "integer"}, "int", "number"),
-        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, "float | None", "number | null"),
-        ({"const": 0, "type": "integer"}, "Literal[0]", "0"),
-        ({"type": "array", "items": {"enum": ["a", "b"]}}, 'list[Literal["a", "b"]]', 'Array<"a" | "b">'),
-        ({"prefixItems": [{"type": "number"}, {"type": "string"}]}, "tuple[float, str]", "[number, string]"),
-        ({"type": "object", "additionalProperties": True}, "dict[str, Any]", "Record<string, unknown>"),
-        ({"type": "object", "additionalProperties": {"type": "string"}}, "dict[str, str]", "Record<string, string>"),
-        ({"$ref": "#/components/schemas/Usage-Input"}, "UsageInput", "UsageInput"),
-        ({}, "Any", "unknown"),
-    ],
-)
-def test_types_of_schemas(schema: dict[str, Any], python: str, typescript: str) -> None:
-    assert generate_types.PYTHON.expression(schema) == python
-    assert generate_types.TYPESCRIPT.expression(schema) == typescript

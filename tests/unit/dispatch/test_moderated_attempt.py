@@ -211,14 +211,6 @@ async def test_a_draft_and_its_latents_end_where_links_lead() -> None:
     assert set(await scene.objects.keys("results")) >= {result["key"], result["draft"]["key"]}
 
 
-async def test_of_a_refused_draft_nothing_is_left() -> None:
-    scene = Scene({"picture.png": 0.9})
-    await scene.play(**CLIP)
-    assert scene.store.status is Status.CONTENT_MODERATED
-    assert await scene.objects.keys("unjudged") == []
-    assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
-
-
 async def test_the_video_to_go_on_from_is_judged() -> None:
     scene = Scene({"1.mp4": 0.9})
     await scene.play(**CLIP)

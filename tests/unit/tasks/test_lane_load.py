@@ -1,8 +1,14 @@
+"""How long a lane's tasks wait and take."""
+
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
 from deployments.contract.histogram import Histogram
+from serve_app.tasks import timings
 from serve_app.tasks.lane_load import LaneLoad
 from serve_app.tasks.timings import BUCKETS, WAIT, WORK
 
@@ -21,3 +27,10 @@ def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -
 def test_nothing_is_expected_before_a_task_has_ended() -> None:
     found = load(1, {})
     assert (found.queued_s, found.wait_s) == (None, None)
+
+
+def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
+    script = Path(timings.__file__).with_suffix(".lua").read_text()
+    listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
+    assert listed is not None
+    assert tuple(int(bound) for bound in listed[1].split(",")) == timings.BUCKETS.bounds

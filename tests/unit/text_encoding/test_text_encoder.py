@@ -1,15 +1,21 @@
+"""The deployment of text encoders, and who asks it."""
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 import torch
+from ray.exceptions import ActorDiedError
 
 from deployments.contract.text_encoder import TextEncoderSpec
+from deployments.engine.backend import TextEncoderUnavailable
 from deployments.families.prompts import from_bytes
-from deployments.text_encoding import deployment as text_encoding
+from deployments.text_encoding import remote_encoder
 from deployments.text_encoding.deployment import TextEncoder
+from deployments.text_encoding.remote_encoder import RemoteEncoder
 
 SPEC = TextEncoderSpec("bundled/flux3", device="cpu", dtype="float32", threads=1, max_batch=2)
 
@@ -42,22 +48,43 @@ async def test_it_says_whose_weights_it_has(encoder: TextEncoder) -> None:
     assert await encoder.fingerprint() != await other.fingerprint()
 
 
-async def test_a_hung_batch_and_nothing_but_errors_are_unhealthy(
-    encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hung_batch_is_unhealthy(encoder: TextEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder._prompts, "busy_since", 0.0)
     with pytest.raises(RuntimeError, match="in work"):
         await encoder.check_health()
-    monkeypatch.setattr(encoder._prompts, "busy_since", None)
 
-    def broken(prompts: Sequence[str]) -> list[bytes]:
-        raise RuntimeError("the device")
 
-    monkeypatch.setattr(text_encoding, "_load", lambda spec: (broken, ""))
-    failing = await started()
-    for _ in range(text_encoding._FAULTS):
-        await failing.check_health()
-        with pytest.raises(RuntimeError, match="the device"):
-            await failing.encode("a red star")
-    with pytest.raises(RuntimeError, match="in a row"):
-        await failing.check_health()
+class Method:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def remote(self, *given: str) -> Any:
+        if self._answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+class Handle:
+    """As much of a deployment's handle as there is to see."""
+
+    def __init__(self, answer: Any) -> None:
+        self.encode = self.fingerprint = Method(answer)
+
+
+async def asked(answer: Any) -> Any:
+    remote = RemoteEncoder(cast(Any, Handle(answer)), asyncio.get_running_loop())
+    return await asyncio.to_thread(remote, "a red star")
+
+
+async def test_a_thread_is_answered_while_the_loop_asks() -> None:
+    assert await asked(b"read") == b"read"
+
+
+async def test_a_process_that_is_gone_or_silent_is_no_fault_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TextEncoderUnavailable, match="ActorDiedError"):
+        await asked(ActorDiedError())
+    monkeypatch.setattr(remote_encoder, "_ANSWER_S", 0.01)
+    with pytest.raises(TextEncoderUnavailable, match="no answer"):
+        await asked(None)

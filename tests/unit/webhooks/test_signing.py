@@ -6,10 +6,10 @@ import base64
 import hashlib
 import hmac
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
-from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks import Webhook
 
 from serve_app.webhooks import signing
 
@@ -56,35 +56,6 @@ def test_the_official_verifier_takes_it(secret: str, key: bytes) -> None:
     assert Webhook(key).verify(BODY, told) == json.loads(BODY)
     if secret.startswith("whsec_"):
         assert Webhook(secret).verify(BODY, told) == json.loads(BODY)
-
-
-def test_the_official_verifier_takes_nothing_that_was_changed() -> None:
-    told = signing.headers(ID, now(), BODY, WHSEC)
-    later = str(int(told["webhook-timestamp"]) + 1)
-    changed = [
-        (BODY + b" ", told),
-        (BODY, told | {"webhook-id": "another"}),
-        (BODY, told | {"webhook-timestamp": later}),
-        (BODY, signing.headers(ID, now(), BODY, "another secret")),
-    ]
-    for body, headers in changed:
-        with pytest.raises(WebhookVerificationError):
-            Webhook(WHSEC).verify(body, headers)
-
-
-def test_a_retry_has_the_same_id_and_a_time_and_signature_of_its_own() -> None:
-    first, second = (signing.headers(ID, now() + timedelta(seconds=s), BODY, WHSEC) for s in (0, 30))
-    assert first["webhook-id"] == second["webhook-id"]
-    assert int(second["webhook-timestamp"]) >= int(first["webhook-timestamp"]) + 30
-    assert first["webhook-signature"] != second["webhook-signature"]
-
-
-@pytest.mark.parametrize("hours", [-11, 0, 9])
-def test_the_time_zone_of_the_clock_does_not_matter(hours: int) -> None:
-    at = datetime(2026, 3, 1, 12, 30, 15, 999_999, timezone(timedelta(hours=hours)))
-    told = signing.headers(ID, at, BODY, WHSEC)
-    assert told["webhook-timestamp"] == str(int(at.timestamp()))
-    assert told["webhook-signature"] == expected(KEY, at)
 
 
 @pytest.mark.parametrize("secret", [None, ""])

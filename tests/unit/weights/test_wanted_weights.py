@@ -10,7 +10,7 @@ import pytest
 from ray import serve
 from ray.serve._private.build_app import build_app
 
-from deployments.contract.hub_files import Kind
+from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
 from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec
 from deployments.contract.moderation import ModeratorSpec
 from deployments.contract.rewriter import RewriterSpec
@@ -20,6 +20,7 @@ from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
 from serve_app.config.models import TextEncoderSettings
 from serve_app.config.settings import Settings
+from serve_app.weights.fetching import needed
 from serve_app.weights.wanted import Wanted, wanted
 
 # Ray would have the interval of its reports in the environment, where it is one for all.
@@ -107,3 +108,20 @@ def test_what_is_switched_off_is_not(configured: Any) -> None:
 def test_it_is_wanted_where_a_replica_can_run(actor: dict[str, Any], fits: bool) -> None:
     node = {"CPU": 4.0, "GPU": 1.0, "image": 1.0, "accelerator_type:H100": 1.0, "memory": 9.0}
     assert Wanted("lane", "owner/name", actor=actor).fits(node) is fits
+
+
+PIPELINE = Wanted("lane", "owner/name", "v1")
+UPLOADS = Wanted("uploads for lane", "owner/name", "v1", Kind.CONFIGURATION)
+OTHERS_UPLOADS = Wanted("uploads for other", "owner/name", "v2", Kind.CONFIGURATION)
+BUNDLED = Wanted("small", "bundled/flux3")
+
+
+def test_nothing_is_fetched_twice_and_nothing_that_lies_here() -> None:
+    files = needed([PIPELINE, UPLOADS, Wanted("same", "owner/name", "v1"), BUNDLED])
+    assert files == [PIPELINE.files()]
+
+
+def test_who_only_checks_uploads_needs_the_configuration_alone() -> None:
+    whole, part = needed([PIPELINE, OTHERS_UPLOADS])
+    assert (whole.revision, part.revision, part.patterns) == ("v1", "v2", (TRANSFORMER_CONFIG,))
+    assert [each.patterns for each in needed([UPLOADS])] == [(TRANSFORMER_CONFIG,)]

@@ -1,4 +1,5 @@
-"""Jobs between processes of two releases, as while one takes the other's place."""
+"""Jobs and events between processes of two releases, as while one takes the other's place: what the other
+side does not know is left out, and what it did not tell is nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pytest
 from support.jobs import make_job
 
 from deployments.contract import job as contract
-from deployments.contract.job import GenerationJob
+from deployments.contract.events import Done, Failed, Interrupted
+from deployments.contract.job import GenerationJob, Output
 
 BEFORE = [
     *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
@@ -43,3 +45,21 @@ def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(contract, "GenerationJob", former)
     read = pickle.loads(sent)
     assert (read.id, read.steps, read.log_levels) == ("one", 7, ())
+
+
+LAST = (Done(Output("key", "image/png", 64, 64, 1)), Failed("no"), Interrupted("no", blame=False))
+
+
+@pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
+def test_an_event_of_a_release_that_did_not_tell_the_time_is_read(event: Done | Failed | Interrupted) -> None:
+    told = [getattr(event, field.name) for field in fields(event)]
+    old = object.__new__(type(event))
+    old.__setstate__(told[:-1])  # type: ignore[attr-defined]  # as pickle does, with what that release had
+    assert old.took_s == 0.0
+    assert [getattr(old, field.name) for field in fields(event)[:-1]] == told[:-1]
+
+
+@pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
+def test_the_time_comes_behind_what_a_release_before_knows(event: Done | Failed | Interrupted) -> None:
+    assert [field.name for field in fields(event)][-1] == "device_s"
+    assert pickle.loads(pickle.dumps(event)) == event
