@@ -99,10 +99,3 @@ async def test_a_call_that_was_given_up_costs_nothing(executor: ThreadPoolExecut
     work.gate.set()
     assert await asyncio.gather(*first, kept) == [2, 6]
     assert work.batches == [[1], [3]]
-
-
-async def test_it_goes_on_after_it_was_idle(executor: ThreadPoolExecutor) -> None:
-    work = Work()
-    work.gate.set()
-    batcher = Batcher(work, executor, most=8)
-    assert [await batcher(item) for item in (1, 2)] == [2, 4]

@@ -8,7 +8,7 @@ from support.replicas import ProcessEnded, deployed, in_this_process
 from support.virtual_backend import VirtualBackend
 
 from deployments import media_model
-from deployments.contract.events import Alive, Done, Event, Interrupted, Started
+from deployments.contract.events import Alive, Done, Event, Interrupted
 from deployments.engine.backend import DeviceBroken, NotFinite
 from deployments.media_model import MediaModel
 
@@ -40,17 +40,6 @@ async def test_a_broken_device_ends_the_process_at_the_next_health_check(
     assert not last.blame
     with pytest.raises(ProcessEnded):
         await media.check_health()
-
-
-async def test_a_call_that_comes_to_a_broken_device_is_refused_before_it_begins(
-    media: MediaModel, backend: VirtualBackend
-) -> None:
-    backend.errors["step", "a"] = DeviceBroken()
-    events = await told(media, "a")
-    assert events[0] == Started()
-    refused = await told(media, "b")
-    assert Started() not in refused
-    assert refused[-1] == events[-1]
 
 
 async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:

@@ -74,12 +74,6 @@ async def test_many_folders_are_listed_side_by_side_and_deleted_a_thousand_keys_
     assert await store.keys("") == ["results/of another task/1/0.png"]
 
 
-async def test_folders_without_objects_need_no_deletion(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Calls(monkeypatch)
-    await store.delete_prefixes([f"{place}/gone" for place in PLACES])
-    assert (calls.listings, calls.deleted) == (3, [])
-
-
 def test_no_empty_folder_is_left_of_a_local_store(tmp_path: Path) -> None:
     async def deleted() -> None:
         store = ObjectStore(tmp_path.as_uri())

@@ -39,22 +39,15 @@ def test_every_format_keeps_size_and_colours(output_format: PictureFormat, toler
     assert extension == output_format
 
 
-@pytest.mark.parametrize("output_format", ["png", "jpeg", "webp"])
-def test_a_picture_is_stored_below_the_jobs_prefix(output_format: PictureFormat) -> None:
+def test_a_picture_is_stored_below_the_jobs_prefix() -> None:
     store = ObjectStore("memory:///")
-    output = Outputs(store).store_picture(a_job(output_format), a_gradient())
-    assert output.key == f"results/job/2/picture.{output_format}"
+    output = Outputs(store).store_picture(a_job("webp"), a_gradient())
+    assert (output.key, output.content_type) == ("results/job/2/picture.webp", "image/webp")
     assert (output.width, output.height) == (50, 30)
-    assert output.content_type == f"image/{output_format}"
-    data = store.get_blocking(output.key)
-    assert output.size == len(data)
-    with Image.open(io.BytesIO(data)) as picture:
-        assert picture.size == (50, 30)
+    assert output.size == len(store.get_blocking(output.key))
 
 
-@pytest.mark.parametrize(
-    ("size", "small"), [((1024, 512), (256, 128)), ((30, 600), (13, 256)), ((50, 30), (50, 30)), ((4000, 8), (256, 1))]
-)
+@pytest.mark.parametrize(("size", "small"), [((30, 600), (13, 256)), ((50, 30), (50, 30)), ((4000, 8), (256, 1))])
 def test_a_small_picture_is_stored_beside_it(size: tuple[int, int], small: tuple[int, int]) -> None:
     store = ObjectStore("memory:///")
     output = Outputs(store).store_picture(a_job("png"), a_gradient(*size))
@@ -115,13 +108,6 @@ def test_the_latents_of_a_draft_are_stored_beside_its_clip(store: ObjectStore, f
     assert output.draft == "results/job/2/draft.safetensors"
     assert store.get_blocking(output.draft) == b"latents"
     assert store.get_blocking(output.key) == film.read_bytes()
-
-
-def test_a_file_takes_the_place_of_an_object_and_is_left_where_it_was(store: ObjectStore, film: Path) -> None:
-    store.put_blocking("a/b", b"before", "video/mp4")
-    store.put_file_blocking("a/b", film, "video/mp4")
-    assert store.get_blocking("a/b") == film.read_bytes()
-    assert film.stat().st_size == 256 * 5000
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_object(store: ObjectStore, tmp_path: Path) -> None:
