@@ -20,7 +20,6 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import (
     CachedRepoTreeNotFoundError,
     HFValidationError,
-    IncompleteSnapshotError,
     LocalEntryNotFoundError,
 )
 from huggingface_hub.file_download import repo_folder_name
@@ -97,17 +96,6 @@ class HubFiles:
             with suppress(FileNotFoundError):  # it has come meanwhile
                 if time.time() - file.stat().st_mtime > _GIVEN_UP_S:
                     file.unlink()
-
-    def bytes_here(self) -> int:
-        """Of those on this machine, and of what is on its way to it from the same repository."""
-        try:
-            folder = self._folder(local_files_only=True)
-        except IncompleteSnapshotError as missing:
-            folder = Path(missing.snapshot_path)
-        except (LocalEntryNotFoundError, HFValidationError):
-            return 0
-        whole = (folder / name for name in self._matching(_names(folder)))
-        return sum(map(_bytes, whole)) + sum(map(_bytes, _on_their_way(self.repository)))
 
     def _folder(self, local_files_only: bool) -> Path:
         def folder(patterns: tuple[str, ...]) -> Path:
@@ -189,10 +177,3 @@ def _names(folder: Path) -> list[str]:
 
 def _on_their_way(repository: str) -> Iterator[Path]:
     return (Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model") / "blobs").glob("*.incomplete")
-
-
-def _bytes(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # it has come, and moved to its place
-        return 0

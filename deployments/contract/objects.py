@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -74,12 +73,6 @@ class ObjectStore:
         # Local stores refuse attributes; there the content type follows from the file name.
         attributes = {"Content-Type": content_type} if self.can_sign else None
         await obstore.put_async(self._store, key, data, attributes=attributes)
-
-    async def put_durably(self, key: str, data: bytes, content_type: str) -> None:
-        """As `put`, and safe from a crash of the machine once it returns, also in a local store."""
-        await self.put(key, data, content_type)
-        if self.root is not None:
-            await asyncio.to_thread(_sync, self.root, self.root / key)
 
     async def put_file(self, key: str, file: Path, content_type: str) -> None:
         """As `put`, from a file, without holding all of it in memory where the store takes parts."""
@@ -150,16 +143,6 @@ class ObjectStore:
     async def sign(self, key: str, life: timedelta) -> str:
         """A link that opens `key` without further credentials, for stores that can sign."""
         return await obstore.sign_async(cast(S3Store, self._store), "GET", key, life)
-
-
-def _sync(root: Path, file: Path) -> None:
-    """Writes the file to disk, and the folders that lead to it from `root`."""
-    for path in (file, *file.parents[: len(file.relative_to(root).parts)]):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _remove_empty(root: Path, prefixes: Sequence[str]) -> None:

@@ -28,8 +28,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.history import counts_by_day, page
-from serve_app.accounts.windows import Window, day_number, windows_of
+from serve_app.accounts.history import Window, counts_by_day, day_number, page, windows_of
 
 DEFAULT_ORGANIZATION: Final = "default"
 MAX_GRANT: Final = 10**15

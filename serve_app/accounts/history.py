@@ -6,13 +6,12 @@ that were ever paid. `gen-serve export` copies all of it to files.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from datetime import date, timedelta
-from typing import Final, TypeAlias, cast
+from collections.abc import Awaitable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, cast
 
 from redis.asyncio import Redis
-
-from serve_app.accounts.windows import day_number
 
 ENTRIES: Final = 100_000
 """Of a ledger or an audit log, about. The scripts that add entries trim to the same number."""
@@ -43,3 +42,33 @@ async def counts_by_day(redis: Redis, counts: str, since: date, until: date) -> 
         pipe.hgetall(day_key(counts, day))
     found: list[dict[str, str]] = await pipe.execute() if days else []
     return {day: fields for day, fields in zip(days, found, strict=True) if fields}
+
+
+Window: TypeAlias = Literal["day", "week", "month"]
+WINDOWS: Final[tuple[Window, ...]] = ("day", "week", "month")
+
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def day_number(day: date) -> int:
+    """Days since 1970-01-01."""
+    return (day - _EPOCH).days
+
+
+def windows_of(day: date) -> Mapping[Window, tuple[date, date]]:
+    """By window, its first day and that of the next."""
+    monday = day - timedelta(days=day.weekday())
+    first = day.replace(day=1)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return MappingProxyType(
+        {
+            "day": (day, day + timedelta(days=1)),
+            "week": (monday, monday + timedelta(days=7)),
+            "month": (first, following),
+        }
+    )
+
+
+def midnight(day: date) -> datetime:
+    """Its beginning."""
+    return datetime.combine(day, time(), UTC)

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from serve_app.cli.description import Form, as_json
-from serve_app.cli.input_files import encoded, takes_files
+from serve_app.media.limits import PICTURES, VIDEOS
 
 _FIELD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<sign>:?=)(?P<text>.*)", re.DOTALL)
 
@@ -60,3 +62,42 @@ def _content(name: str, text: str) -> str:
 def _joined(values: list[Any]) -> list[Any]:
     """Of a field that was named several times."""
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
+
+
+VIDEO_FIELD = "start_video"
+
+
+def takes_files(field: str) -> bool:
+    """Whether a field of this name holds a picture, pictures or a video, on any endpoint."""
+    return field in _picture_fields() or field == VIDEO_FIELD
+
+
+def encoded(field: str, file: Path) -> str:
+    """The file in base64, for this field. Raises ValueError for what the service would refuse at the first look."""
+    if not file.is_file():
+        raise ValueError(f"{field}: no such file: {file}")
+    is_video = field == VIDEO_FIELD
+    limits, wanted = (VIDEOS, "an mp4 video") if is_video else (PICTURES, "a JPEG, PNG or WebP picture")
+    if (size := file.stat().st_size) > limits.max_bytes:
+        raise ValueError(
+            f"{field}: {file} has {size / 2**20:.1f} MB; at most {limits.max_bytes / 2**20:g} MB are taken"
+        )
+    data = file.read_bytes()
+    if not (_is_mp4(data) if is_video else _is_picture(data)):
+        raise ValueError(f"{field}: {file} is not {wanted}")
+    return base64.b64encode(data).decode()
+
+
+@cache
+def _picture_fields() -> frozenset[str]:
+    from serve_app.requests import REQUESTS  # here: it takes half a second, and few commands need it
+
+    return frozenset(name for form in REQUESTS.values() for name in form.image_fields) | {"keyframes"}
+
+
+def _is_picture(data: bytes) -> bool:
+    return data.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")) or (data[:4], data[8:12]) == (b"RIFF", b"WEBP")
+
+
+def _is_mp4(data: bytes) -> bool:
+    return data[4:8] == b"ftyp"

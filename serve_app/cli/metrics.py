@@ -14,8 +14,7 @@ def metrics(config: Config = None) -> None:
     One process is enough, however many replicas run. It needs the task store alone, not Ray.
     """
     from serve_app.http.metrics import PATH, create_metrics_app
-    from serve_app.local.listening import PortInUse, listen
-    from serve_app.local.metrics_server import MetricsServer
+    from serve_app.local.listening import MetricsServer, PortInUse, listen
 
     chosen = configuration.load(config)
     host, port = chosen.metrics.host, chosen.metrics.port

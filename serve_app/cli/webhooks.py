@@ -15,7 +15,7 @@ from serve_app.cli.options import Config, Json
 from serve_app.cli.store import at_rest, connected
 from serve_app.cli.table import Cell, as_objects, at, show, show_json
 from serve_app.media.url_guard import receiver_of
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import new_key
 from serve_app.tasks.reader import TaskReader
 from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 

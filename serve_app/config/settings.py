@@ -24,10 +24,9 @@ from serve_app.config.telemetry import LogSettings, MetricsSettings, TracingSett
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
 from serve_app.redis_store.settings import RedisSettings
-from serve_app.sealing.at_rest import AtRest
-from serve_app.sealing.settings import SealingSettings
+from serve_app.sealing.at_rest import AtRest, SealingSettings
 from serve_app.section import Actor, Section
-from serve_app.tasks.settings import TaskSettings
+from serve_app.tasks.limits import TaskSettings
 
 LOOPBACK_ORIGINS: Final = "loopback"
 """In place of an origin: every page that this machine serves itself, at any port."""

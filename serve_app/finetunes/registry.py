@@ -25,8 +25,7 @@ from typing import Any, Final, Literal, cast
 from redis.asyncio import Redis
 
 from serve_app.redis_store.scripts import flat
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest
-from serve_app.sealing.sealer import Unreadable
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +15,7 @@ from serve_app.accounts.projects import Project
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.finetunes.check import checked
-from serve_app.finetunes.places import Places
 from serve_app.finetunes.receiving import Bounds, save
-from serve_app.finetunes.refusals import OutOfReach, TooMany
 from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
 
 _CHECKS: Final = 2
@@ -77,3 +77,52 @@ class Uploads:
         model = self._catalog.models[name]
         override = self._settings.model(name).checkpoint
         return (override, None) if override else (model.checkpoint, model.revision)
+
+
+class Places:
+    def __init__(self, places: int) -> None:
+        """A project has one of them at a time, an organization half."""
+        self._places = places
+        self._of_organization = max(1, places // 2)
+        self._projects: set[str] = set()
+        self._organizations: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, project: str, organization: str) -> Iterator[None]:
+        """Raises TooMany."""
+        if project in self._projects:
+            raise TooMany("This project uploads a tuned model already; try again when that has ended")
+        most = self._of_organization
+        if self._organizations[organization] >= most:
+            raise TooMany(
+                f"This organization uploads {most} tuned models already, as many as it may at a time; try again shortly"
+            )
+        if len(self._projects) >= self._places:
+            raise TooMany("Other tuned models are being uploaded; try again shortly")
+        self._projects.add(project)
+        self._organizations[organization] += 1
+        try:
+            yield
+        finally:
+            self._projects.remove(project)
+            self._organizations -= Counter((organization,))
+
+
+class Refused(ValueError):
+    """The file is no tuned model of the base."""
+
+
+class CheckFailed(Exception):
+    """Nothing can be said of the file now: the base's description is out of reach, say."""
+
+
+class TooMany(Exception):
+    """The project has as many tuned models as it may, or too many are being uploaded."""
+
+
+class TooSlow(Exception):
+    """The file did not come in time."""
+
+
+class OutOfReach(Exception):
+    """The object store is away, full or refuses to store or delete a file."""

@@ -39,7 +39,7 @@ from serve_app.finetunes.upload import Uploads
 from serve_app.http.model_states import ModelStates
 from serve_app.http.readiness import Readiness
 from serve_app.http.replicas import AskReplicas, unknown_replicas
-from serve_app.http.watchers import Watchers
+from serve_app.http.task_view import Watchers
 from serve_app.loops import Loops
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
@@ -48,7 +48,7 @@ from serve_app.media.url_guard import UrlGuard
 from serve_app.redis_store import connection, snapshot
 from serve_app.redis_store.log_levels import LogLevels
 from serve_app.redis_store.tally import Tally
-from serve_app.sealing.sealer import Sealer
+from serve_app.sealing.at_rest import Sealer
 from serve_app.submission.dependencies import Dependencies
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.presentation import Presenter

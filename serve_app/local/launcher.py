@@ -24,8 +24,7 @@ from serve_app.http.metrics import create_metrics_app
 from serve_app.http.replicas import AskReplicas, Replicas, unknown_replicas
 from serve_app.local import first_start, ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.local.listening import listen
-from serve_app.local.metrics_server import MetricsServer
+from serve_app.local.listening import MetricsServer, listen
 from serve_app.redis_store import connection
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
+from typing import Any, Self
+
+import uvicorn
+from ray._common import tls_utils
+from starlette.types import ASGIApp
 
 
 class PortInUse(RuntimeError):
@@ -19,3 +25,36 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
         if problem.errno == errno.EADDRINUSE:
             raise PortInUse(f"{host}:{port} is in use; choose another with {other}") from None
         raise PortInUse(f"can't listen on {host}:{port}: {problem.strerror}; see {other}") from None
+
+
+def bind() -> None:
+    """Replicas take calls of other replicas on loopback. For a process in which Ray Serve is not imported yet."""
+    add_port = tls_utils.add_port_to_grpc_server
+
+    def on_loopback(server: Any, address: str) -> int:
+        return add_port(server, address.replace("[::]", "127.0.0.1"))
+
+    tls_utils.add_port_to_grpc_server = on_loopback
+
+
+class MetricsServer:
+    """Use as a context manager; it answers on `listener` meanwhile, or `until_stopped`."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_keep_alive=30))
+        self._listener = listener
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="metrics", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+    def until_stopped(self) -> None:
+        """Answers in this thread, the main one, until SIGTERM or Ctrl-C."""
+        with self._listener:
+            self._server.run([self._listener])

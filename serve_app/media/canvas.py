@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from serve_app.media.decoding import InputPicture, written
-from serve_app.media.geometry import Size
+from serve_app.media.geometry import Size, scale_to
 from serve_app.media.masks import mask_of
 
 
@@ -43,3 +43,11 @@ def _over_white(picture: Image.Image) -> Image.Image:
         white = Image.new("RGBA", picture.size, "white")
         picture = Image.alpha_composite(white, picture)
     return picture.convert("RGB")
+
+
+def scaled(image: InputPicture, area: int) -> InputPicture:
+    """The picture at about `area` pixels in the same ratio."""
+    with Image.open(io.BytesIO(image.data)) as picture:
+        # Pillow's Lanczos averages where it shrinks, and weighs colours by their opacity.
+        smaller = picture.resize(scale_to(image.width, image.height, area), Image.Resampling.LANCZOS)
+    return written(smaller)

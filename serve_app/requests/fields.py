@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from secrets import randbelow
 from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, TypeAlias
 
+import pybase64
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,7 +35,6 @@ from serve_app.media.geometry import MAX_AREA
 from serve_app.media.url_guard import UrlRefused, parse_url
 from serve_app.requests.pictures import Picture, Role, SentPicture
 from serve_app.requests.plan import Plan
-from serve_app.requests.webhook_secret import key_of
 
 MAX_PROMPT_CHARS: Final = 32_768
 MAX_SEED: Final = 2**32 - 1
@@ -298,3 +298,13 @@ class GenerationRequest(BaseModel):
 def random_seed() -> int:
     """A seed for a request that names none."""
     return randbelow(MAX_SEED + 1)
+
+
+PREFIX: Final = "whsec_"
+
+
+def key_of(secret: str) -> bytes:
+    """Raises ValueError for what goes on after `whsec_` in anything but base64."""
+    if secret.startswith(PREFIX):
+        return pybase64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    return secret.encode()

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
+from serve_app.media.canvas import scaled
 from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.resizing import scaled
 from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat, Text
 from serve_app.requests.pictures import Picture, Role
 from serve_app.requests.plan import Plan

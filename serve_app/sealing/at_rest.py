@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from serve_app.sealing.sealer import Sealer, Unreadable
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from pydantic import AfterValidator, SecretStr
+
+from serve_app.section import Section
 
 _HEAD: Final = '{"v":1000000,"sealed":"'
 _TAIL: Final = '"}'
@@ -50,3 +53,50 @@ class AtRest:
 
 IN_CLEAR: Final = AtRest()
 """Seals nothing, and opens nothing that is sealed."""
+
+
+class Unreadable(Exception):
+    """The text was sealed with a key that is no longer known."""
+
+
+class Sealer:
+    def __init__(self, keys: Sequence[str]) -> None:
+        """The first of `keys` seals, all open. Raises ValueError unless each is 32 bytes in URL-safe base64."""
+        try:
+            self._fernet = MultiFernet([Fernet(key) for key in keys])
+        except ValueError:
+            raise ValueError("every key must be 32 random bytes in URL-safe base64") from None
+
+    def seal(self, text: str) -> str:
+        return self._fernet.encrypt(text.encode()).decode()
+
+    def open(self, sealed: str) -> str:
+        """Raises Unreadable."""
+        try:
+            return self._fernet.decrypt(sealed).decode()
+        except InvalidToken:
+            raise Unreadable from None
+
+    def opened(self, sealed: str) -> str | None:
+        """None where `open` raises: for what can be made anew."""
+        try:
+            return self.open(sealed)
+        except Unreadable:
+            return None
+
+
+def new_key() -> str:
+    return Fernet.generate_key().decode()
+
+
+def _usable(key: SecretStr) -> SecretStr:
+    Sealer([key.get_secret_value()])
+    return key
+
+
+Key: TypeAlias = Annotated[SecretStr, AfterValidator(_usable)]
+
+
+class SealingSettings(Section):
+    at_rest: bool = False
+    keys: list[Key] = []

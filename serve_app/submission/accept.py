@@ -24,8 +24,7 @@ from serve_app.accounts.callers import Caller
 from serve_app.config.endpoint import Endpoint
 from serve_app.media.url_guard import receiver_of
 from serve_app.requests import GenerationRequest
-from serve_app.submission.dependencies import Dependencies
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Dependencies, Offer
 from serve_app.submission.prepare import Prepared, prepare
 from serve_app.submission.storing import File, discard, store
 from serve_app.tasks.job import Job

@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import OFF, Tracer
+from serve_app.config.catalog import Recipes
+from serve_app.config.endpoint import Endpoint
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
@@ -28,3 +30,12 @@ class Dependencies:
     seal: Callable[[str], str]
     """Encrypts a webhook's secret, as it is stored."""
     tracer: Tracer = OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An endpoint as this service has it: its name, its entry in the catalog, and how each of its modes is done."""
+
+    name: str
+    endpoint: Endpoint
+    recipes: Recipes

@@ -22,10 +22,9 @@ from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.requests.plan import Plan, Recipe
 from serve_app.requests.video import DraftEnhanceRequest
 from serve_app.submission import drafts
-from serve_app.submission.dependencies import Dependencies
+from serve_app.submission.dependencies import Dependencies, Offer
 from serve_app.submission.drafts import DraftProblem
 from serve_app.submission.errors import FinetuneUnusable, Invalid
-from serve_app.submission.offer import Offer
 
 Input: TypeAlias = tuple[str, InputPicture | InputVideo]
 """What it is to the model, named as in the job, and the thing itself."""

@@ -12,8 +12,7 @@ from redis.asyncio import Redis
 from serve_app.redis_store.clock import RedisClock
 from serve_app.redis_store.connection import NO_ANSWER
 from serve_app.redis_store.scripts import UNREPLICATED, Replication, Scripts, flat, milliseconds
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest
-from serve_app.sealing.sealer import Unreadable
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
     Limits,

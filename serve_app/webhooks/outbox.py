@@ -47,8 +47,7 @@ from deployments.contract.histogram import Histogram
 from serve_app.config.settings import WebhookSettings
 from serve_app.redis_store.pages import page
 from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest
-from serve_app.sealing.sealer import Unreadable
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.timings import BUCKETS
 from serve_app.webhooks.policy import max_age_s, max_attempts

@@ -24,7 +24,7 @@ from deployments.telemetry.tracing import OFF, Tracer, trace_id
 from serve_app.loops import idle, rest
 from serve_app.media.resolving import asker
 from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.sealer import Sealer, Unreadable
+from serve_app.sealing.at_rest import Sealer, Unreadable
 from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task

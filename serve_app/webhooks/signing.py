@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from standardwebhooks import Webhook
 
-from serve_app.requests.webhook_secret import key_of
+from serve_app.requests.fields import key_of
 
 
 def headers(

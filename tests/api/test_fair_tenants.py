@@ -17,7 +17,7 @@ from support.http_service import Service, running
 from support.worker import LANE, Worker
 
 from serve_app.accounts.roles import MEMBER_ROLES, Role
-from serve_app.tasks.settings import TaskSettings
+from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 
 MANY = 1_000_000

@@ -21,7 +21,7 @@ from serve_app.config.telemetry import MetricsSettings
 from serve_app.figures.declared import ALL
 from serve_app.figures.series import Kind
 from serve_app.redis_store.tally import Tallied, Tally
-from serve_app.tasks.settings import TaskSettings
+from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox
 

@@ -18,9 +18,9 @@ from support.http_service import Service
 from support.promises import promise
 
 from serve_app.accounts.callers import Callers
+from serve_app.accounts.history import day_number
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
-from serve_app.accounts.windows import day_number
 from serve_app.redis_store import connection
 
 MODEL, OTHER_MODEL = "flux-1-dev", "flux-tools"

@@ -15,7 +15,7 @@ from support.website import serving
 
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.sealing.settings import SealingSettings
+from serve_app.sealing.at_rest import SealingSettings
 from serve_app.tasks.task import Status
 
 MARK = "Zq7Wmarkk"

@@ -13,8 +13,7 @@ from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.sealing.at_rest import AtRest
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import AtRest, new_key
 from serve_app.tasks.task import Status
 
 

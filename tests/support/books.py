@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from serve_app.accounts.credits import Balance, Credits, Usage
+from serve_app.accounts.history import Window
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.accounts.windows import Window
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status
 from support.tasks import LANE, lease_one, new_task

@@ -7,7 +7,7 @@ from typing import Any
 
 from serve_app.loops import Loops
 from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.sealer import Sealer
+from serve_app.sealing.at_rest import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Outbox, State

@@ -27,7 +27,7 @@ from serve_app.http.services import AskReplicas, Services, unknown_replicas
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs
 from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import new_key
 from support.client import HOOK_HOST, Client
 from support.redis_writes import written
 from support.website import PUBLIC_HOST

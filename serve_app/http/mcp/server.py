@@ -38,7 +38,7 @@ from serve_app.http.mcp.tools import TOOLS, Call, NotDone
 from serve_app.http.origin import public_base
 from serve_app.http.services import Services
 from serve_app.redis_store import connection
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 
 logger = logging.getLogger(__name__)
 

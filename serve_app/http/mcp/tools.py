@@ -22,7 +22,7 @@ from serve_app.config.endpoint import Endpoint
 from serve_app.http.mcp import content
 from serve_app.http.services import Services
 from serve_app.requests.image_klein import MAX_REFERENCES
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 from serve_app.tasks.task import TERMINAL, Status
 
 Tell: TypeAlias = Callable[[float, str], Awaitable[None]]

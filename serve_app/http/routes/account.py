@@ -21,8 +21,8 @@ from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between,
 from serve_app.http.routes.schemas import errors
 from serve_app.http.services import Deps
 from serve_app.http.suggestions import for_fields
+from serve_app.submission.dependencies import Offer
 from serve_app.submission.errors import Invalid
-from serve_app.submission.offer import Offer
 from serve_app.submission.prepare import prepare
 from serve_app.tasks.limits import TooFast
 

@@ -28,7 +28,7 @@ from serve_app.http.services import Deps
 from serve_app.requests import GenerationRequest
 from serve_app.requests.examples import examples
 from serve_app.submission.accept import accept
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 from serve_app.tasks.limits import Refused
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]

@@ -9,8 +9,7 @@ from support.lanes import PRICE, Scene
 from support.tasks import new_task
 
 from serve_app.accounts.credits import Credits
-from serve_app.sealing.at_rest import AtRest
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import AtRest, new_key
 from serve_app.tasks.limits import ReplyUnreadable
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore

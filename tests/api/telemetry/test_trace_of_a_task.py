@@ -31,7 +31,7 @@ from serve_app.dispatch.lane import Lane
 from serve_app.media.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
 from serve_app.redis_store import connection
-from serve_app.sealing.sealer import Sealer
+from serve_app.sealing.at_rest import Sealer
 from serve_app.tasks.presentation import Presenter
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Outbox

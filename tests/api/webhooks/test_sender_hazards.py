@@ -17,7 +17,7 @@ from serve_app.config.settings import WebhookSettings
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.media.url_guard import receiver_of
 from serve_app.redis_store import connection
-from serve_app.sealing.sealer import Sealer, new_key
+from serve_app.sealing.at_rest import Sealer, new_key
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from serve_app.config import bound, settings
 from serve_app.config.bound import BoundSettings, MissingSecret, WithheldOptions
 from serve_app.config.settings import Settings
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import new_key
 
 REDIS = "rediss://:a-password@redis.example.com:6379/0"
 KEY = new_key()

@@ -29,7 +29,7 @@ from serve_app.config import catalog, settings
 from serve_app.config.settings import Settings
 from serve_app.http.metrics import PATH
 from serve_app.local.ray_flags import FLAGS
-from serve_app.sealing.sealer import new_key
+from serve_app.sealing.at_rest import new_key
 
 OPTIONS = set(re.findall(r'"(GEN_[A-Z_]+)"', inspect.getsource(options)))
 """What stands for options of commands."""

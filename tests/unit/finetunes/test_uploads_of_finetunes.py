@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from serve_app.finetunes import receiving
-from serve_app.finetunes.places import Places
 from serve_app.finetunes.receiving import GRACE_S, Bounds, save
-from serve_app.finetunes.refusals import Refused, TooMany, TooSlow
+from serve_app.finetunes.upload import Places, Refused, TooMany, TooSlow
 
 
 def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:

@@ -15,7 +15,7 @@ from serve_app.http.routes.openai import waiting
 from serve_app.http.services import Services
 from serve_app.redis_store.connection import NO_ANSWER
 from serve_app.requests import GenerationRequest
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 from serve_app.tasks.completions import Completions
 from serve_app.tasks.limits import TooManyActive
 from serve_app.tasks.task import Accepted

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest
-from serve_app.sealing.sealer import Sealer, Unreadable, new_key
-from serve_app.sealing.settings import SealingSettings
+from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Sealer, SealingSettings, Unreadable, new_key
 from serve_app.tasks.job import Job, NewerJob
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from serve_app.accounts.history import Window, midnight
 from serve_app.accounts.organizations import Name
 from serve_app.accounts.projects import LEAST_WEIGHT, MOST_ACTIVE, MOST_WEIGHT
 from serve_app.accounts.projects import Project as StoredProject
 from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Permission
-from serve_app.accounts.windows import Window, midnight
 from serve_app.http.auth import AccountReader, ProjectMaker
 from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.admin.scope import LATER, OrganizationId, project_within, scoped

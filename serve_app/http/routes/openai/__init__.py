@@ -13,7 +13,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http.routes.openai import images, models, videos
 from serve_app.http.routes.openai.offered import Offered
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 
 
 def routers(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> Iterator[APIRouter]:

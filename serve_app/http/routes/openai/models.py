@@ -12,7 +12,7 @@ from serve_app.http.bodies import JsonRoute
 from serve_app.http.routes.openai.offered import Offered
 from serve_app.http.routes.openai.schema import Model, ModelList, errors
 from serve_app.http.services import Deps, Services
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 
 
 def router(offered: Offered, catalog: Catalog) -> APIRouter:

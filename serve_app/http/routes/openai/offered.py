@@ -11,7 +11,7 @@ from serve_app.http.path_aliases import FAMILY, real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.openai.errors import Refusal
 from serve_app.requests.video import ClipRequest
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 
 Fits: TypeAlias = Callable[[Offer], bool]
 

@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from serve_app.http.routes.openai.schema import Asked
 from serve_app.http.routes.openai.sent import Sent, validated
 from serve_app.requests import GenerationRequest
+from serve_app.submission.dependencies import Offer
 from serve_app.submission.errors import Invalid
-from serve_app.submission.offer import Offer
 
 _OTHER_NAMES: Final[Mapping[str, str]] = {"num_inference_steps": "steps", "guidance_scale": "guidance"}
 """What serving engines, and the benchmarks made for them, call fields that many endpoints have."""

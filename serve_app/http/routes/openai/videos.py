@@ -35,8 +35,8 @@ from serve_app.media.clip_sizes import CLIP_AREAS, clip_size
 from serve_app.media.geometry import RATIOS
 from serve_app.requests.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
 from serve_app.submission.accept import accept
+from serve_app.submission.dependencies import Offer
 from serve_app.submission.errors import Invalid
-from serve_app.submission.offer import Offer
 from serve_app.tasks import task as tasks
 from serve_app.tasks.limits import Refused
 

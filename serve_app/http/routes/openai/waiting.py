@@ -17,7 +17,7 @@ from serve_app.http.services import Services
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.requests import GenerationRequest
 from serve_app.submission.accept import accept
-from serve_app.submission.offer import Offer
+from serve_app.submission.dependencies import Offer
 from serve_app.tasks.task import Accepted, Task
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from support.machines import RedisMachine, run_machine
 from support.tasks import LANE
 
 from serve_app.accounts.credits import Balance, Credits, TooLittle
+from serve_app.accounts.history import WINDOWS, Window, windows_of
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.accounts.windows import WINDOWS, Window, windows_of
 from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewTask, Status

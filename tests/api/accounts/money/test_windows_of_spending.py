@@ -17,8 +17,8 @@ from support.books import (
 )
 
 from serve_app.accounts.credits import Credits
+from serve_app.accounts.history import WINDOWS, Window, day_number, midnight, windows_of
 from serve_app.accounts.projects import ProjectStore
-from serve_app.accounts.windows import WINDOWS, Window, day_number, midnight, windows_of
 from serve_app.tasks.limits import (
     InsufficientCredits,
     Refused,
