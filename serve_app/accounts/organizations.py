@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
-from serve_app.accounts.records import creation
+from serve_app.accounts.records import Creation
 from serve_app.accounts.roles import Role
 
 NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
@@ -51,7 +51,7 @@ class OrganizationStore:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._create = creation(redis)
+        self._create = Creation(redis)
 
     async def create(self, organization_id: str, name: str, actor: str) -> bool:
         """False when there is one of that id."""

@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 
 from serve_app.accounts.audit import AuditLog
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
-from serve_app.accounts.records import creation
+from serve_app.accounts.records import Creation
 
 DEFAULT_PROJECT = "default"
 LEAST_WEIGHT: Final = 0.01
@@ -54,7 +54,7 @@ class ProjectStore:
         self._redis = redis
         self._prefix = prefix
         self._audit = AuditLog(redis, prefix)
-        self._create = creation(redis)
+        self._create = Creation(redis)
         self._cache: TTLCache[str, Project] = TTLCache(_CACHE_SIZE, _CACHE_S, timer=time.monotonic)
 
     async def create(self, project_id: str, organization: str, actor: str, most: int | None = None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -15,7 +15,10 @@ class IndexFull(Exception):
     """There are as many records as there may be."""
 
 
-class Creation(Protocol):
+class Creation:
+    def __init__(self, redis: Redis) -> None:
+        self._script = redis.register_script(_SCRIPT)
+
     async def __call__(
         self,
         *,
@@ -29,26 +32,8 @@ class Creation(Protocol):
     ) -> bool:
         """`note` is actor, action and subject. False when there is a record of that key, which stays as it is. Raises
         IndexFull where `most` are in the index."""
-        ...
-
-
-def creation(redis: Redis) -> Creation:
-    script = redis.register_script(_SCRIPT)
-
-    async def create(
-        *,
-        record: str,
-        index: str,
-        member: str,
-        audit: str,
-        note: tuple[str, str, str],
-        fields: Mapping[str, Any],
-        most: int | None = None,
-    ) -> bool:
         flat = [part for pair in fields.items() for part in pair]
-        made = await script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
+        made = await self._script(keys=[record], args=[record, index, member, audit, *note, most or 0, *flat])
         if made < 0:
             raise IndexFull
         return made == 1
-
-    return create

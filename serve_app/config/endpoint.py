@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from serve_app.media.geometry import billed_megapixels
 from serve_app.moderation.settings import Category, Level
 from serve_app.requests import REQUESTS, GenerationRequest
-from serve_app.requests.finetuned import finetuned
+from serve_app.requests.tolerant import finetuned
 from serve_app.section import Section
 
 

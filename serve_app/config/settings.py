@@ -23,7 +23,7 @@ from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoder
 from serve_app.config.telemetry import LogSettings, MetricsSettings, TracingSettings
 from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
-from serve_app.redis_store.settings import RedisSettings
+from serve_app.redis_store.connection import RedisSettings
 from serve_app.sealing.at_rest import AtRest, SealingSettings
 from serve_app.section import Actor, Section
 from serve_app.tasks.limits import TaskSettings

@@ -13,14 +13,15 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from deployments.contract import counts
 from serve_app.accounts.credits import Credits
 from serve_app.figures import declared
-from serve_app.figures.lanes import tell_of_model, tell_of_queue
-from serve_app.figures.money import tell_of_money
 from serve_app.figures.scrape import Scrape
-from serve_app.figures.tallies import tell_of_tallies
-from serve_app.figures.webhooks import tell_of_webhooks
+from serve_app.redis_store.tally import TIMES, Tallied, tallied
+from serve_app.tasks.lane_load import load_of
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.tasks.timings import WAIT, WORK
 from serve_app.webhooks.outbox import Outbox
 
 logger = logging.getLogger(__name__)
@@ -77,3 +78,113 @@ class FiguresReader:
         for deployment, states in sorted(found.items()):
             for state, count in sorted(states.items()):
                 scrape.add(declared.REPLICAS, count, deployment=deployment, state=state)
+
+
+async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
+    requests = await tallied(redis, prefix, Tallied.REQUESTS)
+    for name in _histograms(requests):
+        method, status, route = name.split(" ", 2)
+        found = TIMES.read(name, requests)
+        scrape.add_histogram(declared.HTTP, found, method=method, status=status, route=route)
+    judging = await tallied(redis, prefix, Tallied.JUDGING)
+    for what in _histograms(judging):
+        scrape.add_histogram(declared.JUDGING, TIMES.read(what, judging), what=what)
+    for name, count in sorted((await tallied(redis, prefix, Tallied.REFUSALS)).items()):
+        reason, endpoint = name.split(" ", 1)
+        scrape.add(declared.REFUSED, float(count), endpoint=endpoint, reason=reason)
+
+
+def _histograms(raw: Mapping[str, str]) -> list[str]:
+    return sorted({field.rpartition(":")[0] for field in raw})
+
+
+_PER_CREDIT = 1000
+
+
+async def tell_of_money(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
+    """Of at most so many `projects`."""
+    for endpoint, (made, cost) in sorted((await credits.made()).items()):
+        scrape.add(declared.RESULTS, made, endpoint=endpoint)
+        scrape.add(declared.CREDITS_OF_RESULTS, cost / _PER_CREDIT, endpoint=endpoint)
+    for project, cost in (await credits.paid(projects)).items():
+        scrape.add(declared.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
+    for project, seconds in (await tasks.device_seconds_of_projects(projects)).items():
+        scrape.add(declared.PROJECT_DEVICE, seconds, project=project)
+    sums = await credits.sums()
+    scrape.add(declared.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
+    scrape.add(declared.CREDITS_HELD, sums.held / _PER_CREDIT)
+    scrape.add(declared.CREDITS_SPENT, sums.spent / _PER_CREDIT)
+    scrape.add(declared.CREDITS_GRANTED, sums.granted / _PER_CREDIT)
+
+
+async def tell_of_webhooks(outbox: Outbox, scrape: Scrape) -> None:
+    pending, oldest_s = await outbox.backlog()
+    scrape.add(declared.WEBHOOKS_PENDING, pending)
+    scrape.add(declared.WEBHOOKS_OLDEST, oldest_s)
+    came_of_it, delay = await outbox.delivered()
+    for event, count in came_of_it.items():
+        scrape.add(declared.WEBHOOK_EVENTS, count, event=event)
+    scrape.add_histogram(declared.WEBHOOK_DELAY, delay)
+
+
+_NEVER: Final = dict.fromkeys(
+    (
+        "accepted",
+        *(status.value for status in Status if status.terminal),
+        "cancelled",
+        "put_back",
+        "strikes",
+        "interruptions",
+        "reaped",
+        "refused",
+    ),
+    0,
+)
+"""Each event is told of from the beginning: of a counter that is not there yet, nobody sees the first increase."""
+
+
+async def tell_of_queue(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
+    load = await load_of(tasks, lane)
+    scrape.add(declared.QUEUED, load.queued, lane=lane)
+    scrape.add(declared.SUSPECTS, load.suspects, lane=lane)
+    scrape.add(declared.LEASED, load.running, lane=lane)
+    for event, count in sorted({**_NEVER, **load.counts}.items()):
+        scrape.add(declared.TASK_EVENTS, count, lane=lane, event=event.lower().replace(" ", "_"))
+    ages = await tasks.ages(lane)
+    scrape.add(declared.OLDEST_WAIT, ages.waiting, lane=lane)
+    scrape.add(declared.REAPER_LAG, ages.lease, lane=lane, what="leases")
+    scrape.add(declared.REAPER_LAG, ages.deadline, lane=lane, what="deadlines")
+    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], lane=lane)
+    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], lane=lane)
+    if load.queued_s is not None and load.wait_s is not None:
+        scrape.add(declared.QUEUED_WORK, load.queued_s, lane=lane)
+        scrape.add(declared.PREDICTED_WAIT, load.wait_s, lane=lane)
+
+
+async def tell_of_model(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
+    """As far as any replica has told.
+
+    The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by
+    `gen_model_busy_seconds_total`.
+    """
+    for endpoint, seconds in sorted((await tasks.device_seconds(lane)).items()):
+        scrape.add(declared.DEVICE, seconds, lane=lane, endpoint=endpoint)
+    work = await tasks.work(lane)
+    if not work:
+        return
+    scrape.add(declared.MODEL_BUSY, work.get(counts.BUSY_S, 0), lane=lane)
+    scrape.add(declared.MODEL_STEPS, work.get(counts.STEPS, 0), lane=lane)
+    scrape.add(declared.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), lane=lane)
+    batches = counts.BATCHES.read(counts.BATCH, work, total=counts.MEMBERS)
+    scrape.add_histogram(declared.MODEL_BATCH, batches, lane=lane)
+    scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), lane=lane)
+    scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), lane=lane)
+    for fault in counts.FAULTS:
+        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), lane=lane, fault=fault)
+    for call in counts.CALLS:
+        scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), lane=lane, call=call)
+    for cache in counts.CACHES:
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), lane=lane, cache=cache, found="yes")
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), lane=lane, cache=cache, found="no")
+        scrape.add(declared.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), lane=lane, cache=cache)
+    scrape.add_info(declared.MODEL_SETUP, await tasks.setup(lane), lane=lane)

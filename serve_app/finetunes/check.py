@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from serve_app.finetunes.upload import CheckFailed, Refused
+from serve_app.finetunes.refusals import CheckFailed, Refused
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from serve_app.finetunes.upload import Refused, TooSlow
+from serve_app.finetunes.refusals import Refused, TooSlow
 
 GRACE_S: Final = 10.0
 """How long an upload may be slower than it must be, at its beginning and in all."""

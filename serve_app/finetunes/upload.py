@@ -16,6 +16,7 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.finetunes.check import checked
 from serve_app.finetunes.receiving import Bounds, save
+from serve_app.finetunes.refusals import OutOfReach, TooMany
 from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
 
 _CHECKS: Final = 2
@@ -106,23 +107,3 @@ class Places:
         finally:
             self._projects.remove(project)
             self._organizations -= Counter((organization,))
-
-
-class Refused(ValueError):
-    """The file is no tuned model of the base."""
-
-
-class CheckFailed(Exception):
-    """Nothing can be said of the file now: the base's description is out of reach, say."""
-
-
-class TooMany(Exception):
-    """The project has as many tuned models as it may, or too many are being uploaded."""
-
-
-class TooSlow(Exception):
-    """The file did not come in time."""
-
-
-class OutOfReach(Exception):
-    """The object store is away, full or refuses to store or delete a file."""

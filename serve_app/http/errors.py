@@ -21,9 +21,9 @@ from obstore.exceptions import BaseError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from serve_app.finetunes.upload import OutOfReach
+from serve_app.finetunes.refusals import OutOfReach
 from serve_app.http import suggestions
-from serve_app.http.methods import allowed
+from serve_app.http.middleware import allowed
 from serve_app.media.fetching import TooManyFetches
 from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach

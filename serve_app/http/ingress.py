@@ -19,19 +19,15 @@ from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.http import description, errors, services
 from serve_app.http.auth import MCP, authenticated
-from serve_app.http.bodies import BodyLimits
-from serve_app.http.compression import Compressed
+from serve_app.http.bodies import BodyLimits, give_back_large_blocks
 from serve_app.http.cross_origin import CrossOrigin
-from serve_app.http.deprecation import DeprecationNotices, notices
-from serve_app.http.freed_memory import give_back_large_blocks
 from serve_app.http.mcp.server import McpServer
-from serve_app.http.methods import HeadAsGet
+from serve_app.http.middleware import Compressed, DeprecationNotices, HeadAsGet, PathAliases, notices
+from serve_app.http.model_states import AskReplicas, unknown_replicas
 from serve_app.http.oauth.routes import PATHS as OAUTH_PATHS
 from serve_app.http.oauth.routes import oauth_routes
 from serve_app.http.origin import KnownHosts
 from serve_app.http.pages.router import PATH, add_pages
-from serve_app.http.path_aliases import PathAliases
-from serve_app.http.replicas import AskReplicas, unknown_replicas
 from serve_app.http.request_figures import RequestFigures
 from serve_app.http.routes import (
     account,

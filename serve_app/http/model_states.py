@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from serve_app.config.settings import Settings
-from serve_app.http.replicas import AskReplicas, Replicas
 from serve_app.http.shared_answer import SharedAnswer
 from serve_app.tasks.lane_load import load_of
 from serve_app.tasks.store import TaskStore
@@ -79,3 +78,12 @@ class ModelStates:
         if any(replicas.get(state) for state in _COMING):
             return "starting"
         return "no replica" if self._settings.model(lane).autoscaling.min_replicas else "scaled to zero"
+
+
+Replicas: TypeAlias = Mapping[str, dict[str, int]]
+"""Of each deployment, how many there are by their state."""
+AskReplicas: TypeAlias = Callable[[], Awaitable[Replicas]]
+
+
+async def unknown_replicas() -> Replicas:
+    return {}

@@ -14,9 +14,8 @@ from redis.asyncio import Redis
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry.tracing import tracer_of
 from serve_app.accounts import jwks
-from serve_app.accounts.acting import Acting
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.authorizations import Authorizations
+from serve_app.accounts.authorizations import Acting, Authorizations
 from serve_app.accounts.bearer import BearerTokens
 from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
@@ -29,17 +28,15 @@ from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.people import People
 from serve_app.accounts.programs import Programs
 from serve_app.accounts.projects import ProjectStore
-from serve_app.accounts.sessions import SessionStore
-from serve_app.accounts.signed_in import SignedIn
+from serve_app.accounts.sessions import SessionStore, SignedIn
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
 from serve_app.erasure import Eraser
 from serve_app.finetunes.registry import FinetuneRegistry
 from serve_app.finetunes.upload import Uploads
-from serve_app.http.model_states import ModelStates
+from serve_app.http.model_states import AskReplicas, ModelStates, unknown_replicas
 from serve_app.http.readiness import Readiness
-from serve_app.http.replicas import AskReplicas, unknown_replicas
-from serve_app.http.task_view import Watchers
+from serve_app.http.watchers import Watchers
 from serve_app.loops import Loops
 from serve_app.media.fetching import FetchTurns
 from serve_app.media.inputs import Inputs

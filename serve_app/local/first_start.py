@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
 from serve_app.config.sources import sealing_key_file
 from serve_app.local import sealing_key
+from serve_app.local.secret_file import write_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,3 @@ async def _key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> 
 
 def _read(path: Path) -> str | None:
     return path.read_text().strip() if path.exists() else None
-
-
-def write_secret(path: Path, secret: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret + "\n")

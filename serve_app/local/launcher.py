@@ -21,7 +21,7 @@ from serve_app.config.addresses import reachable
 from serve_app.config.settings import Settings
 from serve_app.http.metrics import PATH as METRICS
 from serve_app.http.metrics import create_metrics_app
-from serve_app.http.replicas import AskReplicas, Replicas, unknown_replicas
+from serve_app.http.model_states import AskReplicas, Replicas, unknown_replicas
 from serve_app.local import first_start, ray_flags, sealing_key
 from serve_app.local.embedded_redis import EmbeddedRedis
 from serve_app.local.listening import MetricsServer, listen

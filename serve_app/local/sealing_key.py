@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serve_app.config.settings import Settings
 from serve_app.config.sources import sealing_key_file
-from serve_app.local.first_start import write_secret
+from serve_app.local.secret_file import write_secret
 from serve_app.sealing.at_rest import new_key
 
 

@@ -17,8 +17,8 @@ import httpx2
 
 from serve_app.media.bounded_answers import AnswerRefused
 from serve_app.media.holding import hold
+from serve_app.media.resolving import Turns
 from serve_app.media.settings import NetworkSettings
-from serve_app.media.turns import Turns
 from serve_app.media.url_guard import UrlGuard, UrlRefused, connection_problem, receiver_of
 
 GRACE_S: Final = 3.0

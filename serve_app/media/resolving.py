@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
-
-from serve_app.media.turns import Turns
+from weakref import WeakValueDictionary
 
 LookUp: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host and port to addresses, blocking. Raises OSError when there are none."""
@@ -70,3 +69,18 @@ def _domain(host: str) -> str:
 
 def _system_look_up(host: str, port: int) -> Sequence[str]:
     return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Turns:
+    """Hands out so many turns at a time for each key; who waits goes in the order of coming. For one event loop."""
+
+    def __init__(self, per_key: int) -> None:
+        self._per_key: Final = per_key
+        self._of: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, key: Hashable) -> asyncio.Semaphore:
+        """Keep it for as long as the turn is taken: it is forgotten with whoever holds it last."""
+        turns = self._of.get(key)
+        if turns is None:
+            turns = self._of[key] = asyncio.Semaphore(self._per_key)
+        return turns

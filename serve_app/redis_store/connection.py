@@ -14,12 +14,16 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from pydantic import Field
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError
+
+from serve_app.redis_store.scripts import Replication
+from serve_app.section import Section
 
 UNREACHABLE = (BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError)
 """What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries."""
@@ -124,3 +128,13 @@ async def _within(seconds: float) -> AsyncIterator[None]:
         if not deadline.expired():
             raise
         raise TimeoutError("no answer in time") from None
+
+
+class RedisSettings(Section):
+    url: str | None = None
+    prefix: str = "gen:"
+    replicas: int = Field(default=0, ge=0)
+    replicated_s: float = Field(default=1.0, gt=0)
+
+    def replication(self) -> Replication:
+        return Replication(self.replicas, self.replicated_s)

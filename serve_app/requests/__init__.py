@@ -1,7 +1,6 @@
 """Bodies of generation requests, one file per family, by the name the catalog calls them."""
 
 from serve_app.requests.canny import CannyRequest, ControlCannyRequest
-from serve_app.requests.deblur import DeblurRequest
 from serve_app.requests.erase import EraseRequest
 from serve_app.requests.fields import GenerationRequest
 from serve_app.requests.fill import FillRequest
@@ -10,6 +9,7 @@ from serve_app.requests.image_klein import ImageKleinRequest
 from serve_app.requests.kontext import KontextRequest
 from serve_app.requests.outpainting import OutpaintingRequest
 from serve_app.requests.pro import ProRequest
+from serve_app.requests.tools import DeblurRequest
 from serve_app.requests.try_on import TryOnV1Request, TryOnV2Request
 from serve_app.requests.video import VideoRequest
 

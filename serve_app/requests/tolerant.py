@@ -5,12 +5,14 @@ Unknown fields are ignored, and an explicit null means "not set", as a negative 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, create_model, model_validator
 
 from serve_app.requests.fields import (
     JSON_NUMBER,
+    JSON_REAL,
     Flag,
     GenerationRequest,
     NullIsUnset,
@@ -106,3 +108,21 @@ def with_opposite(body: Any, own: str, other: str) -> Any:
     if isinstance(body, dict) and body.get(own) is None and isinstance(body.get(other), bool):
         return body | {own: not body[other]}
     return body
+
+
+class FinetunedFields(BaseModel):
+    finetune_id: Annotated[str, Field(min_length=1, max_length=128)] = Field(
+        description="The tuned model, by the id that its upload answered.", examples=["4f0c1d2e9a7b6c5d"]
+    )
+    finetune_strength: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
+        default=1.1, description="How strongly it applies: 0 not at all, 1 as it was trained.", examples=[1.1]
+    )
+
+    def finetune(self) -> tuple[str, float] | None:
+        return self.finetune_id, self.finetune_strength
+
+
+@cache
+def finetuned(base: type[GenerationRequest]) -> type[GenerationRequest]:
+    """The request of a base endpoint with the two fields added."""
+    return create_model(f"Tuned{base.__name__}", __base__=(FinetunedFields, base))  # type: ignore[call-overload]

@@ -6,15 +6,15 @@ tool does not say otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from serve_app.media.decoding import InputPicture
 from serve_app.media.geometry import MEGAPIXEL, fit
-from serve_app.requests.fields import NullIsUnset, PictureFormat
-from serve_app.requests.pictures import PictureProblem
+from serve_app.requests.fields import ImageInput, NullIsUnset, PictureFormat
+from serve_app.requests.pictures import Picture, PictureProblem, Role
 from serve_app.requests.plan import Plan
 from serve_app.requests.tolerant import TolerantRequest
 
@@ -53,3 +53,19 @@ def check_pixels(field: str, image: InputPicture) -> None:
             f"{image.width}x{image.height} = {image.width * image.height}",
             "picture_too_large",
         )
+
+
+class DeblurRequest(ToolRequest):
+    """Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"image": "references"}
+
+    image: ImageInput = Field(
+        repr=False,
+        description=f"The picture to sharpen ({LIMITS_OF_A_SMALL_PICTURE}).",
+        examples=["https://example.com/shaken.jpeg"],
+    )
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        check_pixels("image", pictures[0].image)
+        return pictures

@@ -9,9 +9,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from serve_app.redis_store.clock import RedisClock
 from serve_app.redis_store.connection import NO_ANSWER
-from serve_app.redis_store.scripts import UNREPLICATED, Replication, Scripts, flat, milliseconds
+from serve_app.redis_store.scripts import UNREPLICATED, RedisClock, Replication, Scripts, flat, milliseconds
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
 from serve_app.tasks.limits import (
     IdempotencyMismatch,

@@ -39,6 +39,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from random import Random
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from redis.asyncio import Redis
@@ -50,7 +51,6 @@ from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
 from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
 from serve_app.tasks.scripts import OUTBOX
 from serve_app.tasks.timings import BUCKETS
-from serve_app.webhooks.policy import max_age_s, max_attempts
 
 _HERE: Final = Path(__file__).parent
 _UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"
@@ -244,3 +244,28 @@ def _source(name: str) -> str:
 
 def _entry(attempt: DeliveryAttempt) -> str:
     return json.dumps(asdict(attempt))
+
+
+_LONGEST_WISH_S = 24 * 3600
+"""How long a receiver may put a delivery off at a time."""
+_AGE = 1.5
+"""Times the whole schedule: how old a delivery may get whose receiver has no time for it."""
+
+
+def max_attempts(settings: WebhookSettings) -> int:
+    return len(settings.schedule_s) + 1
+
+
+def max_age_s(settings: WebhookSettings) -> float:
+    return _AGE * (sum(settings.schedule_s) + settings.timeout_s * max_attempts(settings))
+
+
+def wait_s(settings: WebhookSettings, attempt: int, retry_after_s: float | None, random: Random) -> float | None:
+    """How long to wait after the failed attempt of this number, from 1; None: that was the last one.
+
+    Waits differ by up to `jitter` of them, so that what failed together is not repeated together.
+    """
+    if attempt > len(settings.schedule_s):
+        return None
+    wait = settings.schedule_s[attempt - 1] * (1 + settings.jitter * random.uniform(-1, 1))
+    return max(wait, min(retry_after_s or 0, _LONGEST_WISH_S))

@@ -29,8 +29,7 @@ from serve_app.tasks.presentation import Presenter, encoded
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
 from serve_app.webhooks import signing
-from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox
-from serve_app.webhooks.policy import wait_s
+from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
 from serve_app.webhooks.post import Answer, post
 
 logger = logging.getLogger(__name__)

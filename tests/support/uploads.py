@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.adapters.check import check
-from serve_app.finetunes.upload import Refused
+from serve_app.finetunes.refusals import Refused
 
 
 def check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:

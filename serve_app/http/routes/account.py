@@ -15,7 +15,7 @@ from serve_app.accounts.credits import Usage as UsageOfDay
 from serve_app.http import refusals
 from serve_app.http.auth import CreditReader, MoneyReader
 from serve_app.http.bodies import FilesRoute
-from serve_app.http.path_aliases import real
+from serve_app.http.middleware import real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.admin.scope import Day, OrganizationId, days_between, scoped
 from serve_app.http.routes.schemas import errors

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from serve_app.accounts.callers import Caller
+from serve_app.finetunes.refusals import CheckFailed, Refused, TooMany, TooSlow
 from serve_app.finetunes.registry import Finetune, ProjectClosed, Removed
-from serve_app.finetunes.upload import CheckFailed, Refused, TooMany, TooSlow
 from serve_app.http.auth import Generator, TaskReader
 from serve_app.http.bodies import JsonRoute
 from serve_app.http.errors import ApiError

@@ -12,8 +12,7 @@ from serve_app.accounts.keys import digest_of
 from serve_app.accounts.people import LONGEST, SHORTEST
 from serve_app.accounts.projects import DEFAULT_PROJECT, Project
 from serve_app.accounts.roles import PERMISSIONS, Permission
-from serve_app.accounts.sessions import Kind, Session
-from serve_app.accounts.signed_in import LOCAL
+from serve_app.accounts.sessions import LOCAL, Kind, Session
 from serve_app.accounts.throttle import TooOften
 from serve_app.http.auth import optional_caller
 from serve_app.http.bodies import JsonRoute

@@ -10,8 +10,7 @@ from serve_app.accounts.keys import KeyStore, digest_of
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import Role
-from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionStore
-from serve_app.accounts.signed_in import SignedIn
+from serve_app.accounts.sessions import LIFE_S, MOST, Kind, SessionStore, SignedIn
 
 
 def signed_in(redis: Redis, prefix: str, local_role: Role | None = None) -> SignedIn:

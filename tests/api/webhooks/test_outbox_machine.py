@@ -26,8 +26,7 @@ from serve_app.config.settings import WebhookSettings
 from serve_app.media.url_guard import receiver_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State
-from serve_app.webhooks.policy import max_attempts
+from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State, max_attempts
 
 POLICY = WebhookSettings(
     schedule_s=(60, 60, 60), per_receiver=3, per_organization=4, trips_after=2, shut_s=60, most_shut_s=240

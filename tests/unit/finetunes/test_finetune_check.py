@@ -10,7 +10,7 @@ import pytest
 
 from serve_app.finetunes import check
 from serve_app.finetunes.check import checked
-from serve_app.finetunes.upload import CheckFailed, Refused
+from serve_app.finetunes.refusals import CheckFailed, Refused
 
 BEGIN = """
 import json, os, sys, time

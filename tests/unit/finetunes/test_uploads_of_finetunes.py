@@ -11,7 +11,8 @@ import pytest
 
 from serve_app.finetunes import receiving
 from serve_app.finetunes.receiving import GRACE_S, Bounds, save
-from serve_app.finetunes.upload import Places, Refused, TooMany, TooSlow
+from serve_app.finetunes.refusals import Refused, TooMany, TooSlow
+from serve_app.finetunes.upload import Places
 
 
 def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:

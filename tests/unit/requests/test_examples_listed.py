@@ -8,7 +8,7 @@ import pytest
 
 from serve_app.requests import REQUESTS
 from serve_app.requests.examples import examples
-from serve_app.requests.finetuned import finetuned
+from serve_app.requests.tolerant import finetuned
 
 LISTED = [
     pytest.param(name, tuned, body, id=f"{name}{'-finetuned' if tuned else ''}: {title}")

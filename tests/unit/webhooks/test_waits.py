@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.webhooks.policy import max_age_s, max_attempts, wait_s
+from serve_app.webhooks.outbox import max_age_s, max_attempts, wait_s
 
 DAY_S = 24 * 3600
 STEADY = WebhookSettings(jitter=0)

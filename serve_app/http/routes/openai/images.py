@@ -24,12 +24,11 @@ from serve_app.http.origin import public_base
 from serve_app.http.routes.generate import IdempotencyKey
 from serve_app.http.routes.openai import waiting
 from serve_app.http.routes.openai.errors import FOR_GOOD, SERVER, Refusal
-from serve_app.http.routes.openai.masks import masked_by_alpha
 from serve_app.http.routes.openai.offered import Offered, edits_pictures, makes_pictures, paints_masked
-from serve_app.http.routes.openai.outcome import failure, job_of
 from serve_app.http.routes.openai.schema import Image, ImageEdit, ImageGeneration, ImagesResponse, errors
 from serve_app.http.routes.openai.sent import FORM, MAX_FILES, Sent, is_form, read, validated
-from serve_app.http.routes.openai.translation import Translation
+from serve_app.http.routes.openai.translation import Translation, masked_by_alpha
+from serve_app.http.routes.openai.waiting import failure, job_of
 from serve_app.http.services import Deps, Services
 from serve_app.requests import GenerationRequest
 from serve_app.submission.errors import Invalid

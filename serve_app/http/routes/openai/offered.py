@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
-from serve_app.http.path_aliases import FAMILY, real
+from serve_app.http.middleware import FAMILY, real
 from serve_app.http.regions import elsewhere
 from serve_app.http.routes.openai.errors import Refusal
 from serve_app.requests.video import ClipRequest

@@ -11,7 +11,9 @@ from fastapi.exceptions import RequestValidationError
 
 from serve_app.http.routes.openai.schema import Asked
 from serve_app.http.routes.openai.sent import Sent, validated
+from serve_app.media.masks import alpha_mask
 from serve_app.requests import GenerationRequest
+from serve_app.requests.pictures import Picture, PictureProblem
 from serve_app.submission.dependencies import Offer
 from serve_app.submission.errors import Invalid
 
@@ -95,3 +97,22 @@ class Translation:
 def _is_list(form: type[GenerationRequest], field: str) -> bool:
     described = form.model_json_schema()["properties"][field]
     return any(each.get("type") == "array" for each in described.get("anyOf", [described]))
+
+
+@cache
+def masked_by_alpha(form: type[GenerationRequest]) -> type[GenerationRequest]:
+    """The form with such masks."""
+
+    def prepared(self: GenerationRequest, pictures: list[Picture]) -> list[Picture]:
+        return form.prepared(self, [_white(each) if each.role == "mask" else each for each in pictures])
+
+    return type(form.__name__, (form,), {"prepared": prepared, "__module__": form.__module__})
+
+
+def _white(mask: Picture) -> Picture:
+    """Raises PictureProblem."""
+    white = alpha_mask(mask.image)
+    if white is None:
+        message = "The mask has no transparent parts, which are what is painted anew"
+        raise PictureProblem("mask", message, "image_invalid")
+    return Picture("mask", white)

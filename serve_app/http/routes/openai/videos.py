@@ -17,7 +17,6 @@ from serve_app.http.routes.generate import IdempotencyKey
 from serve_app.http.routes.openai import waiting
 from serve_app.http.routes.openai.errors import Refusal
 from serve_app.http.routes.openai.offered import Offered, makes_videos
-from serve_app.http.routes.openai.outcome import failure, job_of
 from serve_app.http.routes.openai.schema import (
     DeletedVideo,
     Reference,
@@ -30,6 +29,7 @@ from serve_app.http.routes.openai.schema import (
 )
 from serve_app.http.routes.openai.sent import FORM, Sent, read, validated
 from serve_app.http.routes.openai.translation import Translation
+from serve_app.http.routes.openai.waiting import failure, job_of
 from serve_app.http.services import Deps, Services
 from serve_app.media.clip_sizes import CLIP_AREAS, clip_size
 from serve_app.media.geometry import RATIOS

@@ -18,7 +18,8 @@ from serve_app.redis_store.connection import UNREACHABLE
 from serve_app.requests import GenerationRequest
 from serve_app.submission.accept import accept
 from serve_app.submission.dependencies import Offer
-from serve_app.tasks.task import Accepted, Task
+from serve_app.tasks.job import Job, NewerJob
+from serve_app.tasks.task import Accepted, Status, Task
 
 T = TypeVar("T")
 
@@ -145,3 +146,23 @@ async def _left(request: Request) -> None:
     """Returns once the client is gone. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+_MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "What was made"}
+
+
+def job_of(task: Task) -> Job | None:
+    """None where the record can't be read: its key is gone, or a later release wrote it."""
+    try:
+        return Job.decode(task.job) if task.job else None
+    except (NewerJob, ValueError):
+        return None
+
+
+def failure(task: Task) -> tuple[str, str]:
+    """Code and message."""
+    details = task.details or {}
+    if what := _MODERATED.get(task.status):
+        reasons = ", ".join(details.get("Moderation Reasons", []))
+        return "moderation_blocked", f"{what} was moderated" + (f": {reasons}" if reasons else "")
+    return "generation_failed", str(details.get("error", "The task failed"))
