@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
 from deployments.contract.job import GenerationJob, Output
-from deployments.contract.objects import ObjectStore
+from deployments.contract.objects import UNREACHABLE, ObjectStore
 from deployments.contract.thresholds import Tolerance
 from deployments.telemetry.tracing import Kind, Span, Tracer
 from serve_app.dispatch.attempt import (
@@ -82,7 +82,7 @@ async def run_attempt(
                 raise NotStarted
             output = await _made(job, generation, writer, dependencies, on_start)
             if output is not None:
-                await _publish_result(job, generation, output, writer, dependencies.gate, draining)
+                await _publish_result(job, generation, output, writer, dependencies, draining)
     except Unjudged:
         await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
     except Leaving:
@@ -233,10 +233,11 @@ async def _publish_result(
     generation: GenerationJob,
     output: Output,
     writer: _Writer,
-    gate: Gate | None,
+    dependencies: Dependencies,
     draining: Callable[[], bool],
 ) -> None:
-    """Publishes the result, if it may be shown."""
+    """Publishes the result, if it may be shown. Of a task that was cancelled meanwhile, no file stays."""
+    gate, objects = dependencies.gate, dependencies.objects
     result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
     if gate is not None:
         with writer.span("judge result"):
@@ -252,7 +253,14 @@ async def _publish_result(
             draft["key"] = await gate.release(draft["key"])
     warnings = [*job.warnings, *output.warnings]
     details = {WARNINGS: warnings} if warnings else None
-    await writer.publish(Status.READY, result=result, details=details)
+    try:
+        await writer.publish(Status.READY, result=result, details=details)
+    except Stale:
+        files = (result["key"], result.get("thumbnail"), result.get("draft", {}).get("key"))
+        with suppress(*UNREACHABLE):  # else they go with the task's other objects
+            if objects is not None:
+                await objects.delete([key for key in files if key])
+        raise
 
 
 class _Writer:

@@ -11,7 +11,8 @@ from support.job_records import new_job
 
 from deployments.contract.events import Alive, Done, Event, Started
 from deployments.contract.job import GenerationJob, Output
-from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts
+from deployments.contract.objects import ObjectStore
+from serve_app.dispatch.attempt import Attempt, Dependencies, Stale, Timeouts
 from serve_app.dispatch.run_attempt import run_attempt
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
@@ -165,3 +166,20 @@ async def test_what_a_replica_tells_of_its_work_is_added_to_its_lane() -> None:
     await run_attempt(attempt, Dependencies(lambda job: _Stream(), Timeouts(1, 1)), cast(TaskStore, store))
     assert store.reports == [("lane", {"steps": 4}, {"device": "cpu"})]
     assert len(store.results) == 1
+
+
+async def test_of_a_result_that_is_refused_no_file_stays() -> None:
+    """Its task was cancelled while the result was on its way."""
+
+    class Refusing(_Store):
+        async def complete(self, *_: Any, **__: Any) -> bool:
+            return False
+
+    objects = ObjectStore("memory:///")
+    for key in ("key", "of another"):
+        await objects.put(key, b"x", "image/png")
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1), objects=objects)
+    with pytest.raises(Stale):
+        await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, Refusing()))
+    assert await objects.keys("") == ["of another"]
