@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from typing import Any, Self
+from typing import Self
 
 import uvicorn
-from ray._common import tls_utils
 from starlette.types import ASGIApp
 
 
@@ -25,16 +24,6 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
         if problem.errno == errno.EADDRINUSE:
             raise PortInUse(f"{host}:{port} is in use; choose another with {other}") from None
         raise PortInUse(f"can't listen on {host}:{port}: {problem.strerror}; see {other}") from None
-
-
-def bind() -> None:
-    """Replicas take calls of other replicas on loopback. For a process in which Ray Serve is not imported yet."""
-    add_port = tls_utils.add_port_to_grpc_server
-
-    def on_loopback(server: Any, address: str) -> int:
-        return add_port(server, address.replace("[::]", "127.0.0.1"))
-
-    tls_utils.add_port_to_grpc_server = on_loopback
 
 
 class MetricsServer:
