@@ -51,5 +51,5 @@ def test_nodes_tell_what_they_lack(config: Path, mode: str, asked: str) -> None:
     may_serve, found = json.loads(looked.stdout.splitlines()[-1])
     assert not may_serve, "the node was started without the switches"
     assert found["Ray's token"][0] == asked
-    for name in ("secrets", "code", "Redis", "persistence", "object store", "clock"):
+    for name in ("secrets", "release", "Redis", "persistence", "object store", "clock"):
         assert found[name][0] == "fine", found[name]
