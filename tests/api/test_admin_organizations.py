@@ -33,12 +33,6 @@ def test_a_new_organization_is_there_and_has_no_credits(operator: Client, name: 
     assert operator.get("/v1/admin/projects", params={"organization": name}).json() == {"projects": []}
 
 
-def test_the_first_organization_was_always_there(operator: Client) -> None:
-    one = operator.get(f"{PATH}/default").json()
-    assert (one["id"], one["created"]) == ("default", None)
-    assert one in operator.get(PATH).json()["organizations"]
-
-
 @pytest.mark.parametrize("role", [Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER])
 def test_everyone_sees_the_own_one(service: Service, organization: str, role: Role) -> None:
     with service.client(role=role, organization=organization) as member:

@@ -10,10 +10,8 @@ import pytest
 from support.client import Client, problems, refusal
 from support.http_service import Service
 from support.promises import promise
-from support.worker import Worker
 
 from serve_app.accounts.roles import Role
-from serve_app.tasks.task import Status
 
 PATH = "/v1/admin/projects"
 LIMITS = {"day": "limit_day", "week": "limit_week", "month": "limit_month"}
@@ -46,12 +44,6 @@ def test_an_id_is_given_once_among_all_organizations(administrator: Client, serv
             for taken in (name, "default"):
                 with service.unchanged():
                     assert refusal(client.post(PATH, json={"id": taken}), 409) == "There is a project of that id"
-
-
-@pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": "a b"}, {"id": "a:b"}, {"id": "a" * 65}, {"id": None}])
-def test_what_no_project_can_be_called(administrator: Client, service: Service, body: dict[str, Any]) -> None:
-    with service.unchanged():
-        assert [loc for loc, _ in problems(administrator.post(PATH, json=body))] == [["body", "id"]]
 
 
 @pytest.mark.parametrize(
@@ -116,27 +108,6 @@ def test_changes_that_are_refused(operator: Client, service: Service, change: di
     with service.unchanged():
         response = operator.patch(f"{PATH}/{operator.project}", json={"weight": 1, **change})
         assert [loc for loc, _ in problems(response)] == [["body", field]]
-
-
-def test_an_unknown_project(administrator: Client) -> None:
-    for response in (
-        administrator.get(f"{PATH}/none"),
-        administrator.patch(f"{PATH}/none", json={"limit_day": 1}),
-        administrator.get("/v1/admin/tasks", params={"project": "none"}),
-    ):
-        assert refusal(response, 404) == "There is no such project"
-
-
-@promise("Decided: polling", "`basic` applies when the task's project says so")
-def test_statuses_of_a_project_are_those_that_polling_tells(
-    administrator: Client, service: Service, worker: Worker, name: str
-) -> None:
-    administrator.post(PATH, json={"id": name})
-    administrator.patch(f"{PATH}/{name}", json={"statuses": "basic"})
-    with service.client(name, organization=administrator.organization) as client:
-        task_id = client.accepted()
-        worker.advance(task_id, Status.GENERATING)
-        assert client.poll(task_id).json()["status"] == "Pending"
 
 
 def test_the_tasks_of_every_project_of_the_organization(administrator: Client, service: Service) -> None:

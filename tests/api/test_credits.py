@@ -56,28 +56,6 @@ def test_with_too_few_credits_nothing_is_left_behind(service: Service, credits: 
     "Decided: money, accounts",
     "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
 )
-def test_what_is_held_cannot_be_spent_twice(poor: Client, service: Service) -> None:
-    first = poor.accepted()
-    with service.unchanged():
-        assert refusal(poor.submit(), 402) == "Insufficient credits"
-    poor.delete(f"/v1/tasks/{first}")
-    poor.accepted()
-
-
-@promise(
-    "Decided: money, accounts",
-    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
-)
-def test_a_hold_lowers_what_is_left_at_once(client: Client, administrator: Client) -> None:
-    cost = client.submit(resolution="2k").json()["cost"]
-    assert left(client) == pytest.approx(100 - cost)
-    assert balance(administrator) == pytest.approx({"credits": 100 - cost, "held": cost, "spent": 0, "granted": 100})
-
-
-@promise(
-    "Decided: money, accounts",
-    "Held at submission (402 when it does not fit), settled when `Ready`, given back in full on `Error` or moderation.",
-)
 def test_a_result_settles_at_the_price_quoted(client: Client, administrator: Client, worker: Worker) -> None:
     submitted = client.submit().json()
     assert "cost" not in client.poll(submitted["id"]).json()

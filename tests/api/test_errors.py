@@ -19,7 +19,6 @@ from support.pictures import encoded, picture
 from support.promises import promise
 
 from deployments.contract.objects import ObjectStore
-from serve_app.config.settings import TaskSettings
 from serve_app.http.errors import OUT_OF_REACH, Code
 from serve_app.local import proxy_start
 from serve_app.local.embedded_redis import EmbeddedRedis
@@ -156,40 +155,6 @@ def test_head_is_get_without_a_body(client: Client, path: str, status: int) -> N
     assert (told.status_code, told.content) == (status, b"")
     assert told.headers["content-type"] == got.headers["content-type"]
     assert told.headers["content-length"] == got.headers["content-length"]
-
-
-@promise(
-    "Decided: errors",
-    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
-    "each says which, with `Retry-After`",
-)
-def test_a_full_queue(start_service: StartService) -> None:
-    service = start_service(tasks=TaskSettings(max_queued=2))
-    with service.client() as client, service.client() as other:
-        client.accepted()
-        other.accepted()
-        with service.unchanged():
-            response = client.submit(images=[encoded(picture())])
-        assert refusal(response, 429) == "The queue of gen-3-image-klein is full"
-        assert int(response.headers["retry-after"]) >= 1
-
-
-@promise(
-    "Decided: errors",
-    "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "
-    "each says which, with `Retry-After`",
-)
-def test_too_many_active_tasks(start_service: StartService) -> None:
-    service = start_service(tasks=TaskSettings(max_active=2))
-    with service.client() as client, service.client() as other:
-        first, _ = client.accepted(), client.accepted()
-        with service.unchanged():
-            response = client.submit(images=[encoded(picture())])
-        assert refusal(response, 429) == "Too many active tasks: this project may have 2 at a time"
-        assert int(response.headers["retry-after"]) >= 1
-        other.accepted()
-        client.delete(f"/v1/tasks/{first}")
-        client.accepted()
 
 
 @promise("Decided: errors", "task store unreachable: `Retry-After`; nothing was charged")

@@ -16,8 +16,6 @@ from support.promises import promise
 from support.website import Gate, Website
 from support.worker import Worker
 
-from serve_app.tasks.task import Status
-
 REUSED = [(["header", "Idempotency-Key"], "idempotency_key_reused")]
 
 
@@ -32,13 +30,6 @@ def submit(client: Client, key: str, **body: Any) -> httpx2.Response:
 
 def count(client: Client) -> int:
     return len(client.get("/v1/tasks", params={"limit": 100}).json()["tasks"])
-
-
-@promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")
-def test_also_when_the_task_has_ended(client: Client, worker: Worker, key: str) -> None:
-    first = submit(client, key, webhook_url=HOOK)
-    worker.end(first.json()["id"], Status.ERROR)
-    assert submit(client, key, webhook_url=HOOK).json() == first.json()
 
 
 @promise("Decided: submission", "N parallel submits with one key make one task")
@@ -100,16 +91,6 @@ def test_projects_do_not_share_keys(client: Client, other_client: Client, key: s
     first, other = submit(client, key), submit(other_client, key, steps=4)
     assert (first.status_code, other.status_code) == (200, 200)
     assert first.json()["id"] != other.json()["id"]
-
-
-def test_a_refused_request_does_not_use_up_the_key(client: Client, key: str) -> None:
-    assert submit(client, key, steps=17).status_code == 422
-    assert submit(client, key).status_code == 200
-
-
-@pytest.mark.parametrize(("key", "kind"), [("", "string_too_short"), ("k" * 256, "string_too_long")])
-def test_lengths_that_are_refused(client: Client, key: str, kind: str) -> None:
-    assert problems(submit(client, key)) == [(["header", "Idempotency-Key"], kind)]
 
 
 @promise("Decided: submission", "Same key and same body within 24 h: the first response again, one task.")

@@ -80,15 +80,6 @@ def test_sizes(client: Client, worker: Worker, endpoint: str, body: dict[str, An
     assert (job["width"], job["height"]) == size
 
 
-@promise("Common field types", "`seed`: integer or null, reproducibility; random when omitted.")
-@pytest.mark.parametrize("seed", [-1, -7, -1.0, -(10**30)])
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_negative_seed_is_a_random_one(client: Client, worker: Worker, endpoint: str, seed: float) -> None:
-    seeds = {worker.job(client.ordered(endpoint, **MINIMAL[endpoint], seed=seed))["seed"] for _ in range(2)}
-    assert len(seeds) == 2
-    assert all(0 <= each < 2**32 for each in seeds)
-
-
 @pytest.mark.parametrize(
     ("endpoint", "field", "value", "advice"),
     [
@@ -111,8 +102,3 @@ def test_what_is_ignored_though_it_is_meant_is_warned_of(
 def test_a_number_in_quotes_is_said_to_be_a_string(client: Client, value: str, told: str) -> None:
     [entry] = client.order("gen-2-pro", prompt="a cat", seed=value).json()["detail"]
     assert entry["msg"] == told
-
-
-def test_a_ratio_is_refused_with_an_example(client: Client) -> None:
-    [entry] = client.order("gen-kontext-pro", prompt="a cat", aspect_ratio="16/9").json()["detail"]
-    assert entry["msg"].startswith("Input should be a ratio like 16:9, from 21:9 to 9:21")

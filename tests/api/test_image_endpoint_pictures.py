@@ -72,19 +72,6 @@ def test_a_bad_picture_is_named(client: Client, service: Service, endpoint: str,
         assert bad[:40] not in response.text
 
 
-@promise("Decided: submission", "At most 20 MB decoded and 20 MP each")
-@pytest.mark.parametrize(
-    ("endpoint", "field"),
-    [("gen-2-max", "input_image_8"), ("gen-kontext-pro", "input_image_2"), (FILL, "mask"), (CANNY, "control_image")],
-)
-def test_a_byte_over_twenty_megabytes(client: Client, endpoint: str, field: str) -> None:
-    data = picture(96, 64, white=field == "mask")
-    for size, taken in ((20 * MB, True), (20 * MB + 1, False)):
-        response = client.order(endpoint, **MINIMAL[endpoint] | {field: encoded(data + bytes(size - len(data)))})
-        assert response.status_code == (200 if taken else 422)
-    assert problems(response) == [(["body", field], "image_invalid")]
-
-
 @pytest.mark.parametrize(("endpoint", "field"), PICTURE_FIELDS)
 def test_what_is_sent_reaches_the_model_in_its_place(
     client: Client, worker: Worker, web: Website, endpoint: str, field: str

@@ -27,28 +27,6 @@ def pictures(*sizes: tuple[int, int]) -> dict[str, str]:
     return {name: encoded(picture(*size)) for name, size in zip(names, sizes, strict=False)}
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "body", "cost", "input_mp", "output_mp"),
-    [
-        ("gen-2-max", {}, 7, 0, 1),
-        ("gen-2-max", MP_2, 10, 0, 2),
-        ("gen-2-max", pictures((1024, 1024)), 10, 1, 1),
-        ("gen-2-max", pictures((1040, 1024), (1040, 1024)), 7 + 3 + 3 * 3, 2.03, 1.02),
-        ("gen-2-pro", {"width": 256, "height": 256}, 3, 0, 0.06),
-        ("gen-2-pro", {"width": 1920, "height": 1080}, 4.5, 0, 1.98),
-        ("gen-2-pro-preview", pictures((1024, 1024)), 4.5, 1, 1),
-        ("gen-kontext-pro", {}, 4, 0, 1),
-        ("gen-kontext-pro", pictures((2048, 1024)), 4, 2, 1),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_prices(
-    client: Client, endpoint: str, body: dict[str, Any], cost: float, input_mp: float, output_mp: float
-) -> None:
-    reply = client.order(endpoint, prompt="x", **body).json()
-    assert (reply["cost"], reply["input_mp"], reply["output_mp"]) == (cost, input_mp, output_mp)
-
-
 @promise(
     "What the service does",
     "Submission responses of some endpoints carry a cost estimate and megapixel counts; the final polling "

@@ -12,7 +12,6 @@ from support.promises import promise
 from support.worker import Worker
 
 from serve_app.dispatch.generation import generation_job
-from serve_app.media.geometry import GRID, RATIOS, TIERS
 from serve_app.tasks.job import Job
 
 
@@ -25,25 +24,6 @@ def test_every_problem_is_named_at_once(client: Client) -> None:
         (["body", "steps"], "less_than_equal"),
         (["body", "more"], "extra_forbidden"),
     ]
-
-
-def test_what_is_sent_reaches_the_model(client: Client, worker: Worker) -> None:
-    job = worker.job(client.accepted(prompt="a dog", width=640, height=320, seed=7, steps=4, output_format="webp"))
-    sent = {"prompt": "a dog", "width": 640, "height": 320, "seed": 7, "steps": 4, "output_format": "webp"}
-    assert {name: job[name] for name in sent} == sent
-
-
-@promise("1. gen-3-image-klein", "Equal-area size tier.")
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_ratio_has_about_the_same_area_at_a_tier(client: Client, worker: Worker, tier: str) -> None:
-    for name, ratio in RATIOS.items():
-        task_id = client.accepted(resolution=tier, aspect_ratio=name)
-        job = worker.job(task_id)
-        width, height = job["width"], job["height"]
-        assert (width % GRID, height % GRID) == (0, 0), name
-        assert width * height == pytest.approx(TIERS[tier], rel=0.04), name
-        assert width / height == pytest.approx(float(ratio), rel=0.04), name
-        assert job["area"] == width * height, "the price is that of what is delivered"
 
 
 @pytest.mark.parametrize(

@@ -127,17 +127,6 @@ def test_pictures_by_address_count_as_well(client: Client, web: Website) -> None
     assert by_address.json() == priced(client, "gen-3-image-klein", {"prompt": "x", "images": [SMALL]}).json()
 
 
-@promise(
-    "Decided: money, accounts",
-    "`POST /v1/pricing` takes a path and a body and answers the estimate without submitting.",
-)
-@pytest.mark.parametrize("pictures", [{}, {"images": [SMALL]}, {"images": [LARGE, SMALL]}], ids=["none", "one", "two"])
-def test_nothing_is_kept(client: Client, service: Service, pictures: dict[str, list[str]]) -> None:
-    with service.unchanged():
-        assert priced(client, "gen-3-image-klein", {"prompt": "a cat", **pictures}).status_code == 200
-    assert client.get("/v1/tasks").json()["tasks"] == []
-
-
 @pytest.mark.parametrize(
     "path", ["/v1/gen-9", "", "/v1/", "/v1/tasks", "/v2/gen-2-max", "/v1/gen-2-max/", "https://other.test/v1/gen-2-max"]
 )

@@ -80,12 +80,6 @@ def test_a_price_counts_like_a_submission(slow_service: Service) -> None:
         assert refusal(client.post("/v1/pricing", json=request), 429).startswith("Too many requests")
 
 
-def test_a_fast_key_may_come_back_in_a_second_at_the_earliest(start_service: StartService) -> None:
-    service = start_service(tasks=TaskSettings(requests_per_s=2, burst=1))
-    with service.client() as client:
-        assert remaining(client.submit().headers["ratelimit"]) == (0, 1)
-
-
 @promise(
     "Decided: errors",
     "too many active tasks for the project (default 24), too many requests, or the endpoint's queue is full: "

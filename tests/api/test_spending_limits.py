@@ -13,9 +13,6 @@ from support.client import Client, refusal
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
-from support.worker import Worker
-
-from serve_app.tasks.task import Status
 
 WINDOWS = ["day", "week", "month"]
 COST = 0.9
@@ -90,26 +87,3 @@ def test_the_lowest_limit_decides(
 ) -> None:
     limit(administrator, client, **{**dict.fromkeys(WINDOWS, others), lowest: 0.5})
     assert told(client, service)["window"] == lowest
-
-
-@pytest.mark.parametrize("status", [Status.ERROR, Status.REQUEST_MODERATED, Status.CONTENT_MODERATED, None])
-def test_what_comes_back_can_be_spent_again(
-    administrator: Client, client: Client, service: Service, worker: Worker, status: Status | None
-) -> None:
-    limit(administrator, client, day=1, week=1, month=1)
-    task_id = client.accepted()
-    told(client, service)
-    if status is None:
-        client.delete(f"/v1/tasks/{task_id}")
-    else:
-        worker.end(task_id, status)
-    client.accepted()
-
-
-@promise("Limits", "Spending limits can be set per project on a daily, weekly and monthly basis, in credits")
-def test_projects_of_one_organization_are_limited_one_by_one(
-    administrator: Client, client: Client, service: Service
-) -> None:
-    limit(administrator, client, day=0)
-    told(client, service)
-    administrator.accepted()

@@ -51,22 +51,6 @@ def test_a_valid_table_reaches_the_model_unchanged(client: Client, worker: Worke
     assert worker.job(task_id)["prompt"] == text
 
 
-@promise("Decided: structured prompts", "text that does not parse as an array is plain text")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a clock showing [three]",
-        "a clock showing [3].",
-        "nothing []",
-        'broken [{"id": 1]',
-        '[{"id": NaN}]',
-        prompt(MADE) + " and more",
-    ],
-)
-def test_what_is_no_table_is_plain_text(client: Client, worker: Worker, text: str) -> None:
-    assert worker.job(client.accepted(prompt=text))["prompt"] == text
-
-
 @promise("Region entry", "Reference image name the element is taken from; null when it is newly described")
 @pytest.mark.parametrize(
     ("source", "images"),
@@ -87,26 +71,3 @@ def test_an_element_comes_only_from_a_picture_that_was_sent(
     with service.unchanged():
         response = client.submit(prompt=prompt({**EDITED, "from": source}), **references(images))
     assert problems(response) == [(["body", "prompt"], "layout")]
-
-
-def test_the_refusal_tells_how_text_is_kept_text(client: Client) -> None:
-    (entry,) = client.submit(prompt="a clock showing [3]").json()["detail"]
-    assert "row 0" in entry["msg"]
-    assert "let something follow it" in entry["msg"]
-
-
-@promise("Region entry", "The reference image inside the prompt is named `<ref_image_0>`")
-def test_the_model_is_told_the_same_picture_however_it_is_named(client: Client, worker: Worker) -> None:
-    plain, bracketed = (
-        worker.generation(client.accepted(prompt=prompt({**EDITED, "from": name}), **references(2)))
-        for name in ("ref_image_1", "<ref_image_1>")
-    )
-    assert [row.source for row in bracketed.layout] == ["ref_image_1"]
-    assert bracketed.layout == plain.layout
-
-
-def test_the_refusal_names_row_and_choice(client: Client) -> None:
-    rows = (EDITED, {**EDITED, "id": "dog_1", "from": "ref_image_2"})
-    (entry,) = client.submit(prompt=prompt(*rows), **references(2)).json()["detail"]
-    assert "row 1" in entry["msg"]
-    assert "ref_image_0, ref_image_1" in entry["msg"]

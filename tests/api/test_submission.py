@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.client import ENDPOINT, Client, problems, refusal
+from support.client import Client, problems
 from support.http_service import Service
 from support.pictures import encoded, picture
 from support.promises import promise
@@ -91,28 +91,6 @@ def test_the_end_users_id_is_kept_and_shown_to_no_one(client: Client, worker: Wo
     worker.end(task_id, Status.ERROR, details={"error": "over"})
     listed = client.get("/v1/tasks")
     assert user not in response.text + client.poll(task_id).text + listed.text
-
-
-@promise(
-    "What the service does",
-    "Submission responses of some endpoints carry a cost estimate and megapixel counts; the final polling "
-    "response carries the settled cost.",
-)
-def test_a_task_costs_nothing_until_it_is_settled_at_the_price_quoted(client: Client, worker: Worker) -> None:
-    reply = client.submit(resolution="2k").json()
-    assert "cost" not in client.poll(reply["id"]).json()
-    worker.deliver(reply["id"], picture(form="JPEG"))
-    assert client.poll(reply["id"]).json()["cost"] == reply["cost"]
-
-
-@promise(
-    "Decided: submission",
-    "configurable list of family tokens that route to the same handlers (default none: `gen` only)",
-)
-def test_the_endpoint_has_no_other_name(client: Client) -> None:
-    for path in ("/v1/gen-3-image-klei", f"{ENDPOINT}/", f"{ENDPOINT}/x", ENDPOINT.removeprefix("/v1")):
-        response = client.post(path, json={"prompt": "a cat"})
-        assert refusal(response, 404).startswith("Not Found"), path
 
 
 @promise(

@@ -50,11 +50,6 @@ def test_an_unknown_field_that_is_like_none(client: Client, endpoint: str, body:
     assert (entry["type"], entry["msg"]) == ("extra_forbidden", "Extra inputs are not permitted")
 
 
-def test_a_number_of_images_is_no_field(client: Client) -> None:
-    (entry,) = client.submit(num_images=4).json()["detail"]
-    assert entry["msg"].endswith(": a task makes one image; send several, or n to /v1/images/generations")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "meant"),
     [
@@ -71,8 +66,3 @@ def test_a_number_of_images_is_no_field(client: Client) -> None:
 )
 def test_an_unknown_path_that_is_nearly_one(client: Client, method: str, path: str, meant: str) -> None:
     assert refusal(client.request(method, path, json={}), 404) == f"Not Found: did you mean {meant}?"
-
-
-@pytest.mark.parametrize("path", ["/v1", "/v1/gen-9", "/%ff", f"/v1/{'gen-2-max' * 200}"])
-def test_an_unknown_path_that_is_like_none(client: Client, path: str) -> None:
-    assert refusal(client.get(path), 404) == "Not Found"

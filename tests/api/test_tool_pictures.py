@@ -71,14 +71,6 @@ def test_every_way_leads_to_the_same(
 BAD = ["nonsense!", encoded(b"<svg/>"), encoded(PHOTO_FILE[:-40]), large(5121, 4096), "http://127.0.0.1/secret.png"]
 
 
-@pytest.mark.parametrize(("tool", "field"), PICTURE_FIELDS)
-def test_a_bad_picture_is_named(client: Client, service: Service, tool: str, field: str) -> None:
-    for bad in BAD:
-        at, kind, message = refused(client, service, tool, **{field: bad})
-        assert (at, kind) == (field, "image_invalid")
-        assert bad[:40] not in message
-
-
 # Trying on.
 
 
@@ -140,16 +132,6 @@ def test_pictures_of_all_kinds_can_be_scaled(client: Client, worker: Worker, mod
 
 
 # Too large.
-
-
-@promise("Limits", "4 MP (deblur, vto-v2)")
-@pytest.mark.parametrize(("tool", "field"), [(TRY_ON_2, "person"), (TRY_ON_2, "garment"), (DEBLUR, "image")])
-def test_four_megapixels_are_the_most(client: Client, service: Service, tool: str, field: str) -> None:
-    client.ordered(tool, **MINIMAL[tool] | {field: large(4096, 1024)})
-    at, kind, message = refused(client, service, tool, **{field: large(2049, 2048)})
-    assert (at, kind) == (field, "picture_too_large")
-    assert "2049x2048" in message
-    assert str(4 * MEGAPIXEL) in message
 
 
 @promise("Decided: tools", "v2: up to 4 MP as they are, over that 422")
