@@ -53,7 +53,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     HF_HOME=/var/cache/gen-serve \
     TORCHINDUCTOR_CACHE_DIR=/var/cache/gen-serve/inductor \
     PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-# What Ray's processes must start with: serve_app/local/ray_flags.py says what each is for.
+# What Ray's processes must start with: serve_app/launcher/ray_flags.py says what each is for.
 ENV RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_HAPROXY_NBTHREAD=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \

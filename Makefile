@@ -103,7 +103,7 @@ openapi: $(VENV)/.dev  ## Write openapi.json anew, and the types that the client
 	$(BIN)/python clients/python/generate_types.py
 
 figures: $(VENV)/.dev  ## Write the table of metrics and the dashboards anew, from their declarations
-	$(BIN)/python -m serve_app.figures.document
+	$(BIN)/python -m serve_app.metrics.series
 	$(BIN)/python -m deploy.grafana
 
 clean:  ## Remove the virtual environment and caches, never data

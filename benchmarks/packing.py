@@ -161,11 +161,11 @@ def _turned(names: Sequence[str], number: int) -> list[str]:
 
 
 def _loaded() -> Flux3:
-    from deployments import checkpoints
+    from deployments import loading
     from deployments.families.flux3 import Flux3
 
     caches = Caches(prompts_mb=0, references_mb=0, adapters_mb=0)
-    family = checkpoints.load("bundled/flux3", device="cpu", dtype="float32", caches=caches).family
+    family = loading.load("bundled/flux3", device="cpu", dtype="float32", caches=caches).family
     assert isinstance(family, Flux3)
     return family
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from deployments.backends.diffusion import DiffusionBackend
+from deployments.backends.images import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
-from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
 from deployments.outputs import encode_picture

@@ -16,8 +16,8 @@ from typing import Self
 import psutil
 
 from benchmarks.processes import Role, cpu_by_role, memory_by_role, tree
-from serve_app.cli.client import Client
-from serve_app.local.free_ports import free_port
+from serve_app.cli.service import Client
+from serve_app.launcher.embedded_redis import free_port
 
 PROJECT = Path(__file__).parents[1]
 CONFIG = PROJECT / "configs" / "local.yaml"

@@ -30,12 +30,11 @@ from rich.progress import Progress
 from benchmarks.harness import Benchmark, Goal, Interval, Report
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.projects import ProjectStore
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.redis_store.connection import connect
-from serve_app.tasks.job import Job
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage.connection import connect
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, NewTask, Status
+from serve_app.tasks.task import Job, Lease, NewTask, Status
 
 _PREFIX: Final = "gen:"
 _LANE, _ORGANIZATION, _PRICE, _PAGE, _TOGETHER = "lane", "organization", 900, 20, 64

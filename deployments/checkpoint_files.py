@@ -15,8 +15,8 @@ from typing import Any, Final
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from deployments.contract.checkpoint import BUNDLED, place_of
 from deployments.contract.hub_files import HubFiles, Kind, files_of, name_in
+from deployments.contract.model import BUNDLED, place_of
 
 _INDEXES: Final = ("modular_model_index.json", "model_index.json")
 _SAMPLES: Final = 64

@@ -19,10 +19,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from deployments.backend import JobError, NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, network_file
 from deployments.contract.model import MattingSpec, ModelSpec
-from deployments.engine.backend import JobError, NotFinite, OutOfMemory
-from deployments.pictures.pixels import Pixels, resize
+from deployments.images import Pixels, resize
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Final
 import cv2
 from obstore.exceptions import BaseError
 
+from deployments.backend import Unavailable
 from deployments.contract.events import Preview
 from deployments.contract.job import GenerationJob, Output, PictureFormat
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Unavailable
-from deployments.pictures.pixels import Pixels, resize
+from deployments.images import Pixels, resize
 
 # PNG at OpenCV's default, its fastest level: higher ones take several times as long for a few percent.
 _ENCODER_OPTIONS: dict[PictureFormat, list[int]] = {

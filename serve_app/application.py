@@ -15,23 +15,30 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from deployments.contract.thresholds import Thresholds
-from deployments.media_model import MediaModel
+from deployments.contract.moderation import Thresholds
 from deployments.moderation.deployment import Moderator
+from deployments.replica import MediaModel
 from deployments.rewriting.deployment import PromptRewriter
 from deployments.telemetry.logs import LogSpec
-from deployments.text_encoding.deployment import TextEncoder
+from deployments.text_encoding import TextEncoder
 from serve_app import ray_internals
-from serve_app.config import bound as bound_settings
 from serve_app.config import catalog as catalogs
-from serve_app.config import fingerprint, specs
 from serve_app.config import settings as all_settings
-from serve_app.config.bound import BoundSettings, WithheldOptions
 from serve_app.config.catalog import Catalog, Model, RewriterModel
 from serve_app.config.models import RewriterSettings, TextEncoderSettings
+from serve_app.config.replicas import (
+    BoundSettings,
+    WithheldOptions,
+    complete,
+    deployment_version,
+    model_spec,
+    moderator_spec,
+    rewriter_spec,
+    secret_values,
+)
 from serve_app.config.settings import Settings
-from serve_app.dispatch import deployment as dispatch
-from serve_app.dispatch.deployment import Dispatcher
+from serve_app.dispatcher import deployment as dispatch
+from serve_app.dispatcher.deployment import Dispatcher
 from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
 from serve_app.webhooks import deployment as webhooks
 from serve_app.webhooks.deployment import WebhookSender
@@ -60,7 +67,7 @@ def app(args: Args) -> serve.Application:
 
     No secret may be among the arguments, which Serve keeps and shows: see `config/bound.py`.
     """
-    return build(bound_settings.complete(all_settings.load(args.config)), args.revision)
+    return build(complete(all_settings.load(args.config)), args.revision)
 
 
 def __getattr__(name: str) -> serve.Application:
@@ -152,7 +159,7 @@ class Versioning:
         """`reads` are the sections of the settings that it reads."""
         settings = self.settings
         key = settings.sealing_keys[0] if settings.has_sealing_keys else None
-        version = fingerprint.version(args, reads, bound_settings.secret_values(settings), key, self._revision)
+        version = deployment_version(args, reads, secret_values(settings), key, self._revision)
         return ray_internals.with_version(deployment, version).bind(*args)
 
     def of_model(self, deployment: serve.Deployment, *args: object) -> serve.Application:
@@ -176,7 +183,7 @@ async def replicas(name: str | None = None) -> dict[str, dict[str, int]]:
 def _ingress_app(settings: BoundSettings, catalog: Catalog) -> Callable[[], "FastAPI"]:
     def build() -> "FastAPI":
         # Where it runs: whoever only binds it would wait a second for this import, and keep it.
-        from serve_app.http.ingress import replica_app
+        from serve_app.api.app import replica_app
 
         return replica_app(settings.settings(), catalog, replicas)
 
@@ -218,7 +225,7 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
     settings, chosen = version.settings, version.settings.rewriter
     if model is None or not chosen.enabled:
         return None
-    spec = specs.of_rewriter(model, settings)
+    spec = rewriter_spec(model, settings)
     deployment = _deployment(
         PromptRewriter,
         spec.logs,
@@ -234,7 +241,7 @@ def _rewriter(model: RewriterModel | None, version: Versioning) -> serve.Applica
 
 def _moderator(known: ModerationCatalog, version: Versioning) -> serve.Application:
     settings, chosen = version.settings, version.settings.moderation
-    spec = specs.of_moderator(known, settings, version.withheld)
+    spec = moderator_spec(known, settings, version.withheld)
     deployment = _deployment(
         Moderator,
         spec.logs,
@@ -269,7 +276,7 @@ def _model(
 ) -> serve.Application:
     settings = version.settings
     chosen = settings.model(name)
-    spec = specs.of_model(name, model, settings, version.withheld)
+    spec = model_spec(name, model, settings, version.withheld)
     deployment = _deployment(
         MediaModel,
         spec.logs,

@@ -17,8 +17,8 @@ import pytest
 from redis.asyncio import Redis
 
 from deployments.telemetry import logs
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.redis_store import connection
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 
 # Tests run beside each other and beside whole services; torch threads that spin while they wait would slow all down.

@@ -19,11 +19,11 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
 from benchmarks.gpu.models import Model, load
 from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, step_again
-from deployments.backends.diffusion import DiffusionBackend
+from deployments.backends.images import DiffusionBackend
 from deployments.contract.events import LAST, Done, Event, Progress
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
-from deployments.side_stream import SideStream
+from deployments.torch_process import SideStream
 
 _LEFT: Final = 12 * 10**9
 """Bytes of memory on a full device."""

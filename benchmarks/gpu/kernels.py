@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu.workbench import Skipped, Workbench, comparison, step_again
-from deployments.families.packed.attention import ATTENTIONS
-from deployments.families.packed.row import Row
+from deployments.families.packed.batch import ATTENTIONS, Row
 
 _ROWS: Final = {"8 x 1024 px": [4608] * 8, "4 sizes": [4608, 1536, 4352, 3584]}
 """Tokens of FLUX.2-klein-4B, text included."""

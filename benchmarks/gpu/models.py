@@ -19,14 +19,13 @@ import transformers as typed_transformers
 from diffusers.modular_pipelines.flux3.modular_blocks_flux3_distilled import Flux3DistilledAutoBlocks
 from torch import nn
 
-from deployments import checkpoints
+from deployments import loading
 from deployments.checkpoint_files import index_of, pipeline_folder
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
-from deployments.families.pipeline import load_pipeline
-from deployments.families.placement import Placement
+from deployments.families.pipeline import Placement, load_pipeline
 
 # Every argument of their classes has a type; here they come out of dicts.
 diffusers: Any = typed_diffusers
@@ -63,11 +62,11 @@ def build(name: str, device: torch.device, *, tiny: bool, tile_above: int) -> Mo
     return Model((Flux1 if name == "flux1" else Flux2)(pipeline, placement), pipeline)
 
 
-def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, checkpoints.Loaded]:
+def load(checkpoint: str, device: torch.device, tile_above: int) -> tuple[Model, loading.Loaded]:
     """A checkpoint of pictures as the service loads it, and the stock pipeline around its transformer."""
     chosen: Any = {"attention": ["native"], "packed_attention": PACKED, "tile_above": tile_above}
-    loaded = checkpoints.load(checkpoint, device=str(device), **chosen)
-    family, pipeline = checkpoints.for_pictures(loaded.family), None
+    loaded = loading.load(checkpoint, device=str(device), **chosen)
+    family, pipeline = loading.for_pictures(loaded.family), None
     folder, local_only = pipeline_folder(checkpoint)
     if index_of(folder)["_class_name"] in _STOCK:
         placement = Placement(device, family.transformer.dtype, local_only)

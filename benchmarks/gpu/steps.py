@@ -15,16 +15,14 @@ from torch._dynamo.utils import counters
 
 from benchmarks.gpu.models import PACKED, Model, clip_transformer
 from benchmarks.gpu.workbench import MIXED, Figures, Sizes, Skipped, Workbench, comparison, step_again
-from deployments.adapters.segments import AppliedAdapter
-from deployments.adapters.weights import AdapterWeights, read_weights
 from deployments.contract.job import Adapter
 from deployments.families.flux import to_grid
 from deployments.families.flux1 import Flux1
-from deployments.families.moment import Moment
-from deployments.families.packed.attention import ATTENTIONS
-from deployments.families.packed.row import Row
+from deployments.families.packed.batch import ATTENTIONS, Moment, Row
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.lora.segments import AppliedAdapter
+from deployments.lora.weights import AdapterWeights, read_weights
 
 _NATIVE: Final = ("native", "_native_cudnn", "_native_flash")
 _ALONE: Final = (*_NATIVE, "_native_efficient", "xformers", "flash", "_flash_3", "sage")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.gpu.models import Model, build
 from deployments.contract.job import GenerationJob
-from deployments.families.prepared_request import PreparedRequest
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
 

@@ -25,8 +25,7 @@ from benchmarks.peers import environment
 from benchmarks.peers.request import PID, PeerSettings, Request
 from benchmarks.processes import tree
 from benchmarks.service import ENDPOINT, MODEL, PROJECT, UNLIMITED, Service, without_settings
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.local.free_ports import free_port
+from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 from serve_app.tasks.task import TERMINAL, Status
 
 _KEPT: Final = PROJECT / ".peers"

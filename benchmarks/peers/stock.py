@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.peers.request import PID, PeerSettings, Request
 from deployments.checkpoint_files import pipeline_folder
-from deployments.families.shared_components import shared_components
+from deployments.families.pipeline import shared_components
 from deployments.outputs import encode_picture
 
 _DTYPE = torch.float32

@@ -1,4 +1,4 @@
-"""The dashboards. Their series are those of `serve_app/figures/declared.py`."""
+"""The dashboards. Their series are those of `serve_app/metrics/series.py`."""
 
 from __future__ import annotations
 

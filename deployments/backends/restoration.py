@@ -8,15 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from deployments.backends.inputs import InputFetcher
+from deployments.backend import JobError
+from deployments.backends.images import InputFetcher
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError
 from deployments.families.device_errors import translated_device_errors
+from deployments.images import Backdrop, Pixels, open_picture, stretch
 from deployments.outputs import Outputs
-from deployments.pictures.backdrop import Backdrop
-from deployments.pictures.pixels import Pixels, open_picture, stretch
-from deployments.restorers.restorer import Restorer
+from deployments.restorers import Restorer
 
 
 @dataclass

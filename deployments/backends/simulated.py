@@ -21,14 +21,12 @@ from typing import Final
 
 import numpy as np
 
-from deployments.backends.inputs import InputFetcher
-from deployments.contract.clip import Clip
-from deployments.contract.job import GenerationJob, Output
+from deployments.backend import DeviceBroken, JobError
+from deployments.backends.images import InputFetcher
+from deployments.contract.job import Clip, GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import DeviceBroken, JobError
 from deployments.outputs import Outputs
-from deployments.video.sound import Sound
-from deployments.video.writer import SOUND_RATE, ClipWriter
+from deployments.video.writer import SOUND_RATE, ClipWriter, Sound
 
 _CLIP: Final = (64, 36)
 _CHECKPOINT: Final = re.compile(r"simulated/(?P<ms>\d+)ms(?:\?breaks=(?P<breaks>/.+))?")

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import filter_repo_objects
 
-from deployments.contract.checkpoint import place_of
+from deployments.contract.model import place_of
 
 TRANSFORMER_CONFIG: Final = "transformer/config.json"
 """Of a pipeline: all that the check of an uploaded adapter reads."""

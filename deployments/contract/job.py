@@ -4,9 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
 
-from deployments.contract.clip import Clip
+FPS: Final = 24
+"""Frames a second of every video that is made here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """The part of a job that only videos have: `frames` new frames are made, with `sound` or silent.
+
+    `times` says for each of the job's `references` at which second it is to be seen. `start` (an object key, like the
+    following) is a video to go on from: its end leads in, and the result is it and the new frames, joined. `draft` asks
+    for a quick pass whose latents are kept; `enhance` names such latents, whose composition the result has. Between two
+    steps the latents are kept at `checkpoint`, which all attempts share, so that another one can go on from there.
+    """
+
+    frames: int
+    checkpoint: str
+    sound: bool = True
+    times: tuple[float, ...] = ()
+    start: str | None = None
+    draft: bool = False
+    enhance: str | None = None
+
 
 Box: TypeAlias = tuple[int, int, int, int]
 """`(top, left, bottom, right)`, integers 0 to 1000, relative to the picture."""
@@ -121,3 +144,20 @@ class Output:
     """The object with a small picture of it."""
     warnings: tuple[str, ...] = ()
     """What of the job could not be done though there is a result; fit for the client's eyes."""
+
+
+UNKNOWN: Final = "application/octet-stream"
+_BY_SUFFIX: Final = MappingProxyType(
+    {
+        ".jpeg": "image/jpeg",
+        ".jpg": "image/jpeg",
+        ".png": "image/png",
+        ".webp": "image/webp",
+        ".mp4": "video/mp4",
+    }
+)
+
+
+def media_type(name: str) -> str:
+    """Of a file or an object by its suffix, in either case."""
+    return _BY_SUFFIX.get(PurePosixPath(name).suffix.lower(), UNKNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,8 +23,8 @@ ENHANCE_NOISE: Final = 0.909375
 DIFFUSION: Final = "diffusion"
 RESTORERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "telea": "deployments.restorers.telea:Telea",
-        "deconvolution": "deployments.restorers.deconvolution:Deconvolution",
+        "telea": "deployments.restorers:Telea",
+        "deconvolution": "deployments.restorers:Deconvolution",
         "onnx": "deployments.onnx_networks:OnnxRestorer",
     }
 )
@@ -33,7 +34,7 @@ BACKENDS: Final = (DIFFUSION, *RESTORERS)
 
 BACKGROUND_REMOVERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "grabcut": "deployments.matting.grabcut:GrabCut",
+        "grabcut": "deployments.matting:GrabCut",
         "onnx": "deployments.onnx_networks:OnnxBackgroundRemover",
     }
 )
@@ -158,3 +159,57 @@ class ModelSpec:
     objects_secrets: OptionsHere | None = None
     tracing: TracingSpec | None = None
     logs: LogSpec = USUAL_LOGS
+
+
+@dataclass(frozen=True, slots=True)
+class RewriterSpec:
+    """`checkpoint` is a hub id, a folder, or `bundled/<name>`, in the format of a causal language model.
+
+    With an `instruction`, a model that knows chats is told so and given the prompt; what it answers is the new prompt.
+    Any other model continues the prompt. Either writes at most `max_new_tokens`, the likelier ones more surely the
+    lower the `temperature` is; 0 always takes the likeliest. `edit_instruction` and `ratio_instruction` are for prompts
+    that say how to change a picture, and for the question which ratio suits one.
+    """
+
+    checkpoint: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    instruction: str = ""
+    edit_instruction: str = ""
+    ratio_instruction: str = ""
+    max_new_tokens: int = 64
+    temperature: float = 0.7
+    threads: int | None = None
+    logs: LogSpec = USUAL_LOGS
+
+
+@dataclass(frozen=True, slots=True)
+class TextEncoderSpec:
+    """`checkpoint` is a pipeline's, as in ModelSpec, of which only tokenizers and text encoders are loaded. Up to
+    `max_batch` prompts go through them together."""
+
+    checkpoint: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: Precision = "auto"
+    threads: int | None = None
+    max_batch: int = 8
+    logs: LogSpec = USUAL_LOGS
+
+
+BUNDLED: Final = Path(__file__).parent.parent / "bundled" / "checkpoints"
+SIMULATED: Final = "simulated/"
+"""Before the milliseconds that a step takes: no model at all (`backends/simulated.py`)."""
+REDUX: Final = "redux"
+"""The folder of a Flux1 checkpoint that holds what reads image prompts."""
+
+
+def place_of(checkpoint: str) -> Path | None:
+    """The folder of a checkpoint on this machine, None for one on the model hub.
+
+    `bundled/NAME` has a place whether or not there is such a one.
+    """
+    if checkpoint.startswith("bundled/"):
+        return BUNDLED / checkpoint.removeprefix("bundled/")
+    return Path(checkpoint).resolve() if Path(checkpoint).is_dir() else None

@@ -19,16 +19,16 @@ Scores: TypeAlias = Mapping[str, float]
 
 TEXT_JUDGES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "lexicon": "deployments.moderation.lexicon:Lexicon",
+        "lexicon": "deployments.moderation.blocklist:Lexicon",
         "guard": "deployments.moderation.guard:Guard",
-        "text-classifier": "deployments.moderation.text_classifier:TextClassifier",
+        "text-classifier": "deployments.moderation.classifiers:TextClassifier",
     }
 )
 PICTURE_JUDGES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "skin": "deployments.moderation.skin:SkinJudge",
+        "skin": "deployments.moderation.known_pictures:SkinJudge",
         "known-pictures": "deployments.moderation.known_pictures:KnownPictures",
-        "picture-classifier": "deployments.moderation.picture_classifier:PictureClassifier",
+        "picture-classifier": "deployments.moderation.classifiers:PictureClassifier",
     }
 )
 """By the names that configurations have for them, where judges are. Adding one is a file and a line here."""
@@ -62,3 +62,39 @@ class ModeratorSpec:
     max_batch: int = 16
     threads: int | None = None
     logs: LogSpec = USUAL_LOGS
+
+
+Ceilings: TypeAlias = Mapping[str, int]
+"""By category, the highest tolerance that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What one task may show."""
+
+    level: int
+    ceilings: Ceilings = field(default_factory=dict)
+
+    def of(self, category: str) -> int:
+        return min(self.level, self.ceilings.get(category, self.level))
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    by_category: Mapping[str, tuple[float, ...]]
+
+    def refused(self, scores: Scores, tolerance: Tolerance) -> list[str]:
+        """The categories that are too much, the surest first. A category without thresholds is never too much."""
+        # Not `>=`: a score that is no number must not pass.
+        over = [name for name, score in scores.items() if not score < self._limit(name, tolerance.of(name))]
+        return sorted(over, key=lambda name: (-scores[name], name))
+
+    def _limit(self, category: str, level: int) -> float:
+        limits = self.by_category.get(category)
+        return float("inf") if not limits else limits[min(level, len(limits) - 1)]
+
+
+def lowest(*ceilings: Ceilings) -> dict[str, int]:
+    """Of several ceilings for a category, the lowest counts."""
+    names = {name for each in ceilings for name in each}
+    return {name: min(each[name] for each in ceilings if name in each) for name in sorted(names)}

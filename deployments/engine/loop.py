@@ -21,23 +21,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Generic, Protocol
 
+from deployments.backend import Backend, DeviceBroken, P, S
 from deployments.contract.events import Event, Failed, Interrupted
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Order
-from deployments.engine.backend import Backend, DeviceBroken, P, S
-from deployments.engine.background import Background
 from deployments.engine.cost_model import StepCost
-from deployments.engine.device_priority import DevicePriority, Unshared
-from deployments.engine.encoder import Encoder
-from deployments.engine.exclusive import Exclusive
-from deployments.engine.failures import DEVICE_BROKEN, failure_event
-from deployments.engine.fetcher import Fetcher
-from deployments.engine.finisher import Finisher
-from deployments.engine.health import Health
-from deployments.engine.request_handle import RequestHandle
-from deployments.engine.request_table import RequestTable
-from deployments.engine.step_costs import NOTHING_KNOWN, StepCosts
-from deployments.engine.stepper import Stepper
+from deployments.engine.device import Background, DevicePriority, Exclusive, Unshared
+from deployments.engine.requests import DEVICE_BROKEN, Health, RequestHandle, RequestTable, failure_event
+from deployments.engine.scheduler import NOTHING_KNOWN, StepCosts
+from deployments.engine.workers import Encoder, Fetcher, Finisher, Stepper
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from deployments.engine.backend import DeviceBroken, OutOfMemory
+from deployments.backend import DeviceBroken, OutOfMemory
 
 _NO_MEMORY: Final = (
     "not enough memory",  # the CPU allocator has no error class of its own

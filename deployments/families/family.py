@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from deployments.byte_cache import CacheFigures
-from deployments.engine.backend import JobError
-from deployments.families.packed.attention import Attention
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.prompts import PromptEncoder
+from deployments.backend import JobError
+from deployments.families.conditioning import PreparedRequest, PromptEncoder
+from deployments.families.packed.batch import Attention
+from deployments.families.pipeline import Placement
 from deployments.families.state import State
 from deployments.families.step import Velocity
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
+from deployments.lru_cache import CacheFigures
 
 
 class Family(Velocity, Protocol):

@@ -12,26 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.byte_cache import MB, ByteCache, CacheFigures
+from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import Enlarge
-from deployments.engine.backend import JobError
 from deployments.families.canvas import Canvas, canvas_for
-from deployments.families.finite import finite
-from deployments.families.kept import size_of
-from deployments.families.moment import Moment
-from deployments.families.packed.attention import Attention
-from deployments.families.packed.forward import PackedForward
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.preview import LinearPreview
-from deployments.families.prompts import Encoded, PromptEncoder, SharedEncoder, from_bytes
-from deployments.families.references import References
-from deployments.families.state import State
-from deployments.families.true_guidance import guided
-from deployments.pictures.enlarge import fitted
-from deployments.pictures.pixels import Pixels
+from deployments.families.conditioning import (
+    Encoded,
+    PreparedRequest,
+    PromptEncoder,
+    References,
+    SharedEncoder,
+    from_bytes,
+)
+from deployments.families.packed.batch import Attention, Moment
+from deployments.families.packed.transformers import PackedForward
+from deployments.families.pipeline import Placement
+from deployments.families.state import State, size_of
+from deployments.families.step import guided
+from deployments.families.vae import LinearPreview, finite
+from deployments.images import Pixels, fitted
+from deployments.lru_cache import MB, ByteCache, CacheFigures
 
 TOKEN: Final = 16
 """Pixels per side of a token: the autoencoder takes 8, and its latents are packed 2 x 2."""

@@ -11,36 +11,117 @@ ids are (picture, row, column), all zero for text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from diffusers.pipelines.flux.pipeline_flux_prior_redux import FluxPriorReduxPipeline
+from PIL import Image
 from torch import Tensor
 
+from deployments.backend import JobError
 from deployments.checkpoint_files import index_of
-from deployments.contract.checkpoint import REDUX
-from deployments.engine.backend import JobError
-from deployments.families import autoencoder
+from deployments.contract.model import REDUX
 from deployments.families.canvas import Canvas
+from deployments.families.conditioning import PreparedRequest, References
 from deployments.families.flux import Flux
-from deployments.families.flux1_conditions import CHANNELS, CONDITIONS, MAX_REFERENCES, REFERENCES, Reading
-from deployments.families.flux1_guidance import guidance_of_steps
-from deployments.families.flux1_latents import Latents, from_grid, grid_ids, to_tokens
-from deployments.families.flux1_prompts import TEXT_PARTS, EncodedPrompt, Flux1PromptEncoder, ImagePromptEncoder
-from deployments.families.moment import Moment
-from deployments.families.packed.flux1 import PackedFlux1
-from deployments.families.pipeline import load_pipeline
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.references import References
-from deployments.families.schedule import schedule
-from deployments.families.state import State
-from deployments.pictures.backdrop import Backdrop
-from deployments.pictures.pixels import Pixels, open_picture
+from deployments.families.flux1_conditions import (
+    CHANNELS,
+    CONDITIONS,
+    MAX_REFERENCES,
+    REFERENCES,
+    Latents,
+    Reading,
+    from_grid,
+    grid_ids,
+    to_tokens,
+)
+from deployments.families.packed.batch import Moment
+from deployments.families.packed.transformers import PackedFlux1
+from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.state import State, apart
+from deployments.families.step import schedule
+from deployments.families.vae import place_vae
+from deployments.images import Backdrop, Pixels, open_picture
+
+MAX_TEXT = 512
+"""T5 tokens; shorter prompts are padded, and the padding is attended, so all prompts of a model are equally long."""
+MAX_POOLED = 77
+"""CLIP tokens."""
+
+
+class EncodedPrompt(NamedTuple):
+    text: Tensor
+    """T5's tokens, (1, L, D)."""
+    pooled: Tensor
+    """CLIP's pooled embedding, (1, P)."""
+
+
+TEXT_PARTS = ("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
+"""Components of a checkpoint."""
+
+
+class Flux1PromptEncoder:
+    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
+        """`pipeline` has two tokenizers and text encoders, on `device`."""
+        self._pipeline = pipeline
+        self._dtype = dtype
+        self._device = device
+
+    def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
+        """All prompts in one pass. Longer ones than the tokenizers know are cut off."""
+        t5_ids = self._ids(self._pipeline.tokenizer_2, prompts, MAX_TEXT)
+        clip_ids = self._ids(self._pipeline.tokenizer, prompts, MAX_POOLED)
+        texts = self._pipeline.text_encoder_2(t5_ids, output_hidden_states=False)[0].to(self._dtype)
+        pooled = self._pipeline.text_encoder(clip_ids, output_hidden_states=False).pooler_output.to(self._dtype)
+        return [EncodedPrompt(*pair) for pair in zip(apart(texts), apart(pooled), strict=True)]
+
+    def _ids(self, tokenizer: Any, prompts: Sequence[str], most: int) -> Tensor:
+        """Token ids (B, L), L being `most` or less."""
+        length = prompt_length(tokenizer, most)
+        inputs = tokenizer(list(prompts), padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        return inputs.input_ids.to(self._device)
+
+
+class ImagePromptEncoder:
+    def __init__(self, redux: Any | None, dtype: torch.dtype, device: torch.device) -> None:
+        """`redux` is a `FluxPriorReduxPipeline` on `device`."""
+        self._redux = redux
+        self._dtype = dtype
+        self._device = device
+
+    def encode(self, picture: Image.Image) -> Tensor:
+        """Tokens (1, M, D) that say what the picture shows, to follow a prompt's. JobError where there is no Redux."""
+        if self._redux is None:
+            raise JobError("this model takes no image prompt")
+        seen = self._redux.encode_image(picture, self._device, 1)
+        return self._redux.image_embedder(seen).image_embeds.to(self._dtype)
+
+
+NO_GUIDANCE = 1.0
+
+
+def guided_steps(steps: int, interval: float | None) -> list[bool]:
+    """Whether guidance is applied, for each of `steps` steps.
+
+    With interval n, step i is guided when floor(i / n) advances there: at i = 0, n, 2n, ..., rounded up where n is no
+    whole number (1.5 guides 0, 2, 3, 5, 6, ...). 1 and None guide every step. JobError below 1.
+    """
+    if interval is None:
+        return [True] * steps
+    if not interval >= 1:
+        raise JobError("the guidance interval must be at least 1")
+    return [i == 0 or math.floor(i / interval) > math.floor((i - 1) / interval) for i in range(steps)]
+
+
+def guidance_of_steps(steps: int, guidance: float, interval: float | None) -> Tensor:
+    """(S,) float32; steps that `interval` leaves out get NO_GUIDANCE. Raises JobError."""
+    return torch.tensor([guidance if guided else NO_GUIDANCE for guided in guided_steps(steps, interval)])
+
 
 _INTERVALS = "_guidance_intervals"
 """Of a checkpoint's index. Diffusers passes over entries that begin with an underscore."""
@@ -62,7 +143,7 @@ class Flux1(Flux[EncodedPrompt]):
         `guidance_intervals`: the checkpoint was trained for steps without guidance between others."""
         self._scheduler: Any = pipeline.scheduler
         self._condition = CONDITIONS[type(pipeline).__name__]
-        autoencoder.place(pipeline.vae, placement)
+        place_vae(pipeline.vae, placement)
         latents = Latents(pipeline.vae, placement.device)
         super().__init__(
             pipeline.transformer,

@@ -11,7 +11,9 @@ Position ids are (t, h, w, l): the picture at t = 0, reference k at t = 10 (k + 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,19 +24,44 @@ from PIL import Image
 from torch import Tensor
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.families import autoencoder
 from deployments.families.canvas import Canvas, canvas_for
+from deployments.families.conditioning import PreparedRequest, References, trim_language_model
 from deployments.families.flux import TOKEN, Flux
-from deployments.families.flux2_prompts import TEXT_PARTS, EncodedPrompt, Flux2PromptEncoder
-from deployments.families.moment import Moment
-from deployments.families.packed.flux2 import PackedFlux2
-from deployments.families.pipeline import load_pipeline
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.references import References
-from deployments.families.schedule import schedule
-from deployments.families.state import State
-from deployments.pictures.pixels import stretch
+from deployments.families.packed.batch import Moment
+from deployments.families.packed.transformers import PackedFlux2
+from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.state import State, apart
+from deployments.families.step import schedule
+from deployments.families.vae import place_vae
+from deployments.images import stretch
+
+MAX_TEXT = 512
+"""Text tokens, as the pipelines pad it."""
+TEXT_PARTS = ("text_encoder", "tokenizer")
+"""Components of a checkpoint."""
+
+
+class EncodedPrompt(NamedTuple):
+    text: Tensor
+    """(1, L, D)."""
+    ids: Tensor
+    """Positions, (L, 4)."""
+
+
+class Flux2PromptEncoder:
+    def __init__(self, pipeline: Any, dtype: torch.dtype, device: torch.device) -> None:
+        """`pipeline` is a `Flux2KleinPipeline` or `Flux2Pipeline` with its text components, on `device`."""
+        self._pipeline = pipeline
+        self._dtype = dtype
+        self._device = device
+        [*_, last] = signature(pipeline.encode_prompt).parameters["text_encoder_out_layers"].default
+        trim_language_model(pipeline.text_encoder, last)
+        self._length = prompt_length(getattr(pipeline.tokenizer, "tokenizer", pipeline.tokenizer), MAX_TEXT)
+
+    def encode(self, prompts: Sequence[str]) -> list[EncodedPrompt]:
+        texts, ids = self._pipeline.encode_prompt(list(prompts), device=self._device, max_sequence_length=self._length)
+        return [EncodedPrompt(text, ids[0]) for text in apart(texts.to(self._dtype))]
+
 
 MAX_REFERENCES = 10
 REFERENCE_PIXELS = 1024 * 1024
@@ -61,7 +88,7 @@ class Flux2(Flux[EncodedPrompt]):
         base = isinstance(pipeline, Flux2KleinPipeline) and not pipeline.config["is_distilled"]
         if base and placement.true_guidance is None:
             raise CheckpointError("a Klein base model needs true_guidance (docs/settings.md); or use a distilled one")
-        autoencoder.place(pipeline.vae, placement)
+        place_vae(pipeline.vae, placement)
         self._pipeline: Any = pipeline
         self._guided = isinstance(pipeline, Flux2Pipeline)
         channels = int(pipeline.transformer.config.in_channels)
@@ -185,3 +212,54 @@ def _decoded(pipeline: Any, latents: Tensor) -> Tensor:
 def _widened(picture: Image.Image) -> Image.Image:
     """The picture itself, or stretched to a token per side where it is narrower."""
     return stretch(picture, (max(picture.height, TOKEN), max(picture.width, TOKEN)))
+
+
+@dataclass(eq=False, slots=True)
+class KVState(State):
+    cache: Any = None
+    """Keys and values of the references, from the first step on: a `Flux2KVCache`."""
+
+
+class Flux2KV(Flux2):
+    @torch.inference_mode()
+    def velocity(self, state: State, moment: Moment) -> Tensor:
+        if not isinstance(state, KVState):
+            return super().velocity(state, moment)
+        dtype, per, ids, count = self.transformer.dtype, state.per, state.ids, state.x.shape[1]
+        inputs: dict[str, Any] = {
+            "timestep": moment.t.to(dtype),
+            "guidance": None,
+            "encoder_hidden_states": per["text"],
+            "txt_ids": ids["text_ids"],
+            "return_dict": False,
+        }
+        own, of_references = ids["picture_ids"].split([count, len(ids["picture_ids"]) - count])
+        if state.i > 0:
+            [moved] = self.transformer(
+                hidden_states=state.x.to(dtype), img_ids=own, kv_cache=state.cache, kv_cache_mode="cached", **inputs
+            )
+            return moved.float()
+        moved, state.cache = self.transformer(
+            hidden_states=torch.cat([per["references"], state.x], dim=1).to(dtype),
+            img_ids=torch.cat([of_references, own]),
+            kv_cache_mode="extract",
+            num_ref_tokens=len(of_references),
+            **inputs,
+        )
+        return moved.float()
+
+    @torch.inference_mode()
+    def packed(self, x: Tensor, states: Sequence[State], moment: Moment) -> Tensor:
+        if not any(isinstance(state, KVState) for state in states):
+            return super().packed(x, states, moment)
+        moved = []
+        for k, state in enumerate(states):
+            with self._packed.adapted(state.adapter):
+                moved.append(self.velocity(state, Moment(moment.t[k : k + 1], moment.t_next[k : k + 1])))
+        return torch.cat(moved, dim=1)
+
+    def _state(self, request: PreparedRequest, prompt: EncodedPrompt) -> State:
+        state = super()._state(request, prompt)
+        if "references" not in state.per:
+            return state
+        return KVState(**{each.name: getattr(state, each.name) for each in fields(state)})

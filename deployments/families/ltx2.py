@@ -10,34 +10,75 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
+import numpy as np
 import torch
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
-from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, rescale_noise_cfg
-from diffusers.pipelines.ltx2.utils import resolve_default_image_crf
+from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2ConditionPipeline, calculate_shift, rescale_noise_cfg
+from diffusers.pipelines.ltx2.utils import (
+    DISTILLED_SIGMA_VALUES,
+    STAGE_2_DISTILLED_SIGMA_VALUES,
+    resolve_default_image_crf,
+)
 from torch import Tensor
 
-from deployments.byte_cache import MB, ByteCache
+from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.clip import Clip
-from deployments.contract.job import GenerationJob
+from deployments.contract.job import Clip, GenerationJob
 from deployments.contract.model import VideoGuidance
-from deployments.engine.backend import JobError
-from deployments.families import ltx2_noise
-from deployments.families.clip_family import ClipInputs, Draft
-from deployments.families.clip_shape import ClipShape, Scale, shape_of
-from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
-from deployments.families.finite import finite
-from deployments.families.kept import size_of
-from deployments.families.ltx2_pictures import ClipPictures
-from deployments.families.ltx2_sound import ClipSound
-from deployments.families.noise import draw_noise
-from deployments.families.pipeline import load_pipeline, prompt_length
-from deployments.families.placement import Placement
-from deployments.pictures.pixels import Pixels
-from deployments.side_stream import wait_for
-from deployments.video.sound import Sound
+from deployments.families.canvas import ClipShape, Scale, shape_of
+from deployments.families.ltx2_latents import ClipPictures, ClipSound
+from deployments.families.pipeline import Placement, load_pipeline, prompt_length
+from deployments.families.state import draw_noise, size_of
+from deployments.families.vae import finite
+from deployments.families.video_family import ClipInputs, ClipState, Draft, PromptEmbeds, Stream
+from deployments.images import Pixels
+from deployments.lru_cache import MB, ByteCache
+from deployments.torch_process import wait_for
+from deployments.video.writer import Sound
+
+ENHANCING: Final = tuple(STAGE_2_DISTILLED_SIGMA_VALUES)
+"""From where a draft is still seen through the noise."""
+
+
+def scheduled_levels(scheduler: Any, steps: int, tokens: int) -> Tensor:
+    """Sigmas (S+1,) as the stock pipeline derives them from the scheduler, falling from 1 to 0.
+
+    Larger clips stay noisy for longer, up to the most tokens that the scheduler knows. The stock pipeline goes on
+    beyond, until there are no steps between 1 and 0 any more: with 20 seconds in high definition there are none.
+    """
+    if steps == 1:  # some schedulers stretch the way between first and last: here there is none
+        return torch.tensor([1.0, 0.0])
+    own = type(scheduler).from_config(scheduler.config)
+    config = scheduler.config
+    most = config.get("max_image_seq_len", 4096)
+    mu = calculate_shift(
+        min(tokens, most),
+        config.get("base_image_seq_len", 1024),
+        most,
+        config.get("base_shift", 0.95),
+        config.get("max_shift", 2.05),
+    )
+    own.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu, device="cpu")
+    return own.sigmas.float()
+
+
+def distilled_levels(steps: int) -> Tensor:
+    """The sigmas that step-distilled models know, (S+1,); of another number, as many in between."""
+    return _resampled(DISTILLED_SIGMA_VALUES, steps)
+
+
+def enhancing_levels(steps: int, noise: float = ENHANCING[0]) -> Tensor:
+    """Those that a draft is enhanced with, from `noise` on."""
+    return _resampled(ENHANCING, steps) * (noise / ENHANCING[0])
+
+
+def _resampled(known: list[float] | tuple[float, ...], steps: int) -> Tensor:
+    curve = [*known, 0.0]
+    places = np.linspace(0, len(known), steps + 1)
+    return torch.from_numpy(np.interp(places, np.arange(len(curve)), curve)).float()
+
 
 MAX_TEXT = 1024
 _SMALLEST_SIDE = 4
@@ -224,10 +265,10 @@ class Ltx2:
 
     def _sigmas(self, job: GenerationJob, tokens: int) -> Tensor:
         if _clip(job).enhance is not None:
-            return ltx2_noise.enhancing(job.steps, self._enhance_noise)
+            return enhancing_levels(job.steps, self._enhance_noise)
         if self._distilled:
-            return ltx2_noise.distilled(job.steps)
-        return ltx2_noise.scheduled(self._pipeline.scheduler, job.steps, tokens)
+            return distilled_levels(job.steps)
+        return scheduled_levels(self._pipeline.scheduler, job.steps, tokens)
 
     def _noise(self, stream: Stream, generator: torch.Generator, sigma: Tensor, begun: Tensor | None) -> None:
         """Puts noise of level `sigma` over what is not given."""

@@ -11,14 +11,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError
-from deployments.families.clip_family import ClipFamily
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.device_errors import translated_device_errors
 from deployments.families.family import Family
-from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.families.video_family import ClipFamily
 
 SMALL: Final = 64
 """Pixels per side."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+import torch
 from torch import Tensor
 
-from deployments.adapters.segments import AppliedAdapter
 from deployments.contract.job import GenerationJob
-from deployments.families.packed.tokens import Constants, Packed
+from deployments.families.packed.batch import Constants, Packed
+from deployments.lora.segments import AppliedAdapter
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,3 +88,21 @@ class State:
             return self.total_steps - self.done_steps
         left = self.wordless.scales[self.i :]
         return next((k for k, scale in enumerate(left) if scale != left[0]), len(left))
+
+
+T = TypeVar("T", bound=Tensor | tuple[Tensor, ...])
+
+
+def size_of(value: Tensor | tuple[Tensor, ...]) -> int:
+    """Bytes that it takes."""
+    return sum(tensor.nbytes for tensor in ((value,) if isinstance(value, Tensor) else value))
+
+
+def apart(batch: Tensor) -> list[Tensor]:
+    """(B, ...) to B tensors (1, ...), none of which keeps the others in memory."""
+    return list(batch.split(1)) if len(batch) == 1 else [one.clone() for one in batch.split(1)]
+
+
+def draw_noise(shape: Sequence[int], generator: torch.Generator, device: torch.device) -> Tensor:
+    """Normal noise, float32, on `device`. Drawn on the CPU, so that a seed means the same noise on every device."""
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float32).to(device)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from deployments.families.moment import Moment
+from deployments.contract.model import TrueGuidance
+from deployments.families.packed.batch import Moment
 from deployments.families.state import State, Wordless
-from deployments.side_stream import wait_for
+from deployments.torch_process import wait_for
 
 
 class Velocity(Protocol):
@@ -91,3 +94,23 @@ def _moment(states: Sequence[State], device: torch.device) -> tuple[Moment, Tens
     numbers = [[s.t[s.i], s.t[s.i + 1], s.dt[s.i], *([] if s.guidance is None else [s.guidance[s.i]])] for s in states]
     t, t_next, dt, *guidance = torch.stack([torch.stack(each) for each in numbers], dim=1).to(device, non_blocking=True)
     return Moment(t, t_next, guidance[0] if guidance else None), dt
+
+
+def schedule(scheduler: Any, steps: int, mu: float | None = None) -> tuple[Tensor, Tensor]:
+    """Flow times (S+1,) in [0, 1] and Euler steps (S,), as the stock pipelines derive them from a flow-match scheduler.
+
+    `mu` is the logarithm of the shift, for schedulers with a dynamic one. The scheduler given is only read: stepping a
+    shared one would tie all pictures to one schedule. Times come from `timesteps / 1000` and not from `sigmas`: the two
+    round differently, and the models are called with the former.
+    """
+    own = type(scheduler).from_config(scheduler.config)
+    own.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps).tolist(), mu=mu, device="cpu")
+    return torch.cat([own.timesteps / 1000, torch.zeros(1)]), own.sigmas[1:] - own.sigmas[:-1]
+
+
+def guided(state: State, guidance: TrueGuidance, per: dict[str, Tensor], ids: dict[str, Tensor]) -> State:
+    """`state`, which takes guided steps where its times say so. `per` and `ids` are what an empty prompt gives it."""
+    least, most = guidance.between
+    scales = [guidance.scale if least <= t <= most else 1.0 for t in state.t[:-1].tolist()]
+    twin = replace(state, per=state.per | per, ids=state.ids | ids)
+    return replace(state, wordless=Wordless(twin, scales))

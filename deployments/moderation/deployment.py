@@ -28,7 +28,7 @@ from deployments.moderation.frames import is_video, pictures_of
 from deployments.telemetry import logs
 
 if TYPE_CHECKING:
-    from deployments.pictures.pixels import Pixels
+    from deployments.images import Pixels
 
 logger = logging.getLogger(__name__)
 

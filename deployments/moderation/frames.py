@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageOps
 
-from deployments.contract.clip import FPS
-from deployments.pictures.pixels import Pixels, resize
+from deployments.contract.job import FPS
+from deployments.images import Pixels, resize
 from deployments.video import reader
-from deployments.video.ffmpeg import VideoError
+from deployments.video.writer import VideoError
 
 MOST_FRAMES: Final = 32
 FRAME_SIDE: Final = 512

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.moderation import pretrained
+from deployments.moderation.classifiers import load_pretrained
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Guard:
     def __init__(self, spec: JudgeSpec) -> None:
         """Loads the checkpoint. `spec.labels` give the model's categories other meanings. Raises CheckpointError."""
         self._meanings = meanings(spec.labels)
-        self._tokenizer, self._model = pretrained.load(spec, AutoModelForCausalLM)
+        self._tokenizer, self._model = load_pretrained(spec, AutoModelForCausalLM)
         if not self._tokenizer.chat_template:
             raise CheckpointError(f"{spec.checkpoint} has no chat template: it is no guard")
         if self._tokenizer.pad_token_id is None:

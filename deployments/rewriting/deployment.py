@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.model import RewriterSpec
 from deployments.telemetry import logs
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from deployments import checkpoints
+from deployments import loading
 from deployments.checkpoint_files import CheckpointError, pretrained_folder
-from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.model import RewriterSpec
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ class Rewriter:
     def __init__(self, spec: RewriterSpec) -> None:
         """Loads the checkpoint, which takes a while. Raises CheckpointError."""
         self._spec = spec
-        self._device = torch.device(checkpoints.device_for(spec.device))
-        self._tokenizer, self._model = _load(spec, checkpoints.precision_for(spec.dtype, self._device))
+        self._device = torch.device(loading.device_for(spec.device))
+        self._tokenizer, self._model = _load(spec, loading.precision_for(spec.dtype, self._device))
         self._model.eval().to(self._device)
         self._knows_chats = bool(self._tokenizer.chat_template)
         self._ends = self._end_tokens()

@@ -22,10 +22,8 @@ from typing import IO, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deployments.contract.clip import FPS
-from deployments.video.ffmpeg import VideoError, command, complaint
-from deployments.video.sound import CHANNELS, Sound, interleaved
-from deployments.video.writer import SOUND_RATE
+from deployments.contract.job import FPS
+from deployments.video.writer import CHANNELS, SOUND_RATE, Sound, VideoError, command, complaint, interleaved
 
 Frames: TypeAlias = NDArray[np.uint8]
 """(F, H, W, 3), RGB."""

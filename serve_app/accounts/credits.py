@@ -28,7 +28,7 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.history import Window, counts_by_day, day_number, page, windows_of
+from serve_app.accounts.audit import Window, counts_by_day, day_number, page, windows_of
 
 DEFAULT_ORGANIZATION: Final = "default"
 MAX_GRANT: Final = 10**15

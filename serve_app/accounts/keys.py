@@ -26,10 +26,9 @@ from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.audit import AuditLog, IndexFull
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.projects import DEFAULT_PROJECT
-from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import Role
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.history import counts_by_day
+from serve_app.accounts.audit import AuditLog, counts_by_day
 
 _REPORT = (Path(__file__).parent / "report_usage.lua").read_text()
 

@@ -21,7 +21,8 @@ from cachetools import TTLCache
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
-from serve_app.accounts.bearer import (
+from serve_app.accounts.attempt_limiter import Throttle
+from serve_app.accounts.jwt_auth import (
     KEYS_LIVE_S,
     FetchKeys,
     IssuerOutOfReach,
@@ -29,7 +30,6 @@ from serve_app.accounts.bearer import (
     TokenRefused,
     verified_claims,
 )
-from serve_app.accounts.throttle import Throttle
 
 BEGUN_S: Final = 600
 MOST_BEGUN: Final = 100

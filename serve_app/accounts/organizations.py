@@ -19,9 +19,8 @@ from typing import Annotated, Final, cast
 from pydantic import StringConstraints
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.audit import AuditLog, Creation
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
-from serve_app.accounts.records import Creation
 from serve_app.accounts.roles import Role
 
 NAME: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"

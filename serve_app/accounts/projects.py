@@ -21,9 +21,8 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from cachetools import TTLCache
 from redis.asyncio import Redis
 
-from serve_app.accounts.audit import AuditLog
+from serve_app.accounts.audit import AuditLog, Creation
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
-from serve_app.accounts.records import Creation
 
 DEFAULT_PROJECT = "default"
 LEAST_WEIGHT: Final = 0.01

@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 from cachetools import TTLCache
 from redis.asyncio import Redis
 
-from serve_app.accounts.callers import CACHE_S, CACHE_SIZE, Caller, Callers
+from serve_app.accounts.api_key_auth import CACHE_S, CACHE_SIZE, Caller, Callers
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Permission, Role

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
-from serve_app.accounts.bearer import Issuer
+from serve_app.accounts.jwt_auth import Issuer
 from serve_app.accounts.openid import Provider
 from serve_app.accounts.roles import Role
-from serve_app.section import Section
+from serve_app.strict_settings import Section
 
 
 class IssuerSettings(Section):

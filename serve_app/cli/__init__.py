@@ -9,42 +9,50 @@ from __future__ import annotations
 import sys
 from collections import UserDict
 from importlib import import_module
-from typing import Any, Final
+from importlib.metadata import version as installed
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli.version import Version
+
+def _show(wanted: bool) -> None:
+    if wanted:
+        print(f"gen-serve {installed('gen-serve')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show)]
 
 _MODULES: Final = {
     "up": "up",
-    "init": "init",
-    "deploy": "deploy",
-    "down": "deploy",
-    "check": "check",
+    "init": "up",
+    "deploy": "cluster",
+    "down": "cluster",
+    "check": "cluster",
     "generate": "generate",
-    "models": "models",
+    "models": "ops",
     "status": "status",
-    "watch": "watch",
-    "metrics": "metrics",
+    "watch": "tasks",
+    "metrics": "ops",
     "backup": "backup",
     "restore": "backup",
-    "openapi": "openapi",
+    "openapi": "ops",
     "bench": "bench",
     "credits": "admin",
     "export": "admin",
-    "finetunes": "finetunes",
+    "finetunes": "ops",
     "keys": "admin",
     "licences": "admin",
-    "logs": "logs",
+    "logs": "ops",
     "members": "admin",
     "organizations": "admin",
     "projects": "admin",
     "tasks": "tasks",
     "webhooks": "webhooks",
-    "weights": "weights",
+    "weights": "cluster",
 }
-"""The module of each command: a function or a group of the command's name, or a group called `app`."""
+"""The module of each command: a function or a group of the command's name."""
 
 
 class _Commands(UserDict[str, Any]):
@@ -54,7 +62,7 @@ class _Commands(UserDict[str, Any]):
         if self.data[name] is None:
             module = import_module(f"serve_app.cli.{_MODULES[name]}")
             parent = typer.Typer(rich_markup_mode=None)
-            entry = getattr(module, "app", None) or getattr(module, name)
+            entry = getattr(module, name)
             if isinstance(entry, typer.Typer):
                 parent.add_typer(entry, name=name)
             else:
@@ -102,7 +110,7 @@ def _explain(problem: Exception) -> tuple[int, str]:
     from pydantic import ValidationError
     from redis.exceptions import RedisError
 
-    from serve_app.cli.client import ServiceError, told
+    from serve_app.cli.service import ServiceError, told
 
     match problem:
         case ServiceError():

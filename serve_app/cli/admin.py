@@ -18,10 +18,8 @@ import typer
 
 from deployments.contract.moderation import CATEGORIES
 from serve_app.accounts.roles import Role
-from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import say
-from serve_app.cli.service import connect, connect_as_operator
-from serve_app.cli.table import Amount, Moment, Spent, at, moment, show
+from serve_app.cli.output import Amount, Moment, Spent, at, moment, say, show
+from serve_app.cli.service import BaseUrl, Json, Key, connect, connect_as_operator
 
 organizations = typer.Typer(help="Organizations: who pays.", no_args_is_help=True)
 projects = typer.Typer(help="Projects: whom tasks belong to, and what they may cost.", no_args_is_help=True)

@@ -15,12 +15,11 @@ import typer
 from pydantic import BaseModel, ValidationError
 from redis.asyncio import Redis
 
-from serve_app.cli.client import ServiceError
-from serve_app.cli.options import Config
+from serve_app.cli.output import moment
+from serve_app.cli.service import Config, ServiceError
 from serve_app.cli.store import connected, objects_to_read
-from serve_app.cli.table import moment
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.redis_store import connection, snapshot
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection, snapshot
 
 _STORE: Final = "store.rdb"
 _OBJECTS: Final = "objects.txt"

@@ -10,8 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from serve_app.cli.client import ServiceError
-from serve_app.cli.service import address_and_key, find
+from serve_app.cli.service import ServiceError, address_and_key, find
 
 try:
     from gen_serve_bench import cli
@@ -23,8 +22,8 @@ except ModuleNotFoundError as missing:
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             raise ServiceError("gen-serve bench is a distribution of its own: pip install ./benchmarks/load")
 
-    app = typer.Typer(cls=_NotInstalled, help="Put any server under load (not installed).")
-    app.callback()(lambda: None)
+    bench = typer.Typer(cls=_NotInstalled, help="Put any server under load (not installed).")
+    bench.callback()(lambda: None)
 else:
     from serve_app.cli.recording import record
 
@@ -37,5 +36,5 @@ else:
             return find(base_url)[0], ""
 
     cli.locate = _locate
-    app = cli.app
-    app.command("record")(record)
+    bench = cli.app
+    bench.command("record")(record)

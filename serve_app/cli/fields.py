@@ -7,14 +7,121 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from serve_app.cli.description import Form, as_json
-from serve_app.media.limits import PICTURES, VIDEOS
+from serve_app.inputs.settings import PICTURES, VIDEOS
+
+Schema = Mapping[str, Any]
+
+_KINDS = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one field takes."""
+
+    kinds: frozenset[str]
+    """Types of JSON."""
+    choices: tuple[str, ...] = ()
+    item: Field | None = None
+    """Of a list."""
+
+    def value(self, text: str) -> Any:
+        """`text` as JSON, where the field takes what that makes; else as it is."""
+        read = as_json(text)
+        if "string" in self.kinds and (read is None or not self._takes(read)):
+            return text
+        if "array" in self.kinds and not isinstance(read, list):
+            return [self.item.value(text) if self.item else text]
+        # What does not fit is refused by the service, which says what would.
+        return text if isinstance(read, str) else read
+
+    def _takes(self, value: Any) -> bool:
+        kind = _KINDS.get(type(value))
+        return kind in self.kinds or (kind == "integer" and "number" in self.kinds)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an endpoint takes, by field; None where the service does not say."""
+
+    fields: Mapping[str, Field] | None = None
+
+    @property
+    def formats(self) -> tuple[str, ...] | None:
+        """Which files the endpoint makes, None where that is not known. What has no choice of them makes videos."""
+        if self.fields is None:
+            return None
+        chosen = self.fields.get("output_format")
+        return chosen.choices if chosen else ("mp4",)
+
+
+class Description:
+    """Read from the document at `/openapi.json`."""
+
+    def __init__(self, document: Schema) -> None:
+        self._document = document
+
+    def endpoints(self) -> dict[str, Schema]:
+        """The operations that generate, by the endpoint's name."""
+        return {
+            path.removeprefix("/v1/"): methods["post"]
+            for path, methods in self._document.get("paths", {}).items()
+            if "generate" in methods.get("post", {}).get("tags", ())
+        }
+
+    def form(self, endpoint: str) -> Form:
+        """What the endpoint takes; it may be named by another family name, which no description has."""
+        endpoints = self.endpoints()
+        operation = endpoints.get(endpoint) or endpoints.get(f"gen-{endpoint.partition('-')[2]}")
+        try:
+            return Form() if operation is None else Form(self._fields(operation))
+        except (KeyError, TypeError, ValueError):  # another service's, of another form
+            return Form()
+
+    def _fields(self, operation: Schema) -> dict[str, Field]:
+        found: dict[str, list[Schema]] = {}
+        for body in self._leaves(operation["requestBody"]["content"]["application/json"]["schema"]):
+            for name, schema in body.get("properties", {}).items():
+                found.setdefault(name, []).append(schema)
+        return {name: self._field(*schemas) for name, schemas in found.items()}
+
+    def _field(self, *schemas: Schema) -> Field:
+        leaves = [leaf for schema in schemas for leaf in self._leaves(schema)]
+        items = [leaf["items"] for leaf in leaves if "items" in leaf]
+        choices = [choice for leaf in leaves for choice in leaf.get("enum", ())]
+        kinds = frozenset(leaf["type"] for leaf in leaves if "type" in leaf)
+        return Field(kinds, tuple(dict.fromkeys(choices)), self._field(*items) if items else None)
+
+    def _leaves(self, schema: Schema) -> Iterator[Schema]:
+        """The alternatives that a schema comes to."""
+        if "$ref" in schema:
+            *_, name = schema["$ref"].split("/")
+            yield from self._leaves(self._document["components"]["schemas"][name])
+        elif alternatives := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+            for each in alternatives:
+                yield from self._leaves(each)
+        else:
+            yield schema
+
+
+def as_json(text: str) -> Any:
+    """What the text is as JSON, itself where it is none."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return text
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not in JSON")
+
 
 _FIELD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<sign>:?=)(?P<text>.*)", re.DOTALL)
 
@@ -90,7 +197,7 @@ def encoded(field: str, file: Path) -> str:
 
 @cache
 def _picture_fields() -> frozenset[str]:
-    from serve_app.requests import REQUESTS  # here: it takes half a second, and few commands need it
+    from serve_app.schemas import REQUESTS  # here: it takes half a second, and few commands need it
 
     return frozenset(name for form in REQUESTS.values() for name in form.image_fields) | {"keyframes"}
 

@@ -10,13 +10,20 @@ import typer
 from gen_serve_client import Result
 from gen_serve_client.types import Submission
 
-from serve_app.cli.client import Client
 from serve_app.cli.fields import request_body
-from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import INTERRUPTED, followed, offer_to_cancel, say_warnings, say_what_was_made
-from serve_app.cli.saving import Output, check_place, save, with_format
-from serve_app.cli.service import connect
-from serve_app.cli.table import show_json
+from serve_app.cli.output import (
+    INTERRUPTED,
+    Output,
+    check_place,
+    followed,
+    offer_to_cancel,
+    save,
+    say_warnings,
+    say_what_was_made,
+    show_json,
+    with_format,
+)
+from serve_app.cli.service import BaseUrl, Client, Json, Key, connect
 
 
 def generate(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from serve_app.cli.options import Config
+from serve_app.cli.service import Config
 
 if TYPE_CHECKING:
     from gen_serve_bench.workload import Arrival
@@ -80,7 +80,7 @@ def _arrival(task: Task, first: float, tenant: int) -> Arrival | None:
     """None for a job that can't be read. A size that the service chose is that of the result, if there is one."""
     from gen_serve_bench.workload import Arrival
 
-    from serve_app.tasks.job import Job, NewerJob
+    from serve_app.tasks.task import Job, NewerJob
 
     try:
         job = Job.decode(task.job)

@@ -3,13 +3,73 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote
 
+import gen_serve_client
 import httpx2
+import typer
+from gen_serve_client import GenServeError, OutOfReach, Refused, Retries, TaskNotFound, UnexpectedAnswer
+from gen_serve_client.exchange import Param
 
-from serve_app.cli.client import Client
-from serve_app.config.addresses import is_loopback
-from serve_app.local.running import RunningService, running
+from serve_app.cli.fields import Description
+from serve_app.config.settings import is_loopback
+from serve_app.launcher.running import RunningService, running
+
+_RETRIES: Final = Retries(tries=3, too_many_tries=1, first_wait_s=0.2, longest_wait_s=5)
+"""Somebody waits at the command line."""
+
+
+class ServiceError(Exception):
+    """What can't be done though it was asked for rightly. Its text is fit for a person."""
+
+
+class Client(gen_serve_client.Client):
+    """Talks to one service, through no proxy. Use as a context manager."""
+
+    def __init__(self, base_url: str, key: str = "") -> None:
+        self._direct = httpx2.Client(trust_env=False)
+        super().__init__(base_url, key, retries=_RETRIES, http=self._direct)
+
+    def close(self) -> None:
+        self._direct.close()
+
+    def description(self) -> Description:
+        """What the service says of itself; one that says nothing has no endpoints in it."""
+        try:
+            return Description(self.openapi())
+        except (Refused, UnexpectedAnswer):
+            return Description({})
+
+    def admin(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
+        """What a route of `/v1/admin` answers."""
+        return self.request(method, f"/v1/admin/{quote(path)}", body, **params)
+
+    def request(self, method: str, path: str, body: Mapping[str, object] | None = None, **params: Param | None) -> Any:
+        """What the path answers, None where that is empty; without the parameters that are None."""
+        given = {name: value for name, value in params.items() if value is not None}
+        return self._run(self._calls.request(method, path, params=given, body=body, repeatable=method != "POST"))
+
+
+def told(problem: GenServeError) -> str:
+    """With what to do about it, where the command line can do something."""
+    match problem:
+        case OutOfReach(status=None, connected=False):
+            return (
+                f"{problem.base_url} can't be reached ({problem.reason}); "
+                "gen-serve up starts a service, --base-url names another"
+            )
+        case OutOfReach(status=int(status)):
+            return f"HTTP {status}: {problem.reason}"
+        case UnexpectedAnswer():
+            return f"{problem}; see --base-url"
+        case TaskNotFound():
+            return "there is no such task, or it is no longer kept"
+        case _:
+            return str(problem)
+
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 
@@ -71,3 +131,34 @@ def _own_key(base_url: str, service: RunningService | None, file: str) -> str:
         "no API key: pass --key or set GEN_KEY"
         + ("" if service else f" (no service of yours runs at {base_url}; gen-serve up starts one)")
     )
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="Settings file; else that of the service that runs on this machine, else configs/local.yaml.",
+        envvar="GEN_CONFIG",
+        show_default=False,
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        help="Address of the service; else that of the one that runs on this machine, else http://127.0.0.1:8000.",
+        envvar="GEN_BASE_URL",
+        show_default=False,
+    ),
+]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        help="API key; else that of the service on this machine.",
+        envvar=["GEN_KEY", "GEN_API_KEY"],
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]

@@ -9,17 +9,64 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
+import httpx2
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console, Group
 from rich.live import Live
 
-from serve_app.cli import figures, fleet
-from serve_app.cli.client import ServiceError
-from serve_app.cli.figures import NoFigures
-from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import say
-from serve_app.cli.service import connect_without_key, find
-from serve_app.cli.table import Cell, moment, show, show_json, table
+from serve_app.cli.output import Cell, moment, say, show, show_json, table
+from serve_app.cli.service import BaseUrl, Json, Key, ServiceError, connect_without_key, find
+
+_TIMEOUT_S = 5
+
+_NAMES = {
+    "gen_tasks_queued": "queued",
+    "gen_tasks_leased": "leased",
+    "gen_tasks_suspects": "suspects",
+}
+
+
+class NoFigures(Exception):
+    """Why there are none, fit for a person."""
+
+
+def read_queues(metrics_url: str | None, token: str = "") -> dict[str, dict[str, int]]:
+    """By lane: `queued`, `leased` and `suspects`. Raises NoFigures."""
+    if metrics_url is None:
+        raise NoFigures("they are on the machine of the service; name their address with --metrics-url")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx2.get(metrics_url, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        if answer.status_code == 401:
+            raise NoFigures(f"{metrics_url} asks for metrics.token; pass it with --metrics-token")
+        answer.raise_for_status()
+        families = list(text_string_to_metric_families(answer.text))
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
+        raise NoFigures(f"{metrics_url} can't be read: {problem}") from None
+    lanes: dict[str, dict[str, int]] = {}
+    for family in families:
+        if name := _NAMES.get(family.name):
+            for sample in family.samples:
+                lanes.setdefault(sample.labels["lane"], {})[name] = int(sample.value)
+    return lanes
+
+
+_FLEET_TIMEOUT_S: Final = 10
+_PATH: Final = "/v1/admin/fleet"
+
+
+def read_fleet(base_url: str, key: str) -> dict[str, dict[str, Any]] | None:
+    """By lane, as `/v1/admin/fleet` answers; None where the key is no operator's, or there is no answer."""
+    try:
+        answer = httpx2.get(
+            f"{base_url.rstrip('/')}{_PATH}", headers={"x-key": key}, timeout=_FLEET_TIMEOUT_S, trust_env=False
+        )
+        answer.raise_for_status()
+        return {lane.pop("lane"): lane for lane in answer.json()["lanes"]}
+    except (httpx2.HTTPError, ValueError, KeyError):
+        return None
+
 
 Lanes: TypeAlias = Mapping[str, Mapping[str, Any]]
 MetricsUrl = Annotated[
@@ -84,10 +131,10 @@ class _Seen:
         """Whether it is ready, what there is of its lanes, or why there is nothing."""
         with connect_without_key(self._base_url) as client:
             ready = client.ready()
-        if ready and self._key and (lanes := fleet.read(self.url, self._key)) is not None:
+        if ready and self._key and (lanes := read_fleet(self.url, self._key)) is not None:
             return ready, lanes, ""
         try:
-            return ready, figures.read(*self._metrics), ""
+            return ready, read_queues(*self._metrics), ""
         except NoFigures as problem:
             return ready, None, str(problem)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +10,57 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from deployments.contract.objects import ObjectStore
-from serve_app.cli import configuration
-from serve_app.local import sealing_key
-from serve_app.local.embedded_redis import EmbeddedRedis, running_url
-from serve_app.redis_store import connection
-from serve_app.sealing.at_rest import AtRest
+from serve_app.config import settings
+from serve_app.config.settings import Settings
+from serve_app.encryption import AtRest
+from serve_app.launcher.embedded_redis import EmbeddedRedis, running_url
+from serve_app.launcher.first_start import with_key_if_made
+from serve_app.launcher.running import RunningService, running
+from serve_app.storage import connection
+
+IN_FOLDER = Path("configs/local.yaml")
+
+
+def load_settings(config: Path | None) -> Settings:
+    """Those of the file named, else of the service that runs on this machine, else of `configs/local.yaml` here.
+
+    Raises FileNotFoundError when there is none of these, or ValueError naming what is wrong.
+    """
+    services = running()
+    if config is None and services:
+        return _of(_only(services))
+    chosen = settings.load(settings_file(config))
+    if config is not None and not chosen.data_dir.exists():
+        # A path in the file is relative to the folder that the service was started in.
+        for service in services:
+            if service.config == config.resolve():
+                return _of(service)
+    return chosen
+
+
+def settings_file(config: Path | None) -> Path:
+    """The file to start a service with: the one named, else `configs/local.yaml` here. Raises FileNotFoundError."""
+    if config is not None:
+        return config
+    if not IN_FOLDER.is_file():
+        raise FileNotFoundError(
+            f"no settings: there is no {IN_FOLDER} in this folder; name a file with --config or GEN_CONFIG"
+        )
+    return IN_FOLDER
+
+
+def _only(services: list[RunningService]) -> RunningService:
+    if len(services) > 1:
+        files = ", ".join(str(service.config) for service in services)
+        raise ValueError(f"several services run on this machine; choose one with --config: {files}")
+    return services[0]
+
+
+def _of(service: RunningService) -> Settings:
+    """With the paths that the service has, unless the environment names others."""
+    paths = {"data_dir": service.data_dir, "catalog": service.catalog}
+    changes = {name: path for name, path in paths.items() if f"GEN_{name.upper()}" not in os.environ}
+    return settings.load(service.config).model_copy(update=changes)
 
 
 @asynccontextmanager
@@ -22,7 +69,7 @@ async def connected(config: Path | None, *, make: bool = False) -> AsyncIterator
 
     Raises FileNotFoundError where there is no data yet, unless it is to `make` some.
     """
-    chosen = configuration.load(config)
+    chosen = load_settings(config)
     server: EmbeddedRedis | None = None
     url = chosen.redis.url or running_url(chosen.data_dir / "redis")
     if url is None:
@@ -44,18 +91,18 @@ async def connected(config: Path | None, *, make: bool = False) -> AsyncIterator
 
 def at_rest(config: Path | None) -> AtRest:
     """Reads what the service sealed, as far as the keys are here."""
-    return sealing_key.with_key_if_made(configuration.load(config)).at_rest()
+    return with_key_if_made(load_settings(config)).at_rest()
 
 
 def object_store(config: Path | None) -> ObjectStore:
     """Where the service keeps its objects."""
-    chosen = configuration.load(config)
+    chosen = load_settings(config)
     return ObjectStore(chosen.objects_url, chosen.objects.options)
 
 
 def objects_to_read(config: Path | None) -> ObjectStore:
     """The same, only to be read: a folder that is not there is not made, but read as an empty one."""
-    chosen = configuration.load(config)
+    chosen = load_settings(config)
     if chosen.objects.url is None and not chosen.data_dir.is_dir():
         return ObjectStore("memory:///")
     return object_store(config)

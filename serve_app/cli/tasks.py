@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,21 +10,33 @@ from typing import Annotated, Any
 import typer
 from gen_serve_client import TaskNotFound
 from gen_serve_client.types import TaskSummary
+from rich.console import Console
+from rich.live import Live
 
-from serve_app.cli.options import BaseUrl, Json, Key
-from serve_app.cli.progress import INTERRUPTED, followed, say_how_to_go_on, say_what_was_made
-from serve_app.cli.saving import Output, check_place, save
-from serve_app.cli.service import connect, connect_without_key
-from serve_app.cli.table import Amount, Cell, show, show_json
+from serve_app.cli.output import (
+    INTERRUPTED,
+    Amount,
+    Cell,
+    Output,
+    check_place,
+    followed,
+    save,
+    say_how_to_go_on,
+    say_what_was_made,
+    show,
+    show_json,
+    table,
+)
+from serve_app.cli.service import BaseUrl, Client, Json, Key, connect, connect_without_key
 
-app = typer.Typer(help="Tasks.", no_args_is_help=True)
+tasks = typer.Typer(help="Tasks.", no_args_is_help=True)
 
 TaskId = Annotated[str, typer.Argument(help="The task's id.", show_default=False)]
 
 COLUMNS = ("id", "endpoint", "status", "progress", "attempt", "submitted", "took", "credits")
 
 
-@app.command("list")
+@tasks.command("list")
 def list_tasks(
     limit: Annotated[int, typer.Option(min=1, max=100)] = 20,
     cursor: Annotated[
@@ -45,7 +58,7 @@ def list_tasks(
         print(f"more: gen-serve tasks list {'--active ' if active else ''}--cursor {page['next']}")
 
 
-@app.command("show")
+@tasks.command("show")
 def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) -> None:
     """Show a task. With --json as polling answers it."""
     with connect_without_key(base_url) as client:
@@ -58,7 +71,7 @@ def show_task(task_id: TaskId, as_json: Json = False, base_url: BaseUrl = None) 
         show(("what", "value"), _facts(task))
 
 
-@app.command()
+@tasks.command()
 def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url: BaseUrl = None) -> None:
     """Wait for a task, save its result, print the file's name. Ctrl-C leaves the task as it is.
 
@@ -81,8 +94,8 @@ def wait(task_id: TaskId, output: Output = None, as_json: Json = False, base_url
         say_what_was_made(result)
 
 
-@app.command()
-def watch(task_id: TaskId, base_url: BaseUrl = None) -> None:
+@tasks.command("watch")
+def watch_task(task_id: TaskId, base_url: BaseUrl = None) -> None:
     """Show how a task comes along until it has ended, and save nothing. Ctrl-C leaves the task as it is."""
     with connect_without_key(base_url) as client:
         result = followed(client, task_id)
@@ -90,7 +103,7 @@ def watch(task_id: TaskId, base_url: BaseUrl = None) -> None:
     say_what_was_made(result)
 
 
-@app.command()
+@tasks.command()
 def cancel(task_id: TaskId, base_url: BaseUrl = None, key: Key = "") -> None:
     """Cancel a task; its work stops at the next step."""
     with connect(base_url, key) as client:
@@ -118,3 +131,48 @@ def _facts(task: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     for name in ("result", "details", "preview"):
         flat |= task.get(name) or {}
     return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in flat.items() if value]
+
+
+_EVERY_S = 1.0
+
+
+def watch(
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest first.")] = 15,
+    until_done: Annotated[bool, typer.Option("--until-done", help="End once no task is on its way.")] = False,
+    base_url: BaseUrl = None,
+    key: Key = "",
+) -> None:
+    """Show the project's tasks as they come along, until Ctrl-C. Into a pipe goes a line for every change."""
+    console = Console()
+    with connect(base_url, key) as client:
+        if console.is_terminal:
+            _draw(client, console, limit, until_done)
+        else:
+            _tell(client, limit, until_done)
+
+
+def _draw(client: Client, console: Console, limit: int, until_done: bool) -> None:
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            tasks = client.tasks(limit=limit)["tasks"]
+            live.update(table(COLUMNS, map(row, tasks)), refresh=True)
+            if until_done and _all_ended(client):
+                return
+            time.sleep(_EVERY_S)
+
+
+def _tell(client: Client, limit: int, until_done: bool) -> None:
+    told: dict[str, str] = {}
+    while True:
+        tasks = client.tasks(limit=limit)["tasks"]
+        for task in reversed(tasks):
+            if told.get(task["id"]) != task["status"]:
+                told[task["id"]] = task["status"]
+                print(task["id"], task["endpoint"], task["status"], sep="\t", flush=True)
+        if until_done and _all_ended(client):
+            return
+        time.sleep(_EVERY_S)
+
+
+def _all_ended(client: Client) -> bool:
+    return not client.tasks(limit=1, active=True)["tasks"]

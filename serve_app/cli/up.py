@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import sys
 import threading
@@ -12,16 +13,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from gen_serve_client import GenServeError
 
-from serve_app.cli import configuration
-from serve_app.cli.client import Client, told
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.roles import Role
 from serve_app.cli.generate import make
-from serve_app.cli.options import Config
+from serve_app.cli.output import Cell, say, show
+from serve_app.cli.service import Client, Config, Json, told
+from serve_app.cli.store import connected, load_settings, settings_file
 from serve_app.config import settings
-from serve_app.local.embedded_redis import AlreadyRunning
-from serve_app.local.running import RunningService, announced
+from serve_app.config.replicas import SEALING_KEYS
+from serve_app.config.settings import Settings, sealing_key_file, setting_variable
+from serve_app.launcher import first_start
+from serve_app.launcher.embedded_redis import AlreadyRunning
+from serve_app.launcher.first_start import Thing
+from serve_app.launcher.running import RunningService, announced
 
 if TYPE_CHECKING:
-    from serve_app.local.launcher import Launcher
+    from serve_app.launcher.launcher import Launcher
+
 
 _ENDPOINT = "gen-3-image-klein"
 
@@ -37,10 +45,10 @@ def up(
     \b
     gen-serve up --config configs/local.yaml
     """
-    from serve_app.local.launcher import Launcher, RayNotStarted, Stopped
-    from serve_app.local.listening import PortInUse
+    from serve_app.launcher.launcher import Launcher, RayNotStarted, Stopped
+    from serve_app.launcher.running import PortInUse
 
-    file = configuration.named_or_here(config)
+    file = settings_file(config)
     chosen = settings.load(file)
     began = time.monotonic()
     print(f"starting; data in {chosen.data_dir}", flush=True)
@@ -105,3 +113,46 @@ def curl(base_url: str, key_file: Path, prompt: str) -> str:
     )
     polling_url = "python3 -c 'import json, sys; print(json.load(sys.stdin)[\"polling_url\"])'"
     return f'curl -s "$({submit} | {polling_url})&wait=60"'
+
+
+_COLUMNS = ("what", "file", "state")
+
+
+def init(
+    new_key: Annotated[
+        str | None,
+        typer.Option(help="Instead: make an operator's key of this name in the task store, and show it, this once."),
+    ] = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make the data folder, and the keys and secrets that are not there yet. Safe to repeat; up does the same.
+
+    \b
+    gen-serve init --config configs/local.yaml
+    """
+    chosen = load_settings(config)
+    if new_key is not None:
+        print(asyncio.run(_operator_key(new_key, config)))
+        return
+    things = [*first_start.make_files(chosen), *asyncio.run(_keys(chosen, config))]
+    show(_COLUMNS, map(_row, things), as_json=as_json)
+    if chosen.ray.address is not None and not chosen.has_sealing_keys:
+        say(
+            f"every node of the cluster needs that key: {setting_variable(SEALING_KEYS)}="
+            f"'[\"…\"]' with what is in {sealing_key_file(chosen.data_dir)}, or a copy of that file"
+        )
+
+
+async def _keys(chosen: Settings, config: Path | None) -> list[Thing]:
+    async with connected(config, make=True) as (redis, _):
+        return await first_start.make_keys(chosen, redis)
+
+
+async def _operator_key(name: str, config: Path | None) -> str:
+    async with connected(config) as (redis, prefix):
+        return (await KeyStore(redis, prefix).create(name, role=Role.OPERATOR, actor="gen-serve init"))[1]
+
+
+def _row(thing: Thing) -> tuple[Cell, ...]:
+    return thing.what, str(thing.path), "made" if thing.is_new else "was there"

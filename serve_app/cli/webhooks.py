@@ -10,22 +10,21 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.client import ServiceError
-from serve_app.cli.options import Config, Json
+from serve_app.cli.output import Cell, as_objects, at, show, show_json
+from serve_app.cli.service import Config, Json, ServiceError
 from serve_app.cli.store import at_rest, connected
-from serve_app.cli.table import Cell, as_objects, at, show, show_json
-from serve_app.media.url_guard import receiver_of
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
+from serve_app.inputs.url_guard import receiver_of
 from serve_app.tasks.reader import TaskReader
 from serve_app.webhooks.outbox import Delivery, DeliveryAttempt, Outbox
 
-app = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
+webhooks = typer.Typer(help="Deliveries of webhooks, in the task store itself.", no_args_is_help=True)
 
 _PAGE = 100
 _COLUMNS = ("id", "receiver", "state", "attempts", "last answer", "next try")
 
 
-@app.command("list")
+@webhooks.command("list")
 def list_deliveries(
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
     cursor: Annotated[
@@ -45,7 +44,7 @@ def list_deliveries(
         print(f"more: gen-serve webhooks list {'--failed ' if failed else ''}--cursor {following}")
 
 
-@app.command()
+@webhooks.command()
 def replay(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of tasks.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that were given up.")] = False,
@@ -67,7 +66,7 @@ def replay(
         raise ServiceError(f"no delivery of {', '.join(unknown)}")
 
 
-@app.command("new-key")
+@webhooks.command("new-key")
 def make_key() -> None:
     """Make a key for `sealing.keys`."""
     print(new_key())

@@ -16,12 +16,12 @@ from deployments.contract.model import (
     Order,
     Precision,
     Sharing,
+    TextEncoderSpec,
     TrueGuidance,
     VideoGuidance,
 )
-from deployments.contract.text_encoder import TextEncoderSpec
 from deployments.telemetry.logs import LogSpec
-from serve_app.section import Actor, Device, Section
+from serve_app.strict_settings import Actor, Device, Section
 
 
 def _known_backend(name: str) -> str:

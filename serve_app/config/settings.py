@@ -9,24 +9,140 @@ of `secrets_dir`, named as the variables. Unknown keys are refused, so a typing 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import Field, IPvAnyNetwork, PrivateAttr, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+from pydantic_settings.sources.utils import parse_env_vars
 
+from deployments.telemetry.logs import Format, LogSpec, checked_level
+from deployments.telemetry.tracing import TracingSpec
 from serve_app.accounts.settings import AccountSettings
-from serve_app.config import sources
-from serve_app.config.addresses import is_loopback
 from serve_app.config.models import ModelSettings, RewriterSettings, TextEncoderSettings
-from serve_app.config.telemetry import LogSettings, MetricsSettings, TracingSettings
-from serve_app.media.settings import LinkSettings, NetworkSettings, ObjectSettings
+from serve_app.encryption import AtRest, SealingSettings
+from serve_app.inputs.settings import LinkSettings, NetworkSettings, ObjectSettings
 from serve_app.moderation.settings import ModerationSettings
-from serve_app.redis_store.connection import RedisSettings
-from serve_app.sealing.at_rest import AtRest, SealingSettings
-from serve_app.section import Actor, Section
+from serve_app.storage.connection import RedisSettings
+from serve_app.strict_settings import Actor, Section
 from serve_app.tasks.limits import TaskSettings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: `localhost`, 127.0.0.0/8, `::1`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether it means all interfaces."""
+    return host in ("0.0.0.0", "::")
+
+
+def reachable(host: str) -> str:
+    """The host of a URL by which this machine reaches what listens on `host`."""
+    if is_unspecified(host):
+        return "[::1]" if ":" in host else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+class TracingSettings(Section):
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+/")] | None = None
+    sample: float = Field(default=1.0, ge=0, le=1)
+
+    def spec(self) -> TracingSpec | None:
+        """None: nothing is traced."""
+        return None if self.endpoint is None else TracingSpec(self.endpoint, self.sample)
+
+
+class LogSettings(Section):
+    format: Format = "text"
+    levels: dict[str, str] = {}
+
+    @field_validator("levels")
+    @classmethod
+    def _known(cls, levels: dict[str, str]) -> dict[str, str]:
+        for module, level in levels.items():
+            checked_level(module, level)
+        return levels
+
+    def spec(self) -> LogSpec:
+        return LogSpec(self.format, self.levels)
+
+
+class MetricsSettings(Section):
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=9464, ge=1, le=65535)
+    token: SecretStr | None = None
+    projects: int = Field(default=50, ge=0, le=1000)
+
+    @model_validator(mode="after")
+    def _not_for_everyone(self) -> MetricsSettings:
+        if not is_loopback(self.host) and not (self.token and self.token.get_secret_value()):
+            raise ValueError(f"token must be set where host is not loopback, but {self.host}")
+        return self
+
+
+def setting_variable(name: str) -> str:
+    """Of a setting, what the environment calls it: `GEN_REDIS__URL`."""
+    return f"GEN_{name.upper().replace('.', '__')}"
+
+
+def embedded_url_file(data_dir: Path) -> Path:
+    """Where the embedded server says how to reach it, for as long as it runs."""
+    return data_dir / "redis" / "url"
+
+
+def sealing_key_file(data_dir: Path) -> Path:
+    return data_dir / "sealing-key"
+
+
+class SecretFiles(EnvSettingsSource):
+    """Files of a folder, each named and written as its environment variable."""
+
+    def __init__(self, settings_cls: type[BaseSettings], folder: Path) -> None:
+        self._folder = folder
+        super().__init__(settings_cls)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        if not self._folder.is_dir():
+            raise ValueError(f"secrets_dir: there is no such folder: {self._folder}")
+        files = {path.name: path.read_text().strip() for path in self._folder.glob("GEN_*") if path.is_file()}
+        return parse_env_vars(files, self.case_sensitive)
+
+
+def settings_files(config: Path | None) -> list[Path]:
+    """A settings file after the one that it `extends`; those that are there. Raises YAMLError."""
+    if config is None or not config.is_file():
+        return []
+    base = (yaml.safe_load(config.read_text()) or {}).get("extends")
+    return [*(settings_files(config.parent / base) if base else ()), config]
+
+
+def ordered_sources(
+    settings_cls: type[BaseSettings],
+    environment: PydanticBaseSettingsSource,
+    config: Sequence[Path],
+    secrets_dir: Path | None,
+) -> tuple[PydanticBaseSettingsSource, ...]:
+    """The sources of settings; of the settings files a later one goes before."""
+    files = () if secrets_dir is None else (SecretFiles(settings_cls, secrets_dir),)
+    written = [YamlConfigSettingsSource(settings_cls, yaml_file=list(config), deep_merge=True)] if config else ()
+    return (environment, *files, *written)
+
 
 LOOPBACK_ORIGINS: Final = "loopback"
 """In place of an origin: every page that this machine serves itself, at any port."""
@@ -202,7 +318,7 @@ class Settings(BaseSettings):
         return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("settings hold secrets, so they are never pickled; see serve_app/config/bound.py")
+        raise TypeError("settings hold secrets, so they are never pickled; see serve_app/config/replicas.py")
 
     @property
     def file(self) -> Path | None:
@@ -272,7 +388,7 @@ def load_here(path: Path | None) -> Settings:
     written = _written(path)
     if path is not None and (base := written.get("extends")) and not (path.parent / base).is_file():
         raise FileNotFoundError(f"{path}: extends: no such config file: {path.parent / base}")
-    folder = os.environ.get(sources.variable("secrets_dir")) or written.get("secrets_dir")
+    folder = os.environ.get(setting_variable("secrets_dir")) or written.get("secrets_dir")
 
     class FromFile(Settings):
         @classmethod
@@ -284,8 +400,8 @@ def load_here(path: Path | None) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            files = sources.settings_files(path)
-            return sources.sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
+            files = settings_files(path)
+            return ordered_sources(settings_cls, env_settings, files, Path(folder).expanduser() if folder else None)
 
     # As plain Settings again: the class above is local.
     loaded = Settings.model_construct(**dict(FromFile()))

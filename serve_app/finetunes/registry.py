@@ -24,8 +24,8 @@ from typing import Any, Final, Literal, cast
 
 from redis.asyncio import Redis
 
-from serve_app.redis_store.scripts import flat
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.storage.scripts import flat
 
 logger = logging.getLogger(__name__)
 
@@ -145,3 +145,23 @@ class FinetuneRegistry:
         except Unreadable:
             logger.error("finetune %s was sealed with a key that is no longer among sealing.keys", raw["id"])
             return raw["id"]
+
+
+class Refused(ValueError):
+    """The file is no tuned model of the base."""
+
+
+class CheckFailed(Exception):
+    """Nothing can be said of the file now: the base's description is out of reach, say."""
+
+
+class TooMany(Exception):
+    """The project has as many tuned models as it may, or too many are being uploaded."""
+
+
+class TooSlow(Exception):
+    """The file did not come in time."""
+
+
+class OutOfReach(Exception):
+    """The object store is away, full or refuses to store or delete a file."""

@@ -3,21 +3,119 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from deployments.contract.objects import UNREACHABLE, ObjectStore
 from serve_app.accounts.projects import Project
 from serve_app.config.catalog import Catalog
 from serve_app.config.settings import Settings
-from serve_app.finetunes.check import checked
-from serve_app.finetunes.receiving import Bounds, save
-from serve_app.finetunes.refusals import OutOfReach, TooMany
-from serve_app.finetunes.registry import Finetune, FinetuneRegistry, Removed
+from serve_app.finetunes.registry import (
+    CheckFailed,
+    Finetune,
+    FinetuneRegistry,
+    OutOfReach,
+    Refused,
+    Removed,
+    TooMany,
+    TooSlow,
+)
+
+GRACE_S: Final = 10.0
+"""How long an upload may be slower than it must be, at its beginning and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    max_mb: int
+    """MiB."""
+    receive_s: float
+    """For the whole file."""
+    min_kb_per_s: float
+    """KiB per second, from the beginning to any moment."""
+
+    def time_for(self, size: int) -> float:
+        """When more than `size` bytes must have come, in seconds after the beginning."""
+        return min(self.receive_s, GRACE_S + size / (self.min_kb_per_s * 1024))
+
+
+async def save(chunks: AsyncIterator[bytes], file: Path, bounds: Bounds) -> int:
+    """Writes what comes, in a thread. Returns how much. Raises Refused or TooSlow."""
+    began = asyncio.get_running_loop().time()
+    size = 0
+    try:
+        async with asyncio.timeout_at(began + bounds.time_for(0)) as patience:
+            with await asyncio.to_thread(file.open, "wb") as target:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > bounds.max_mb * 2**20:
+                        raise Refused(f"a tuned model may have at most {bounds.max_mb} MiB")
+                    await asyncio.to_thread(target.write, chunk)
+                    patience.reschedule(began + bounds.time_for(size))
+    except TimeoutError:
+        raise TooSlow(
+            "The upload came too slowly: "
+            f"it must be whole within {bounds.receive_s:g} s, and come at {bounds.min_kb_per_s:g} KiB/s or more"
+        ) from None
+    if size == 0:
+        raise Refused("the body is empty: send the safetensors file itself")
+    return size
+
+
+logger = logging.getLogger(__name__)
+
+_CHECK: Final = (sys.executable, "-m", "deployments.lora.check")
+_PATIENCE: Final = 2
+"""So many times the seconds of a processor it may take on the clock, beside those of its start."""
+_START_S: Final = 60
+_MEMORY_MB: Final = 512
+_MEMORY_PER_MB: Final = 4
+"""Beside what every check needs: the file as it was read, its tensors, and what is computed of the largest."""
+
+
+async def checked(file: Path, size: int, checkpoint: str, revision: str | None, cpu_s: int) -> dict[str, Any]:
+    """Its `rank` and `layers`. `size` is its length in bytes. Raises Refused or CheckFailed."""
+    memory_mb = _MEMORY_MB + _MEMORY_PER_MB * size // 2**20
+    bounds = ("--cpu-s", str(cpu_s), "--memory-mb", str(memory_mb))
+    process = await asyncio.create_subprocess_exec(
+        *(*_CHECK, *bounds, checkpoint, str(file), *([revision] if revision else [])),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_START_S + _PATIENCE * cpu_s):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise CheckFailed from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    told = [json.loads(line) for line in output.splitlines()]
+    if process.returncode:
+        logger.error("the check of a tuned model ended with %d: %s", process.returncode, _end_of(errors))
+        if not told:
+            raise CheckFailed  # before it came to the file's tensors
+        if process.returncode == -signal.SIGXCPU:
+            raise Refused(f"its check takes more than {cpu_s} s")
+        raise Refused("it is damaged, or its check takes too much memory")
+    if "error" in told[-1]:
+        raise Refused(told[-1]["error"])
+    return told[-1]
+
+
+def _end_of(errors: bytes) -> str:
+    return errors.decode(errors="replace")[-2000:]
+
 
 _CHECKS: Final = 2
 """At a time in one process: each is a processor's work, and several times its file in memory."""

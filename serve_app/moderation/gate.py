@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 
 from obstore.exceptions import BaseError
 
-from deployments.contract.media_type import media_type
-from deployments.contract.moderation import Scores
+from deployments.contract.job import media_type
+from deployments.contract.moderation import Scores, Thresholds, Tolerance
 from deployments.contract.objects import ObjectStore
-from deployments.contract.thresholds import Thresholds, Tolerance
 
 logger = logging.getLogger(__name__)
 

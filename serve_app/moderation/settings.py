@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from deployments.contract.model import Precision
 from deployments.contract.moderation import CATEGORIES, PICTURE_JUDGES, TEXT_JUDGES, JudgeSpec
-from serve_app.section import Actor, Section
+from serve_app.strict_settings import Actor, Section
 
 
 def _known_category(name: str) -> str:

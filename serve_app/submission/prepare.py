@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from deployments.contract.job import Adapter
-from deployments.contract.thresholds import Tolerance, lowest
-from serve_app.accounts.callers import Caller
-from serve_app.media.decoding import InputPicture
-from serve_app.media.geometry import megapixels
-from serve_app.media.inputs import Inputs
-from serve_app.media.limits import BadPicture, BadVideo
-from serve_app.media.resolving import asker
-from serve_app.media.url_guard import UrlGuard, UrlRefused
-from serve_app.media.videos import InputVideo
-from serve_app.requests import GenerationRequest
-from serve_app.requests.draft import Draft
-from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.plan import Plan, Recipe
-from serve_app.requests.video import DraftEnhanceRequest
-from serve_app.submission import drafts
-from serve_app.submission.dependencies import Dependencies, Offer
-from serve_app.submission.drafts import DraftProblem
+from deployments.contract.moderation import Tolerance, lowest
+from deployments.contract.objects import ObjectStore
+from deployments.telemetry.tracing import OFF, Tracer
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.config.catalog import Endpoint, Recipes
+from serve_app.inputs.geometry import megapixels
+from serve_app.inputs.images import InputPicture
+from serve_app.inputs.inputs import Inputs, InputVideo
+from serve_app.inputs.settings import BadPicture, BadVideo
+from serve_app.inputs.url_guard import UrlGuard, UrlRefused, asker
+from serve_app.schemas import GenerationRequest
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.plan import Draft, Plan, Recipe
+from serve_app.schemas.video import DraftEnhanceRequest
 from serve_app.submission.errors import FinetuneUnusable, Invalid
+from serve_app.submission.input_storage import DraftProblem, find_draft
+from serve_app.tasks.store import TaskStore
+
+FindWeights: TypeAlias = Callable[[str, str, str], Awaitable[str | None]]
+"""By a finetune's id, its project and the model it is for: the object that holds its weights, if it may be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    tasks: TaskStore
+    objects: ObjectStore
+    guard: UrlGuard
+    """In front of every address that a request names."""
+    inputs: Inputs
+    """The gate for the files that a request sends."""
+    find_weights: FindWeights
+    seal: Callable[[str], str]
+    """Encrypts a webhook's secret, as it is stored."""
+    tracer: Tracer = OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An endpoint as this service has it: its name, its entry in the catalog, and how each of its modes is done."""
+
+    name: str
+    endpoint: Endpoint
+    recipes: Recipes
+
 
 Input: TypeAlias = tuple[str, InputPicture | InputVideo]
 """What it is to the model, named as in the job, and the thing itself."""
@@ -118,7 +145,7 @@ async def _adapter(dependencies: Dependencies, caller: Caller, lane: str, body: 
 
 async def _draft(dependencies: Dependencies, caller: Caller, name: str, body: DraftEnhanceRequest) -> Draft:
     try:
-        return await drafts.find(dependencies.tasks, dependencies.objects, caller.project.id, name, body.draft_cache)
+        return await find_draft(dependencies.tasks, dependencies.objects, caller.project.id, name, body.draft_cache)
     except DraftProblem as problem:
         raise Invalid(["body", "draft_cache"], str(problem), problem.kind) from None
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from serve_app.redis_store.connection import NO_ANSWER
-from serve_app.redis_store.scripts import UNREPLICATED, RedisClock, Replication, Scripts, flat, milliseconds
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.storage.connection import NO_ANSWER
+from serve_app.storage.scripts import UNREPLICATED, RedisClock, Replication, Scripts, flat, milliseconds
 from serve_app.tasks.limits import (
     IdempotencyMismatch,
     Limits,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from serve_app.section import Section
+from serve_app.strict_settings import Section
 
 
 class Refused(Exception):

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, cast
 
 from redis.asyncio import Redis
 
-from serve_app.redis_store.pages import page
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.storage.pages import page
 from serve_app.tasks.task import Status, Task, from_record
 
 logger = logging.getLogger(__name__)

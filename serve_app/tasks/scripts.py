@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from serve_app.redis_store.scripts import PRELUDE, joined
+from serve_app.storage.scripts import PRELUDE, joined
 
 _HERE: Final = Path(__file__).parent
 _ENDING: Final = ("money", "outbox", "timings", "fair", "ending")

@@ -7,7 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+from pydantic import ConfigDict, TypeAdapter
+
+from deployments.contract.job import Adapter
+from serve_app.schemas.plan import Plan
 
 
 class Status(StrEnum):
@@ -182,3 +187,45 @@ def from_record(raw: Mapping[str, str]) -> Task:
 
 def _webhook(raw: Mapping[str, str]) -> Webhook:
     return Webhook(**{part.name: raw.get(f"webhook_{part.name}", "") for part in fields(Webhook)})
+
+
+VERSION: Final = 1
+
+
+class NewerJob(Exception):
+    """The record is of a later release; its reader must leave it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Plan):
+    """A completed plan, with object keys of what was sent: `references`, `mask`, `control`, `image_prompt` and
+    `start_video`. `warnings` is what the client was told at submission, and is told again beside the result.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    references: tuple[str, ...] = ()
+    mask: str | None = None
+    control: str | None = None
+    image_prompt: str | None = None
+    start_video: str | None = None
+    adapter: Adapter | None = None
+    safety_tolerance: int = 0
+    safety_ceilings: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def encode(self) -> str:
+        """The record, as JSON."""
+        return json.dumps({"v": VERSION, **_JOB.dump_python(self, mode="json")})
+
+    @classmethod
+    def decode(cls, record: str) -> Job:
+        """The job of a record. Raises NewerJob, or ValueError for what is no record at all."""
+        fields: dict[str, Any] = json.loads(record)
+        version = fields.pop("v")
+        if version > VERSION:
+            raise NewerJob(f"a job of version {version}; this release reads up to {VERSION}")
+        return _JOB.validate_python(fields)
+
+
+_JOB: Final = TypeAdapter(Job)

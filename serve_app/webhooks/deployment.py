@@ -8,15 +8,15 @@ from typing import Final
 from deployments.contract.objects import ObjectStore
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import tracer_of
-from serve_app.config.bound import BoundSettings
-from serve_app.loops import Loops
-from serve_app.media.links import LinkSigner, shared_secret
-from serve_app.media.url_guard import UrlGuard
-from serve_app.redis_store import connection
-from serve_app.redis_store.log_levels import LogLevels
-from serve_app.sealing.at_rest import Sealer
-from serve_app.tasks.presentation import Presenter
+from serve_app.background import Loops
+from serve_app.config.replicas import BoundSettings
+from serve_app.encryption import Sealer
+from serve_app.inputs.links import LinkSigner, shared_secret
+from serve_app.inputs.url_guard import UrlGuard
+from serve_app.storage import connection
+from serve_app.storage.pages import LogLevels
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 

@@ -44,13 +44,13 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from redis.asyncio import Redis
 
-from deployments.contract.histogram import Histogram
+from deployments.contract.counts import Histogram
 from serve_app.config.settings import WebhookSettings
-from serve_app.redis_store.pages import page
-from serve_app.redis_store.scripts import Scripts, call_id, joined, milliseconds
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Unreadable
+from serve_app.encryption import IN_CLEAR, AtRest, Unreadable
+from serve_app.storage.pages import page
+from serve_app.storage.scripts import Scripts, call_id, joined, milliseconds
 from serve_app.tasks.scripts import OUTBOX
-from serve_app.tasks.timings import BUCKETS
+from serve_app.tasks.views import BUCKETS
 
 _HERE: Final = Path(__file__).parent
 _UNREADABLE: Final = "what came of it was sealed with a key that is no longer among sealing.keys"

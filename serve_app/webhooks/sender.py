@@ -9,33 +9,132 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from random import Random
+from typing import Final
 
 import httpx2
 from redis.exceptions import RedisError
+from standardwebhooks import Webhook
 
 from deployments.contract.objects import UNREACHABLE
 from deployments.telemetry import logs
 from deployments.telemetry.tracing import OFF, Tracer, trace_id
-from serve_app.loops import idle, rest
-from serve_app.media.resolving import asker
-from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.at_rest import Sealer, Unreadable
-from serve_app.tasks.presentation import Presenter, encoded
+from serve_app.background import idle, rest
+from serve_app.encryption import Sealer, Unreadable
+from serve_app.inputs.url_guard import AnswerRefused, UrlGuard, UrlRefused, asker, connection_problem
+from serve_app.schemas.fields import key_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Task
-from serve_app.webhooks import signing
+from serve_app.tasks.views import Presenter, encoded
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
-from serve_app.webhooks.post import Answer, post
+
+KEPT_BYTES: Final = 1024
+"""Of an answer's body."""
+_GONE: Final = 410
+_BUSY: Final = 429
+_CONTENT_TYPE: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int | None
+    """None: there was no answer, and `error` says why."""
+    error: str = ""
+    text: str = ""
+    """How its body begins; empty for an encoded one."""
+    retry_after_s: float | None = None
+    took_s: float = 0.0
+    called: bool = True
+    """Whether it came to a call."""
+
+    @property
+    def delivered(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def gone(self) -> bool:
+        return self.status == _GONE
+
+    @property
+    def unwell(self) -> bool | None:
+        """Whether the receiver as a whole seems to be down or overloaded, rather than this one call refused; None
+        without a call."""
+        if not self.called:
+            return None
+        return self.status is None or self.status >= 500 or self.status == _BUSY
+
+
+async def post(
+    client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float
+) -> Answer:
+    """Never raises for what a receiver does, or a network."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await _call(client, url, body, headers)
+    except (TimeoutError, httpx2.TimeoutException):
+        answer = Answer(None, f"no answer within {timeout_s:g} s")
+    except (UrlRefused, AnswerRefused) as refusal:
+        answer = Answer(None, str(refusal))
+    except httpx2.ConnectError as error:
+        answer = Answer(None, connection_problem(error))
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        answer = Answer(None, "the connection broke, or what came was not HTTP")
+    return Answer(answer.status, answer.error, answer.text, answer.retry_after_s, time.monotonic() - began)
+
+
+async def _call(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    told = {"content-type": _CONTENT_TYPE, "accept-encoding": "identity", **headers}
+    async with client.stream("POST", url, content=body, headers=told) as response:
+        kept = b""
+        # Never unfolded: what a few kilobytes unfold to may hold up all other deliveries.
+        async for part in response.aiter_raw(KEPT_BYTES):
+            kept += part
+            if len(kept) >= KEPT_BYTES:
+                break
+    wish = _seconds(response.headers.get("retry-after", ""))
+    text = kept[:KEPT_BYTES].decode(errors="replace") if response.headers.get("content-encoding") is None else ""
+    return Answer(response.status_code, text=text, retry_after_s=wish)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Seconds or a date, as RFC 9110 has it."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after[:9])
+    try:
+        at = parsedate_to_datetime(retry_after)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+
+
+def signature_headers(
+    webhook_id: str, at: datetime, body: bytes, secret: str | None, plain: Sequence[str] = ()
+) -> dict[str, str]:
+    """For a delivery of `body` sent at `at`; `plain` names headers of the plainer form. Unsigned without a secret."""
+    told = {"webhook-id": webhook_id, "webhook-timestamp": str(int(at.timestamp()))}
+    if not secret:
+        return told
+    # The library takes any time for UTC, and only text; what it signs are the bytes that are sent.
+    told["webhook-signature"] = Webhook(key_of(secret)).sign(webhook_id, at.astimezone(UTC), body.decode())
+    # Over the body alone, with the text of the secret as its receivers have it.
+    digest = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
+    return told | dict.fromkeys(plain, digest)
+
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT = "gen-serve-webhooks/1"
-_GONE = "the task is no longer kept"
+_SENDER_GONE = "the task is no longer kept"
 _SEALED = "its address or secret was sealed with a key that is no longer among sealing.keys"
 _UNSIGNED = "the links of its results could not be made: the object store was out of reach"
 _LOOK_EVERY_S = 0.5
@@ -125,7 +224,7 @@ class Sender:
     async def _attempt(self, claim: Claim) -> None:
         task = await self._tasks.get(claim.id)
         if task is None or task.webhook is None:
-            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_GONE), "failed", unwell=None)
+            await self._outbox.record(claim, DeliveryAttempt(time.time(), error=_SENDER_GONE), "failed", unwell=None)
             return
         asker.set(task.project)
         logs.about(task=task.id, project=task.project, attempt=claim.attempt, trace=trace_id(task.traceparent))
@@ -163,7 +262,7 @@ class Sender:
             raise Unreadable
         body = encoded(await self._presenter.body(task, task.webhook.base))
         secret = self._sealer.open(task.webhook.secret) if task.webhook.secret else None
-        headers = signing.headers(task.id, at, body, secret, self._plain_signatures)
+        headers = signature_headers(task.id, at, body, secret, self._plain_signatures)
         if traceparent:
             headers["traceparent"] = traceparent
         return await post(self._client, task.webhook.url, body, headers, self._outbox.policy.timeout_s)

@@ -22,7 +22,7 @@ from support.worker import Worker
 from serve_app.accounts.roles import Role
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import TaskSettings
-from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.launcher.embedded_redis import EmbeddedRedis
 
 MANY = 1_000_000
 

@@ -22,7 +22,7 @@ from support.website import Website
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.accounts.settings import AccountSettings, IssuerSettings
-from serve_app.http.bodies import KEYLESS_BYTES
+from serve_app.api.bodies import KEYLESS_BYTES
 
 ISSUER = "https://login.test"
 ISSUER_AWAY = "https://away.test"

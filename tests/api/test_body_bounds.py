@@ -12,8 +12,8 @@ from support.openai_calls import OPENAI, error
 from support.pictures import encoded, picture
 from support.promises import promise
 
-from serve_app.http.bodies import KEYLESS_BYTES, MAX_TEXT_BYTES
-from serve_app.http.oauth.routes import PATHS
+from serve_app.api.bodies import KEYLESS_BYTES, MAX_TEXT_BYTES
+from serve_app.api.routes.oauth import PATHS
 
 ENDPOINT = "/v1/gen-3-image-klein"
 JSON = {"Content-Type": "application/json"}

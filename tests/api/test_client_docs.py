@@ -24,7 +24,7 @@ from support.http_service import Service
 from support.pictures import picture
 from support.worker import Worker
 
-from serve_app.webhooks import signing
+from serve_app.webhooks.sender import signature_headers
 
 ROOT = Path(__file__).parents[2]
 SHOWN = [
@@ -101,7 +101,7 @@ def test_the_example_of_errors_names_the_field(
 def test_the_example_of_webhooks_knows_the_service(service: Service, secret: str, status: int) -> None:
     body = json.dumps({"id": "x", "status": "Ready"}).encode()
     receive = run(example("verify_webhook"), service)["receive"]
-    assert receive(signing.headers("x", datetime.now(UTC), body, secret), body) == status
+    assert receive(signature_headers("x", datetime.now(UTC), body, secret), body) == status
 
 
 def test_the_example_in_typescript_tells_where_the_picture_is(

@@ -10,7 +10,7 @@ import pytest
 from support.client import Client
 from support.promises import promise
 
-from serve_app.cli.openapi import openapi
+from serve_app.cli.ops import openapi
 
 
 def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:

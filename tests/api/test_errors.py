@@ -19,9 +19,9 @@ from support.pictures import encoded, picture
 from support.promises import promise
 
 from deployments.contract.objects import ObjectStore
-from serve_app.http.errors import OUT_OF_REACH, Code
-from serve_app.local import proxy_start
-from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.api.errors import OUT_OF_REACH, Code
+from serve_app.launcher import proxy_start
+from serve_app.launcher.embedded_redis import EmbeddedRedis
 
 JSON = {"Content-Type": "application/json"}
 NOT_JSON = "json_invalid"

@@ -14,8 +14,8 @@ from support.pictures import picture
 from support.website import Website
 
 from serve_app.config.settings import NetworkSettings, ServiceSettings
-from serve_app.media.fetching import FetchTurns
-from serve_app.media.inputs import Inputs
+from serve_app.inputs.fetch import FetchTurns
+from serve_app.inputs.inputs import Inputs
 
 
 @pytest.fixture

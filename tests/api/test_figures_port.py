@@ -17,10 +17,9 @@ from support.pictures import picture
 from support.promtool import promtool
 from support.worker import LANE, PICTURE_ENDPOINT
 
-from serve_app.config.telemetry import MetricsSettings
-from serve_app.figures.declared import ALL
-from serve_app.figures.series import Kind
-from serve_app.redis_store.tally import Tallied, Tally
+from serve_app.config.settings import MetricsSettings
+from serve_app.metrics.series import ALL, Kind
+from serve_app.storage.tally import Tallied, Tally
 from serve_app.tasks.limits import TaskSettings
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox

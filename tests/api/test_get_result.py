@@ -13,8 +13,8 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.api.routes import results
 from serve_app.config.settings import ServiceSettings
-from serve_app.http.routes import results
 from serve_app.tasks.task import Status
 
 KEYS = {"id", "status", "result", "progress", "details", "preview"}

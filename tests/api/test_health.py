@@ -10,8 +10,8 @@ from support.client import Client
 from support.http_service import Service, StartService
 from support.worker import Worker
 
-from serve_app.http import readiness
-from serve_app.local.embedded_redis import EmbeddedRedis
+from serve_app.api.services import NO_DISPATCHER, NO_OBJECTS, NO_STORE, STORE_FULL, Readiness
+from serve_app.launcher.embedded_redis import EmbeddedRedis
 
 
 def test_alive(client: Client) -> None:
@@ -29,17 +29,17 @@ def test_what_is_missing_is_said_in_words(start_service: StartService, doomed_re
     service = start_service(redis_url=doomed_redis.url)
     service.worker.present(False)
     with service.client() as client:
-        assert missing(client) == [readiness.NO_DISPATCHER]
+        assert missing(client) == [NO_DISPATCHER]
         with Redis.from_url(doomed_redis.url) as redis:
             redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.92))
         objects = service.settings.data_dir / "objects"
         shutil.rmtree(objects)
         objects.touch()  # a file where the folder was
         fresh(service)
-        assert missing(client) == [readiness.STORE_FULL, readiness.NO_DISPATCHER, readiness.NO_OBJECTS]
+        assert missing(client) == [STORE_FULL, NO_DISPATCHER, NO_OBJECTS]
         doomed_redis.stop()
         fresh(service)
-        assert missing(client) == [readiness.NO_STORE, readiness.NO_OBJECTS]
+        assert missing(client) == [NO_STORE, NO_OBJECTS]
 
 
 def missing(client: Client) -> list[str]:
@@ -56,5 +56,5 @@ def missing(client: Client) -> list[str]:
 def fresh(service: Service) -> None:
     """No answer from before counts any more."""
     services = service.app.state.services
-    known = readiness.Readiness(services.tasks, services.objects)
+    known = Readiness(services.tasks, services.objects)
     service.app.state.services = dataclasses.replace(services, readiness=known)

@@ -14,9 +14,9 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
+from serve_app.api.app import create_app
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings, Settings
-from serve_app.http.ingress import create_app
 
 CANNY = "gen-pro-1.0-canny"
 MP_2 = {"width": 2048, "height": 1024}

@@ -11,8 +11,8 @@ from support.pictures import encoded, picture
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.dispatch.generation import generation_job
-from serve_app.tasks.job import Job
+from serve_app.dispatcher.generation import generation_job
+from serve_app.tasks.task import Job
 
 
 def test_every_problem_is_named_at_once(client: Client) -> None:

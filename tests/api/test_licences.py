@@ -17,11 +17,11 @@ from support.client import Client, problems, refusal
 from support.http_service import Service
 from support.promises import promise
 
-from serve_app.accounts.callers import Callers
-from serve_app.accounts.history import day_number
+from serve_app.accounts.api_key_auth import Callers
+from serve_app.accounts.audit import day_number
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.roles import Role
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 
 MODEL, OTHER_MODEL = "flux-1-dev", "flux-tools"
 LICENCES = "/v1/admin/licences"

@@ -17,10 +17,10 @@ from support.http_service import Service, settings_of
 from support.pictures import encoded, picture
 
 from deployments.contract.objects import ObjectStore
+from serve_app.api import services
+from serve_app.api.app import create_app
 from serve_app.config import catalog
-from serve_app.http import services
-from serve_app.http.ingress import create_app
-from serve_app.tasks.presentation import Presenter
+from serve_app.tasks.views import Presenter
 
 PICTURE = encoded(picture())
 AWAY = "The object store is out of reach, nothing was accepted or charged; try again shortly"
@@ -172,7 +172,7 @@ async def test_a_store_that_never_answers_is_out_of_reach(
     inside: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SlowStore(monkeypatch)
-    monkeypatch.setattr("serve_app.submission.storing._PATIENCE_S", 0.05)
+    monkeypatch.setattr("serve_app.submission.input_storage._PATIENCE_S", 0.05)
     assert_told(await inside.post(ENDPOINT, json={"prompt": "x", "images": [PICTURE]}))
 
 

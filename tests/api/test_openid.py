@@ -17,7 +17,7 @@ from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
 from serve_app.accounts.settings import OpenIdSettings
 from serve_app.config.settings import AccountSettings
-from serve_app.local.free_ports import free_port
+from serve_app.launcher.embedded_redis import free_port
 
 HERE = {"sec-fetch-site": "same-origin"}
 ADA = "ada@example.com"

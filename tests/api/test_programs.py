@@ -14,8 +14,7 @@ import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.authorizations import MOST_ASKED
-from serve_app.accounts.programs import MOST_FROM_AN_ADDRESS
+from serve_app.accounts.oauth import MOST_ASKED, MOST_FROM_AN_ADDRESS
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings
 

@@ -14,7 +14,7 @@ from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.media.links import LinkSigner
+from serve_app.inputs.links import LinkSigner
 
 
 @pytest.fixture

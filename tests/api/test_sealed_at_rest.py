@@ -13,9 +13,9 @@ from support.http_service import Service, StartService
 from support.redis_contents import values
 from support.website import serving
 
+from serve_app.encryption import SealingSettings
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.sealing.at_rest import SealingSettings
+from serve_app.launcher.embedded_redis import EmbeddedRedis
 from serve_app.tasks.task import Status
 
 MARK = "Zq7Wmarkk"

@@ -10,7 +10,7 @@ import pytest
 from support.client import ENDPOINT, Client, refusal
 from support.http_service import Service, StartService
 
-from serve_app.accounts.people import MOST_OF_A_NAME
+from serve_app.accounts.members import MOST_OF_A_NAME
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import AccountSettings, ServiceSettings
 

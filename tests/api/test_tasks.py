@@ -13,7 +13,7 @@ from support.pictures import picture
 from support.promises import promise
 from support.worker import Worker
 
-from serve_app.sealing.at_rest import AtRest, new_key
+from serve_app.encryption import AtRest, new_key
 from serve_app.tasks.task import Status
 
 

@@ -13,8 +13,8 @@ from support.pictures import picture
 from support.promises import promise
 from tool_endpoints import MINIMAL, OUTPAINTING, TOOLS
 
+from serve_app.api.openapi import camel_case
 from serve_app.config.settings import ServiceSettings
-from serve_app.http.description import camel_case
 
 # Answers.
 

@@ -21,7 +21,7 @@ from chaos.cluster_faults import killed_worker
 from chaos.evidence import gathered
 from chaos.schedule import SIMULATED
 from chaos.stage import MODEL_NAME, NodesStage, on_nodes
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 
 _STEPS: Final = 16
 _EVERY_S: Final = 30.0

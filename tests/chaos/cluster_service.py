@@ -16,7 +16,7 @@ from support.local_service import LocalService, merged
 from support.neighbour import Neighbour
 from support.ray_nodes import Node, RayNodes
 
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
 
 ONE_A_NODE: Final = ("ingress", "dispatcher", "sender", "moderator")
 WORKER: Final = {"model": 3.0, **dict.fromkeys(ONE_A_NODE, 1.0)}

@@ -8,7 +8,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from serve_app.sealing.at_rest import AtRest
+from serve_app.encryption import AtRest
 
 _SEALED = ("result", "details")
 """Of what is looked at."""

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from support.local_service import LocalService
 
 from chaos.stage import ReplicatedStage, Stage
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 
 Fault: TypeAlias = Callable[[Stage], Awaitable[None]]
 ReplicatedFault: TypeAlias = Callable[[ReplicatedStage], Awaitable[None]]

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from serve_app.config import settings
-from serve_app.local import sealing_key
-from serve_app.local.embedded_redis import running_url
+from serve_app.launcher.embedded_redis import running_url
+from serve_app.launcher.first_start import with_key
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     url = running_url(chosen.data_dir / "redis")
     if url is None:
         raise RuntimeError("no Redis server runs")
-    chosen = sealing_key.with_key(chosen.with_redis(url))
+    chosen = with_key(chosen.with_redis(url))
     # The cluster is on loopback, and asks for its token. Ray reads these when it is imported.
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -22,7 +22,7 @@ from chaos.journal import Journal, Suffered
 from chaos.receivers import DEAD, Receiver, receiving
 from chaos.stage import NodesStage, ReplicatedStage, Stage, on_nodes, replicated, standalone
 from chaos.verdict import Finding
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 
 On: TypeAlias = Literal["one machine", "a replicated Redis", "nodes"]
 

@@ -16,8 +16,8 @@ from support.replicated_redis import ReplicatedRedis
 
 from chaos.cluster_service import ClusterService
 from chaos.object_server import ObjectServer, serving
-from serve_app.local.free_ports import free_port
-from serve_app.sealing.at_rest import AtRest
+from serve_app.encryption import AtRest
+from serve_app.launcher.embedded_redis import free_port
 
 MODEL_NAME: Final = "flux3-klein"
 _FAULTS_S: Final = 900

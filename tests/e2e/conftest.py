@@ -17,7 +17,7 @@ from forbidden_picture import forbidden
 from support.local_service import LocalService
 
 from deployments.moderation.known_pictures import fingerprint
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 PACE: dict[str, Any] = {"lease_s": 3, "max_active": 200}
 

@@ -14,7 +14,7 @@ from support.local_service import LocalService
 from support.outcomes import outcome
 from support.pictures import sent
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 
 @pytest.fixture(scope="module")

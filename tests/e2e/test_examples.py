@@ -21,8 +21,8 @@ from support.documents import kinds, scripts
 from support.local_service import LocalService
 from support.outcomes import outcome
 
-from serve_app.cli.client import Client
-from serve_app.requests.examples import DRAFT, TUNED
+from serve_app.cli.service import Client
+from serve_app.schemas.examples import DRAFT, TUNED
 
 SHOWN = {
     "a small red star in the top left on a dark blue background": "small red star @ top left / dark blue",

@@ -12,8 +12,8 @@ from support.browser import CHROMIUM, EXAMPLE
 from support.local_service import LocalService
 from support.redis_process import until
 
-from serve_app.cli.client import Client
-from serve_app.figures.declared import ALL, REFUSED
+from serve_app.cli.service import Client
+from serve_app.metrics.series import ALL, REFUSED
 
 LANE = "flux3-klein"
 

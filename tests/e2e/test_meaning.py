@@ -13,7 +13,7 @@ from support.outcomes import outcome
 from support.pictures import encoded, file_of, sent
 from support.shapes import Ground, Scene, Thing
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 ENDPOINT = "gen-3-image-klein"
 

@@ -18,7 +18,7 @@ from support.local_service import LocalService
 from support.outcomes import outcome, polled
 from support.pictures import sent
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 ENDPOINT = "gen-3-image-klein"
 Make = Callable[..., tuple[dict[str, Any], Image.Image]]

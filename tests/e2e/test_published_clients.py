@@ -19,7 +19,7 @@ from support.outcomes import outcome
 from support.pictures import sent
 from support.website import Website
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 from serve_app.config.settings import ServiceSettings
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.local_service import LocalService
 from support.outcomes import polled
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from support.local_service import LocalService
 from support.outcomes import outcome
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"the hook's own secret, 32 bytes!").decode()
 WRONG_KEY = "gen_not-a-key-but-somebody-may-have-mistyped-one"

@@ -8,7 +8,7 @@ import pytest
 from support.local_service import LocalService
 from support.outcomes import outcome
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from support.outcomes import outcome
 from support.pictures import sent
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 Pixels = npt.NDArray[np.int16]
 

@@ -17,7 +17,7 @@ from support.outcomes import outcome, polled
 from support.pictures import encoded, sent
 from video_inspection import decoded, heard, inspect
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 
 ENDPOINT = "gen-3-video"
 FPS, RATE = 24, 48_000

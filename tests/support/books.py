@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from serve_app.accounts.audit import Window
 from serve_app.accounts.credits import Balance, Credits, Usage
-from serve_app.accounts.history import Window
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import NewTask, Status

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from safetensors.torch import load_file, save_file
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 
 OUTLINED: Final = BUNDLED.parent / "adapters" / "outlined.safetensors"
 """A tuned model of `flux3`, for uploads: it draws things with an outline."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from serve_app.http.description import admin_document
+from serve_app.api.openapi import admin_document
 
 
 def described_paths(app: FastAPI) -> dict[str, dict[str, Any]]:

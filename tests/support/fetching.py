@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from serve_app.media.fetching import Fetcher, FetchTurns
-from serve_app.media.url_guard import Resolver, UrlGuard
+from serve_app.inputs.fetch import Fetcher, FetchTurns
+from serve_app.inputs.url_guard import Resolver, UrlGuard
 
 
 def fetcher(*allow: str, resolve: Resolver | None = None) -> Fetcher:

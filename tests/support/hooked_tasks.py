@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from serve_app.loops import Loops
-from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.at_rest import Sealer
-from serve_app.tasks.presentation import Presenter
+from serve_app.background import Loops
+from serve_app.encryption import Sealer
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.task import Status
+from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Outbox, State
 from serve_app.webhooks.sender import Sender
 from support.client import HOOK_HOST, Client

@@ -19,15 +19,15 @@ from starlette.types import ASGIApp
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
+from serve_app.api.app import create_app
+from serve_app.api.metrics import create_metrics_app
+from serve_app.api.services import AskReplicas, Services, unknown_replicas
 from serve_app.config import catalog
 from serve_app.config.settings import RedisSettings, Settings
-from serve_app.http.ingress import create_app
-from serve_app.http.metrics import create_metrics_app
-from serve_app.http.services import AskReplicas, Services, unknown_replicas
-from serve_app.media.fetching import FetchTurns
-from serve_app.media.inputs import Inputs
-from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
+from serve_app.inputs.fetch import FetchTurns
+from serve_app.inputs.inputs import Inputs
+from serve_app.inputs.url_guard import UrlGuard
 from support.client import HOOK_HOST, Client
 from support.redis_writes import written
 from support.website import PUBLIC_HOST

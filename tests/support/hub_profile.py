@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 from support.model_hub import Repository
 
 PIPELINE = "owner/pipeline"

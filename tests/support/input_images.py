@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from serve_app.media.decoding import InputPicture, read_image
-from serve_app.requests.pictures import Picture
+from serve_app.inputs.images import InputPicture, read_image
+from serve_app.schemas.fields import Picture
 from support.pictures import file_of
 
 

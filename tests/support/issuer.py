@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from serve_app.accounts.bearer import BearerTokens, Issuer, IssuerOutOfReach, TokenRefused
+from serve_app.accounts.jwt_auth import BearerTokens, Issuer, IssuerOutOfReach, TokenRefused
 
 PrivateKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serve_app.tasks.job import Job
+from serve_app.tasks.task import Job
 
 
 def new_job(**changes: Any) -> Job:

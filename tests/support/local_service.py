@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import yaml
 
-from serve_app.cli.client import Client
-from serve_app.local.free_ports import free_port
+from serve_app.cli.service import Client
+from serve_app.launcher.embedded_redis import free_port
 from support import times
 
 START_S = 120

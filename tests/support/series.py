@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from serve_app.figures.declared import ALL
+from serve_app.metrics.series import ALL
 from support.promql import asked
 
 SCRAPED: Final = {name: series for series in ALL for name in series.samples}

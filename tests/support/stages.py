@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from deployments.backend import Backend, JobError, StateLike
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import Backend, JobError, StateLike
 
 P = TypeVar("P")
 S = TypeVar("S", bound=StateLike)

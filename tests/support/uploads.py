@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deployments.adapters.check import check
-from serve_app.finetunes.refusals import Refused
+from deployments.lora.check import check
+from serve_app.finetunes.registry import Refused
 
 
 def check_in_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from deployments.backend import JobError, OutOfMemory
 from deployments.contract.counts import hits
 from deployments.contract.events import Event, Preview
 from deployments.contract.job import GenerationJob, Output
-from deployments.engine.backend import JobError, OutOfMemory
 
 
 class VirtualClock:

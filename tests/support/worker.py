@@ -10,19 +10,18 @@ from typing import Any, TypeVar
 
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from serve_app.accounts.callers import Caller, Callers
+from serve_app.accounts.api_key_auth import Caller, Callers
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.accounts.roles import Role
 from serve_app.config.settings import Settings
-from serve_app.dispatch.generation import generation_job, result_of
+from serve_app.dispatcher.generation import generation_job, result_of
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.redis_store import connection
-from serve_app.tasks.job import Job
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Lease, Status
+from serve_app.tasks.task import Job, Lease, Status
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from ray.serve.schema import ServeDeploySchema
 from ray.serve.scripts import build as ray_build
 
 from serve_app import application
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
 
 # Ray would have the interval of its reports in the environment, where it is one for all.
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
@@ -32,7 +32,7 @@ from serve_app import application
 from serve_app.config.settings import load
 
 application.build(load(Path(sys.argv[1])))
-print([name for name in ("torch", "diffusers", "transformers", "mcp", "serve_app.http.ingress") if name in sys.modules])
+print([name for name in ("torch", "diffusers", "transformers", "mcp", "serve_app.api.app") if name in sys.modules])
 """
 
 

@@ -4,7 +4,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from deployments.byte_cache import ByteCache, CacheFigures
+from deployments.lru_cache import ByteCache, CacheFigures
 
 
 def a_cache(limit: int) -> ByteCache[str, bytes]:

@@ -17,29 +17,27 @@ from support.bundle import copied
 from support.jobs import make_clip_job, make_job
 from torch import Tensor
 
-from deployments import checkpoints
+from deployments import loading
+from deployments.backend import NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError, fingerprint, local_folder, pipeline_folder, single_file
-from deployments.contract import checkpoint
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract import model
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import NotFinite, OutOfMemory
-from deployments.families import attention
-from deployments.families.attention import use_attention, use_packed_attention
-from deployments.families.clip_family import ClipFamily, ClipInputs
+from deployments.contract.model import BUNDLED
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.flux3 import Flux3
-from deployments.families.ltx2_noise import distilled
-from deployments.families.packed.attention import ATTENTIONS, one_by_one
-from deployments.families.packed.row import Row
-from deployments.families.prepared_request import PreparedRequest
+from deployments.families.ltx2 import distilled_levels
+from deployments.families.packed.batch import ATTENTIONS, Row, sdpa_loop
 from deployments.families.probe import step_seconds
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.families.video_family import ClipFamily, ClipInputs
+from deployments.loading import use_attention, use_packed_attention
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Family:
-    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family)
+    return loading.for_pictures(loading.load("bundled/flux3", device="cpu", dtype="float32").family)
 
 
 @pytest.fixture
@@ -63,29 +61,29 @@ def test_a_folder_copied_elsewhere_loads_on_its_own(
     loaded: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = copied("flux3", tmp_path / "somewhere")
-    monkeypatch.setattr(checkpoint, "BUNDLED", tmp_path / "gone")
+    monkeypatch.setattr(model, "BUNDLED", tmp_path / "gone")
     monkeypatch.chdir(tmp_path)
     for name in (str(copy), "somewhere/checkpoints/flux3"):
-        again = checkpoints.for_pictures(checkpoints.load(name, device="cpu", dtype="float32").family)
+        again = loading.for_pictures(loading.load(name, device="cpu", dtype="float32").family)
         assert torch.equal(latents(again), latents(loaded))
 
 
 def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint"):
-        checkpoints.load(str(tmp_path))
+        loading.load(str(tmp_path))
 
 
 def test_a_checkpoint_of_a_foreign_family_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "OtherPipeline"}))
     with pytest.raises(CheckpointError, match="OtherPipeline"):
-        checkpoints.load(str(tmp_path))
+        loading.load(str(tmp_path))
 
 
 def test_a_checkpoint_without_the_autoencoder_it_shares_is_refused(tmp_path: Path) -> None:
     folder = copied("flux", tmp_path)
     shutil.rmtree(tmp_path / "autoencoders" / "flux1")
     with pytest.raises(CheckpointError, match="autoencoders/flux1"):
-        checkpoints.load(str(folder))
+        loading.load(str(folder))
 
 
 def test_unusable_attention_backends_are_logged_and_skipped(family: Family, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,7 +91,7 @@ def test_unusable_attention_backends_are_logged_and_skipped(family: Family, capl
     with caplog.at_level(logging.WARNING):
         chosen = use_attention(family, ["imaginary", "sage", "_native_cudnn", "_native_math", "native"])
     assert (set(chosen.usable), chosen.unusable) == ({"_native_math", "native"}, ["imaginary", "sage", "_native_cudnn"])
-    warned = [record for record in caplog.records if record.name == attention.__name__]
+    warned = [record for record in caplog.records if record.name == loading.__name__]
     assert [
         record.args[0] for record in warned if isinstance(record.args, tuple) and record.levelno == logging.WARNING
     ] == [
@@ -111,7 +109,7 @@ def test_the_fastest_attention_is_used(
 ) -> None:
     """Of two that are about as fast, the first that was named."""
     times = iter(seconds)
-    monkeypatch.setattr(attention, "step_seconds", lambda *_, **__: next(times))
+    monkeypatch.setattr(loading, "step_seconds", lambda *_, **__: next(times))
     assert use_attention(family, ["_native_math", "native"]).usable[0] == first
 
 
@@ -134,7 +132,7 @@ def test_a_model_that_can_not_be_compiled_runs_without(
             transformer.single_transformer_blocks[0]._compiled_call_impl = broken
 
     monkeypatch.setattr(transformer, "compile_repeated_blocks", compile_repeated_blocks)
-    assert attention.compile_blocks(family, ["native", "_native_math"]) == outcome
+    assert loading.compile_blocks(family, ["native", "_native_math"]) == outcome
     assert used[-1] == (outcome or "native")
     assert torch.equal(latents(family), before)
 
@@ -150,8 +148,8 @@ def test_unusable_attention_of_packed_pictures_is_logged_and_skipped(
     family: Family, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is unknown, those that need a GPU or a package, one in which pictures see each other."""
-    seeing = {**ATTENTIONS, "all_as_one": lambda q, k, v, row: one_by_one(q, k, v, Row([q.shape[1]], q.device))}
-    monkeypatch.setattr(attention, "ATTENTIONS", seeing)
+    seeing = {**ATTENTIONS, "all_as_one": lambda q, k, v, row: sdpa_loop(q, k, v, Row([q.shape[1]], q.device))}
+    monkeypatch.setattr(loading, "ATTENTIONS", seeing)
     names = ["imaginary", "varlen", "xformers", "flash", "all_as_one", "one_by_one"]
     with caplog.at_level(logging.WARNING):
         assert use_packed_attention(family, names).usable == ["one_by_one"]
@@ -168,17 +166,17 @@ def test_rows_are_tried_with_a_picture_without_references(family: Family, monkey
 
     def noted(q: Tensor, k: Tensor, v: Tensor, row: Row) -> Tensor:
         rows.append(row.lengths)
-        return one_by_one(q, k, v, row)
+        return sdpa_loop(q, k, v, row)
 
-    monkeypatch.setattr(attention, "ATTENTIONS", {**ATTENTIONS, "noted": noted})
+    monkeypatch.setattr(loading, "ATTENTIONS", {**ATTENTIONS, "noted": noted})
     use_packed_attention(family, ["noted"])
-    family.use_packed_attention(one_by_one)
+    family.use_packed_attention(sdpa_loop)
     assert any(0 in lengths and max(lengths) > 0 for lengths in rows)
 
 
 def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger=checkpoints.__name__):
-        setup = checkpoints.load("bundled/flux3", device="cpu", dtype="float32").setup
+    with caplog.at_level(logging.INFO, logger=loading.__name__):
+        setup = loading.load("bundled/flux3", device="cpu", dtype="float32").setup
     assert setup == {
         "family": "Flux3",
         "device": f"{torch.cpu.get_capabilities()['cpu_name']}, {torch.get_num_threads()} threads",
@@ -188,7 +186,7 @@ def test_what_was_chosen_is_told_with_its_reasons(caplog: pytest.LogCaptureFixtu
         "compiled": "false",
         "packed_attention": "one_by_one",
     }
-    [record] = [record for record in caplog.records if record.name == checkpoints.__name__]
+    [record] = [record for record in caplog.records if record.name == loading.__name__]
     assert all(f"{name} {value}" in record.getMessage() for name, value in setup.items())
 
 
@@ -198,7 +196,7 @@ def without_halves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_float32_is_the_choice_on_a_processor_without_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     without_halves(monkeypatch)
-    loaded = checkpoints.load("bundled/flux3", device="cpu")
+    loaded = loading.load("bundled/flux3", device="cpu")
     assert loaded.family.transformer.dtype == torch.float32
     assert "no bfloat16" in loaded.setup["dtype_because"]
 
@@ -211,9 +209,9 @@ def test_a_processor_with_halves_uses_them_where_a_step_is_much_faster_so(
         return share if family.transformer.dtype == torch.bfloat16 else 1.0
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    monkeypatch.setattr(checkpoints, "step_seconds", timed)
-    with caplog.at_level(logging.INFO, logger=checkpoints.__name__):
-        setup = checkpoints.load("bundled/flux3", device="cpu").setup
+    monkeypatch.setattr(loading, "step_seconds", timed)
+    with caplog.at_level(logging.INFO, logger=loading.__name__):
+        setup = loading.load("bundled/flux3", device="cpu").setup
     assert setup["dtype"] == chosen
     assert not any(character.isdigit() for character in setup["dtype_because"]), "it names a series of figures"
     assert f"takes {share:.2f} of the time" in caplog.text
@@ -227,13 +225,13 @@ def test_a_processor_whose_halves_do_not_do_serves_in_float32(monkeypatch: pytes
         return 1.0
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    monkeypatch.setattr(checkpoints, "step_seconds", timed)
-    assert checkpoints.load("bundled/flux3", device="cpu").setup["dtype"] == "float32"
+    monkeypatch.setattr(loading, "step_seconds", timed)
+    assert loading.load("bundled/flux3", device="cpu").setup["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("name", ["bundled/flux3", "bundled/ltx2"])
 def test_the_time_of_a_step_can_be_measured(name: str) -> None:
-    assert step_seconds(checkpoints.load(name, device="cpu", dtype="float32", render_side=64).family) > 0
+    assert step_seconds(loading.load(name, device="cpu", dtype="float32", render_side=64).family) > 0
 
 
 def test_a_device_that_has_room_for_one_picture_at_a_time_serves(
@@ -243,9 +241,9 @@ def test_a_device_that_has_room_for_one_picture_at_a_time_serves(
         if count > 1:
             raise OutOfMemory
 
-    monkeypatch.setattr(checkpoints, "warm_up", small)
-    with caplog.at_level(logging.WARNING, logger=checkpoints.__name__):
-        checkpoints.load("bundled/flux3", device="cpu", dtype="float32")
+    monkeypatch.setattr(loading, "warm_up", small)
+    with caplog.at_level(logging.WARNING, logger=loading.__name__):
+        loading.load("bundled/flux3", device="cpu", dtype="float32")
     assert "2 pictures of 64 pixels" in caplog.text
 
 
@@ -260,11 +258,11 @@ def test_a_model_that_can_finish_no_picture_is_refused(
 
     monkeypatch.setattr(Flux3, "finish", broken)
     with pytest.raises(CheckpointError, match=told):
-        checkpoints.load("bundled/flux3", device="cpu")
+        loading.load("bundled/flux3", device="cpu")
 
 
 def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
-    half = checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="bfloat16").family)
+    half = loading.for_pictures(loading.load("bundled/flux3", device="cpu", dtype="bfloat16").family)
     assert half.transformer.dtype == torch.bfloat16
     x = latents(half)
     assert x.dtype == torch.float32
@@ -273,7 +271,7 @@ def test_bfloat16_runs_with_latents_in_full_precision(loaded: Family) -> None:
 
 @pytest.fixture(scope="module")
 def clip_family() -> ClipFamily:
-    family = checkpoints.load(
+    family = loading.load(
         "bundled/ltx2", device="cpu", dtype="float32", render_side=96, distilled=True, enhance_noise=0.5
     ).family
     assert isinstance(family, ClipFamily)
@@ -287,15 +285,15 @@ def a_clip(**fields: Any) -> GenerationJob:
 def test_videos_are_made_as_they_are_asked_for(clip_family: ClipFamily) -> None:
     state = clip_family.encode(a_clip(), ClipInputs())
     assert min(state.shape.canvas.size) <= 96
-    assert state.sigmas.tolist() == distilled(8).tolist()
+    assert state.sigmas.tolist() == distilled_levels(8).tolist()
     draft = clip_family.draft(state)
     assert float(clip_family.encode(a_clip(enhance="d"), ClipInputs(draft=draft)).sigmas[0]) == pytest.approx(0.5)
 
 
 def test_a_model_of_videos_is_none_of_pictures(loaded: Family, clip_family: ClipFamily) -> None:
-    assert checkpoints.for_pictures(loaded) is loaded
+    assert loading.for_pictures(loaded) is loaded
     with pytest.raises(CheckpointError, match="videos, not pictures"):
-        checkpoints.for_pictures(clip_family)
+        loading.for_pictures(clip_family)
 
 
 def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +310,7 @@ def test_attention_is_tried_with_a_tiny_clip(clip_family: ClipFamily, monkeypatc
 
 
 def test_videos_in_bfloat16_have_latents_in_full_precision() -> None:
-    half = checkpoints.load("bundled/ltx2", device="cpu", dtype="bfloat16", render_side=64).family
+    half = loading.load("bundled/ltx2", device="cpu", dtype="bfloat16", render_side=64).family
     assert isinstance(half, ClipFamily)
     assert half.transformer.dtype == torch.bfloat16
     state = half.encode(a_clip(), ClipInputs(lead=np.zeros((9, 64, 64, 3), np.uint8)))
@@ -333,8 +331,8 @@ def test_what_is_compiled_meets_two_numbers_of_tokens(monkeypatch: pytest.Monkey
         if count == 1:
             alone.add(side * (height or side))
 
-    monkeypatch.setattr(checkpoints, "warm_up", warmed)
-    checkpoints._warm_up(cast(Family, object()), 1024, again=compiled)
+    monkeypatch.setattr(loading, "warm_up", warmed)
+    loading._warm_up(cast(Family, object()), 1024, again=compiled)
     assert len(alone) == (2 if compiled else 1)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.jobs import make_job
 
-from deployments.engine.request_handle import Reached, RequestHandle
-from deployments.job_spans import write_spans
+from deployments.engine.requests import Reached, RequestHandle
+from deployments.replica import write_spans
 from deployments.telemetry.tracing import Attributes, Kind, Span
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

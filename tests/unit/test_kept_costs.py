@@ -7,7 +7,7 @@ from support.virtual_backend import VirtualClock
 
 from deployments.contract.objects import ObjectStore
 from deployments.engine.cost_model import StepCost
-from deployments.kept_costs import EVERY_S, FOLDER, CostKeeper, KeptCosts
+from deployments.replica import COSTS_EVERY_S, FOLDER, CostKeeper, KeptCosts
 
 COST = StepCost(fixed=0.002, per_token=1e-5, per_square=0.0)
 SETUP = {"device": "a GPU", "dtype": "bfloat16"}
@@ -62,7 +62,7 @@ def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None
     clock, learned = VirtualClock(), dict[str, StepCost]()
     kept = KeptCosts(store, "a/model", SETUP)
     keeper = CostKeeper(kept, lambda: learned, clock)
-    clock.now += EVERY_S
+    clock.now += COSTS_EVERY_S
     assert keeper.keep() is None, "nothing was learned"
     learned["None"] = COST
     writing = keeper.keep()
@@ -70,5 +70,5 @@ def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None
     writing.join(10)
     assert kept.read() == learned
     assert keeper.keep() is None
-    clock.now += EVERY_S
+    clock.now += COSTS_EVERY_S
     assert keeper.keep() is not None

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from serve_app import loops
-from serve_app.loops import Loops, idle
+from serve_app import background
+from serve_app.background import Loops, idle
 
 
 class Noted:
@@ -40,9 +40,9 @@ async def running(body: Callable[[], Awaitable[None]]) -> AsyncIterator[tuple[Lo
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "FAILS_S", 0.0)
-    monkeypatch.setattr(loops, "HANGS_S", 0.0)
-    monkeypatch.setattr(loops, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(background, "FAILS_S", 0.0)
+    monkeypatch.setattr(background, "HANGS_S", 0.0)
+    monkeypatch.setattr(background, "_PAUSE_S", 0.001)
 
 
 async def test_a_loop_that_fails_at_every_pass_is_unhealthy() -> None:

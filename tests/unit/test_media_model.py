@@ -7,10 +7,10 @@ from support.jobs import make_job
 from support.replicas import ProcessEnded, deployed, in_this_process
 from support.virtual_backend import VirtualBackend
 
-from deployments import media_model
+from deployments import replica
+from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.events import Alive, Done, Event, Interrupted
-from deployments.engine.backend import DeviceBroken, NotFinite
-from deployments.media_model import MediaModel
+from deployments.replica import MediaModel
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ async def test_a_broken_device_ends_the_process_at_the_next_health_check(
 
 
 async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
-    names = [str(n) for n in range(media_model._FAULTS)]
+    names = [str(n) for n in range(replica._FAULTS)]
     backend.errors = {("finish", name): NotFinite() for name in names}
     for name in names[:-1]:
         await told(media, name)
         await media.check_health()
     await told(media, names[-1])
-    with pytest.raises(RuntimeError, match=f"{media_model._FAULTS} jobs in a row"):
+    with pytest.raises(RuntimeError, match=f"{replica._FAULTS} jobs in a row"):
         await media.check_health()
     await told(media, "good")
     await media.check_health()

@@ -15,13 +15,13 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper, save
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
+from deployments.backend import JobError, NotFinite, OutOfMemory
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import MattingSpec, ModelSpec
-from deployments.engine.backend import JobError, NotFinite, OutOfMemory
-from deployments.matting.background_remover import BackgroundRemover, load_background_remover
+from deployments.images import Pixels
+from deployments.matting import BackgroundRemover, load_background_remover
 from deployments.onnx_networks import Network
-from deployments.pictures.pixels import Pixels
-from deployments.restorers.restorer import Restorer, load_restorer
+from deployments.restorers import Restorer, load_restorer
 
 Shape = Sequence[int | str]
 

@@ -11,8 +11,8 @@ from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob, PictureFormat
 from deployments.contract.objects import ObjectStore
+from deployments.images import Pixels
 from deployments.outputs import Outputs, encode_picture
-from deployments.pictures.pixels import Pixels
 
 
 def a_gradient(width: int = 50, height: int = 30) -> Pixels:

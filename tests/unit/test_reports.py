@@ -6,7 +6,7 @@ import pytest
 from support.virtual_backend import VirtualClock
 
 from deployments.contract.counts import BUSY_S, LOAD_S, LOADS, STEPS
-from deployments.reports import EVERY_S, Reports
+from deployments.replica import REPORTS_EVERY_S, Reports
 
 
 class Counting:
@@ -72,9 +72,9 @@ def test_while_others_go_on_reports_come_once_a_second(reports: Reports, clock: 
     for _ in range(2):
         reports.began()
     assert reports.due() is not None
-    clock.now += EVERY_S / 2
+    clock.now += REPORTS_EVERY_S / 2
     assert reports.due() is None
-    clock.now += EVERY_S / 2
+    clock.now += REPORTS_EVERY_S / 2
     assert reports.due() is not None
     reports.ended()
     assert reports.due() is not None, "nobody comes behind the last one to tell what it did"

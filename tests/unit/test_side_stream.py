@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from deployments.side_stream import SideStream
+from deployments.torch_process import SideStream
 
 
 class NotingEvent:

@@ -10,12 +10,11 @@ from redis.asyncio import Redis
 from support.clock import Clock
 from support.redis_contents import values
 
-from serve_app.accounts import callers as callers_module
-from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.callers import CACHE_S, Callers
+from serve_app.accounts import api_key_auth as callers_module
+from serve_app.accounts.api_key_auth import CACHE_S, Callers
+from serve_app.accounts.audit import AuditLog, IndexFull
 from serve_app.accounts.keys import KeyStore, digest_of
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.accounts.records import IndexFull
 from serve_app.accounts.roles import PERMISSIONS, Permission, Role
 
 

@@ -11,8 +11,8 @@ from redis.asyncio.connection import AbstractConnection
 from support.redis_contents import audit_lines as lines
 from support.redis_contents import contents
 
+from serve_app.accounts.api_key_auth import Caller, Callers
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.callers import Caller, Callers
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import Name, Organization, OrganizationStore
 from serve_app.accounts.projects import ProjectStore

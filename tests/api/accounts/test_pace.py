@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from support.books import priced_task
 from support.redis_contents import contents
 
-from serve_app.redis_store.scripts import PRELUDE
+from serve_app.storage.scripts import PRELUDE
 from serve_app.tasks.limits import Limits, TooFast
 from serve_app.tasks.store import TaskStore
 

@@ -9,8 +9,8 @@ from argon2 import PasswordHasher
 from redis.asyncio import Redis
 from support.redis_contents import values
 
-from serve_app.accounts.people import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, People
-from serve_app.accounts.throttle import WINDOW_S, TooOften
+from serve_app.accounts.attempt_limiter import WINDOW_S, TooOften
+from serve_app.accounts.members import MOST_FROM_AN_ADDRESS, MOST_OF_A_NAME, People
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 

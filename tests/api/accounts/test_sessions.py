@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.asyncio import Redis
 from support.redis_contents import values
 
-from serve_app.accounts.callers import Callers
+from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.keys import KeyStore, digest_of
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore

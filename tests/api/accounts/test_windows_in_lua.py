@@ -11,8 +11,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 import serve_app.tasks
-from serve_app.accounts.history import day_number, windows_of
-from serve_app.redis_store.scripts import PRELUDE, joined
+from serve_app.accounts.audit import day_number, windows_of
+from serve_app.storage.scripts import PRELUDE, joined
 
 SCRIPTS = Path(serve_app.tasks.__file__).parent
 WINDOWS_OF_EACH = """

@@ -13,7 +13,7 @@ from support.http_service import Service, running
 from support.pictures import picture
 
 from serve_app.accounts.roles import Role
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 from serve_app.config.settings import TaskSettings
 
 

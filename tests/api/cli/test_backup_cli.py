@@ -17,9 +17,9 @@ from support.tasks import ALL, LANE, make_due
 from deployments.contract.objects import ObjectStore
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.redis_store import connection
-from serve_app.redis_store.snapshot import HalfRestored, check_whole
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
+from serve_app.storage.snapshot import HalfRestored, check_whole
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 

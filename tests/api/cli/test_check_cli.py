@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from support.command_line import GenServe
 
-from serve_app.local import ray_flags
-from serve_app.local.free_ports import free_port
+from serve_app.launcher import ray_flags
+from serve_app.launcher.embedded_redis import free_port
 
 
 @pytest.fixture
 def begun(gen_serve: GenServe, repository: Path, monkeypatch: pytest.MonkeyPatch) -> GenServe:
     """A service that has been begun, with a lane whose weights ship with it and the others' fetched when needed."""
     assert gen_serve("init").code == 0
-    monkeypatch.setattr("serve_app.preflight.weights.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("serve_app.cluster.gpu_memory.HF_HUB_OFFLINE", False)
     return gen_serve
 
 

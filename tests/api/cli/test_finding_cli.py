@@ -11,7 +11,7 @@ import pytest
 from support.command_line import GenServe, write_config
 from support.http_service import Service
 
-from serve_app.local.running import RunningService, announced
+from serve_app.launcher.running import RunningService, announced
 
 Runs = Callable[[Path], RunningService]
 
@@ -114,7 +114,7 @@ def test_between_several_services_one_has_to_be_chosen(
     anywhere: GenServe, config: Path, runs: Runs, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = runs(config)
-    monkeypatch.setattr("serve_app.cli.configuration.running", lambda: [noted, noted])
+    monkeypatch.setattr("serve_app.cli.store.running", lambda: [noted, noted])
     monkeypatch.setattr("serve_app.cli.service.running", lambda: [noted, noted])
     assert "--config" in anywhere("webhooks", "list").err
     assert "--base-url" in anywhere("tasks", "list").err

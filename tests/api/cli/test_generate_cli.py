@@ -14,7 +14,7 @@ from support.command_line import GenServe
 from support.http_service import Service
 from support.pictures import picture
 
-from serve_app.cli.client import Client
+from serve_app.cli.service import Client
 from serve_app.tasks.task import Status
 
 ENDPOINT = "gen-3-image-klein"
@@ -47,7 +47,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person looks on."""
-    monkeypatch.setattr("serve_app.cli.progress._someone_answers", lambda: True)
+    monkeypatch.setattr("serve_app.cli.output._someone_answers", lambda: True)
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | BaseException) -> None:

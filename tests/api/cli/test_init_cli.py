@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.command_line import GenServe
 
-from serve_app.accounts.callers import Callers
-from serve_app.redis_store import connection
+from serve_app.accounts.api_key_auth import Callers
+from serve_app.storage import connection
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import sys
 import httpx2
 from support.command_line import GenServe
 
-from serve_app.local.free_ports import free_port
-from serve_app.local.listening import listen
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.launcher.running import listen
 
 MAIN = "from serve_app.cli import main; main()"
 

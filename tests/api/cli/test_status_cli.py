@@ -13,7 +13,7 @@ from support.worker import LANE
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION
 from serve_app.accounts.roles import Role
-from serve_app.config.telemetry import MetricsSettings
+from serve_app.config.settings import MetricsSettings
 
 
 def test_endpoints_are_listed_with_their_prices(client_of: GenServe) -> None:

@@ -116,7 +116,7 @@ def test_what_answers_but_is_no_such_service_is_told(client_of: GenServe) -> Non
 def test_on_a_terminal_the_list_is_drawn_anew(
     client_of: GenServe, service: Service, monkeypatch: pytest.MonkeyPatch, task_id: str
 ) -> None:
-    monkeypatch.setattr("serve_app.cli.watch.Console", lambda: Console(force_terminal=True, width=200))
+    monkeypatch.setattr("serve_app.cli.tasks.Console", lambda: Console(force_terminal=True, width=200))
     monkeypatch.setattr("time.sleep", lambda _: service.worker.deliver(task_id, picture(form="JPEG")))
     out = client_of("watch", "--until-done").out
     assert out.index("Pending") < out.index("Ready")

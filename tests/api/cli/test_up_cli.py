@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.command_line import GenServe
 
-from serve_app.local import ray_flags
-from serve_app.local.free_ports import free_port
-from serve_app.local.launcher import Launcher, Stopped
-from serve_app.local.running import running
+from serve_app.launcher import ray_flags
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.launcher.launcher import Launcher, Stopped
+from serve_app.launcher.running import running
 
 BUSY = "The current node timed out during startup."
 

@@ -12,8 +12,8 @@ import pytest
 from support.command_line import A_MINUTE, GenServe, Ran
 from support.deliveries import one_ended
 
-from serve_app.redis_store import connection
-from serve_app.sealing.at_rest import SealingSettings
+from serve_app.encryption import SealingSettings
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import DeliveryAttempt, Outbox, Outcome, State
 

@@ -10,10 +10,10 @@ from support.lanes import Scene
 from support.replicas import Replicas
 from support.virtual_backend import VirtualBackend
 
+from deployments.backend import DeviceBroken, NotFinite
 from deployments.contract.events import Event, Started
-from deployments.engine.backend import DeviceBroken, NotFinite
-from deployments.engine.failures import DEVICE_BROKEN, STORAGE_UNREACHABLE
-from serve_app.dispatch import lane
+from deployments.engine.requests import DEVICE_BROKEN, STORAGE_UNREACHABLE
+from serve_app.dispatcher import queue
 from serve_app.tasks.task import Status
 
 TASKS = 120
@@ -38,7 +38,7 @@ BROKEN = {
 
 @pytest.fixture
 async def replicas(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
-    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     replicas = Replicas(monkeypatch)
     scene.call = replicas.generate
     yield replicas
@@ -86,7 +86,7 @@ async def interruptions(scene: Scene, task_id: str) -> int:
 async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_strike(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     scene.call = lambda job: Ending(Started(), DEVICE_BROKEN)
     scene.dispatcher()
     (task,) = await scene.ended(await scene.submit())
@@ -97,7 +97,7 @@ async def test_a_model_that_gives_up_again_and_again_ends_the_task_without_a_str
 async def test_storage_that_is_away_counts_for_nothing_however_often_it_is_needed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     attempts = 2 * scene.store.limits.max_interruptions
     away = iter([Ending(Started(), STORAGE_UNREACHABLE) for _ in range(attempts)])
     scene.call = lambda job: next(away, None) or scene.model.generate(job)
@@ -110,7 +110,7 @@ async def test_storage_that_is_away_counts_for_nothing_however_often_it_is_neede
 async def test_an_attempt_that_is_refused_before_it_began_counts_for_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(queue, "_PAUSE_S", 0.0)
     refusals = itertools.repeat(Ending(DEVICE_BROKEN), 2 * scene.store.limits.max_interruptions)
     scene.call = lambda job: next(refusals, None) or scene.model.generate(job)
     scene.dispatcher()

@@ -12,10 +12,10 @@ from support.lanes import PATIENCE_S, PRICE, Scene
 from support.tasks import LANE, make_due
 
 from deployments.contract.job import GenerationJob
+from deployments.contract.moderation import Thresholds
 from deployments.contract.objects import ObjectStore
-from deployments.contract.thresholds import Thresholds
-from serve_app.dispatch import lane
-from serve_app.dispatch.attempt import Stream, Write
+from serve_app.dispatcher import queue
+from serve_app.dispatcher.attempt import Stream, Write
 from serve_app.moderation.gate import Gate
 from serve_app.tasks.task import Status
 
@@ -168,7 +168,7 @@ async def test_a_drain_that_takes_too_long_gives_the_rest_back(scene: Scene) -> 
 
 
 async def test_a_drain_gives_back_what_waits_for_a_judge(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "_LAST_S", 0.1)
+    monkeypatch.setattr(queue, "_LAST_S", 0.1)
     judging = asyncio.Event()
 
     async def passes(text: str) -> dict[str, float]:
@@ -378,7 +378,7 @@ async def test_what_goes_back_without_a_strike_does_so_however_long_the_store_is
         return await release(*args, **how)
 
     monkeypatch.setattr(scene.store, "release", out_of_reach)
-    monkeypatch.setattr(lane, "_AGAIN_S", 0)
+    monkeypatch.setattr(queue, "_AGAIN_S", 0)
     await assert_work_goes_back_without_a_strike(scene)
 
 

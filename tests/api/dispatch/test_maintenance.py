@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from support.tasks import LANE, new_task
 
 from deployments.contract.objects import ObjectStore
-from serve_app.dispatch.maintenance import Maintenance
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.redis_store import connection
+from serve_app.dispatcher.maintenance import Maintenance
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status

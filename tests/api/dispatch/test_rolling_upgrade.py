@@ -7,9 +7,8 @@ import json
 from support.lanes import PRICE, Scene
 from support.tasks import LANE, new_task
 
-from serve_app.tasks.job import VERSION
 from serve_app.tasks.store import TaskStore
-from serve_app.tasks.task import Status
+from serve_app.tasks.task import VERSION, Status
 
 
 async def test_a_job_of_a_later_release_goes_back_untouched(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from support.lanes import PRICE, Scene
 from support.tasks import new_task
 
 from serve_app.accounts.credits import Credits
-from serve_app.sealing.at_rest import AtRest, new_key
+from serve_app.encryption import AtRest, new_key
 from serve_app.tasks.limits import ReplyUnreadable
 from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore

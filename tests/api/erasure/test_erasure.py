@@ -23,14 +23,14 @@ from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import Project, ProjectStore
-from serve_app.dispatch.generation import checkpoint_of
-from serve_app.dispatch.maintenance import Maintenance
-from serve_app.erasure import Eraser, Erasure
+from serve_app.deletion import Eraser, Erasure
+from serve_app.dispatcher.generation import checkpoint_of
+from serve_app.dispatcher.maintenance import Maintenance
 from serve_app.finetunes import registry
 from serve_app.finetunes.registry import FinetuneRegistry, Removed
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.media.url_guard import receiver_of
-from serve_app.redis_store import connection
+from serve_app.inputs.url_guard import receiver_of
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
 from serve_app.submission.errors import StorageOutOfReach
 from serve_app.tasks.limits import ProjectClosed
 from serve_app.tasks.store import TaskStore

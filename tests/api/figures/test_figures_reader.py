@@ -12,7 +12,7 @@ from support.tasks import LANE, lease_one, make_due, new_task
 
 from serve_app.accounts.credits import DEFAULT_ORGANIZATION, Credits
 from serve_app.accounts.organizations import OrganizationStore
-from serve_app.figures.reader import FiguresReader
+from serve_app.metrics.reader import FiguresReader
 from serve_app.tasks.limits import Limits
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status

@@ -15,8 +15,8 @@ import redis
 from redis.exceptions import AuthenticationError, ConnectionError
 from support.clock import Clock
 
-from serve_app.local import embedded_redis
-from serve_app.local.embedded_redis import AlreadyRunning, EmbeddedRedis, running_url
+from serve_app.launcher import embedded_redis
+from serve_app.launcher.embedded_redis import AlreadyRunning, EmbeddedRedis, running_url
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_stop_frees_the_folder(tmp_path: Path) -> None:
 
 def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
-        "import sys, time, pathlib; from serve_app.local.embedded_redis import EmbeddedRedis;"
+        "import sys, time, pathlib; from serve_app.launcher.embedded_redis import EmbeddedRedis;"
         f"s = EmbeddedRedis(pathlib.Path({str(tmp_path)!r})); s.start(); print(s.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

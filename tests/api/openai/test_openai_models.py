@@ -14,9 +14,9 @@ from support.pictures import picture
 from support.worker import LANE
 
 from serve_app.accounts.roles import Role
+from serve_app.api.services import ModelStates
 from serve_app.config import catalog
 from serve_app.config.settings import ServiceSettings
-from serve_app.http.model_states import ModelStates
 from serve_app.tasks.task import Status
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from serve_app.cluster.finding import Verdict
+from serve_app.cluster.preflight import check_clock, check_redis
 from serve_app.config.settings import RedisSettings, Settings
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.local.free_ports import free_port
-from serve_app.preflight import store
-from serve_app.preflight.finding import Verdict
+from serve_app.launcher.embedded_redis import EmbeddedRedis, free_port
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def forgetful(tmp_path: Path) -> Iterator[str]:
 
 async def seen(url: str, replicas: int = 0) -> dict[str, Verdict]:
     settings = Settings(redis=RedisSettings(url=url, replicas=replicas))
-    return {each.what: each.verdict for each in await store.look(settings, "here")}
+    return {each.what: each.verdict for each in await check_redis(settings, "here")}
 
 
 async def test_the_embedded_one_is_fit(redis_url: str) -> None:
@@ -49,12 +48,12 @@ async def test_one_without_the_replicas_that_have_to_confirm_is_refused(redis_ur
 
 async def test_one_that_is_not_there_is_refused_without_its_password() -> None:
     settings = Settings(redis=RedisSettings(url=f"redis://:secret@127.0.0.1:{free_port()}/0"))
-    [found] = await store.look(settings, "here")
+    [found] = await check_redis(settings, "here")
     assert (found.verdict, "secret" in found.told) == (Verdict.REFUSED, False)
 
 
 @pytest.mark.parametrize(("skew_s", "verdict"), [(1.0, Verdict.FINE), (-5.0, Verdict.UNUSUAL), (40.0, Verdict.REFUSED)])
 def test_clocks_are_compared(skew_s: float, verdict: Verdict) -> None:
-    found = store.clock(skew_s, "here")
+    found = check_clock(skew_s, "here")
     assert found.verdict is verdict
     assert ("behind" in found.told) == (skew_s > 2)

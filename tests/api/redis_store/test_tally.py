@@ -8,8 +8,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from serve_app.redis_store import connection
-from serve_app.redis_store.tally import TIMES, Tallied, Tally, tallied
+from serve_app.storage import connection
+from serve_app.storage.tally import TIMES, Tallied, Tally, tallied
 
 NOBODY = "redis://127.0.0.1:1"
 

@@ -12,16 +12,16 @@ from support.deliveries import claimed, hooked_task, outbox_of
 from support.redis_process import RedisProcess, until
 from support.tasks import LANE, lease_one, make_due
 
+from serve_app.accounts.api_key_auth import Callers
 from serve_app.accounts.audit import AuditLog
-from serve_app.accounts.callers import Callers
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
 from serve_app.accounts.licences import LicenceStore
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.finetunes.registry import FinetuneRegistry
-from serve_app.local.free_ports import free_port
-from serve_app.redis_store import connection
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import DeliveryAttempt

@@ -15,8 +15,8 @@ from support.replicated_redis import ReplicatedRedis
 from support.tasks import ALL, LANE, new_task
 
 from serve_app.accounts.credits import Credits
-from serve_app.redis_store import connection
-from serve_app.redis_store.scripts import Replication
+from serve_app.storage import connection
+from serve_app.storage.scripts import Replication
 from serve_app.tasks.limits import Limits, Uncertain
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status

@@ -13,9 +13,9 @@ from support.tasks import ALL, LANE, lease_one, make_due, new_task, stored
 
 from serve_app.accounts.credits import Credits
 from serve_app.accounts.keys import KeyStore
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.media.links import shared_secret
-from serve_app.redis_store import connection
+from serve_app.inputs.links import shared_secret
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
 from serve_app.tasks.limits import Limits, StoreFull
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status

@@ -10,7 +10,7 @@ from support.deliveries import ended, members, outbox_of
 from support.lost_answers import LosingAnswers
 from support.tasks import ALL, LANE, lease_one, limited, make_due, new_task, stored
 
-from serve_app.redis_store import connection
+from serve_app.storage import connection
 from serve_app.tasks.admission import CLAIM_S
 from serve_app.tasks.limits import StillInWork
 from serve_app.tasks.store import TaskStore

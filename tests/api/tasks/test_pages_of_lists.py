@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from serve_app.redis_store.pages import page
+from serve_app.storage.pages import page
 
 
 class Growing:

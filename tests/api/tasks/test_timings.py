@@ -7,7 +7,7 @@ from support.tasks import LANE, lease_one, new_task
 
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
-from serve_app.tasks.timings import WAIT, WORK, timings
+from serve_app.tasks.views import WAIT, WORK, timings
 
 HOUR_MS = 3_600_000
 

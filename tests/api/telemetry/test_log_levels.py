@@ -12,13 +12,13 @@ from redis.asyncio import Redis
 from support.jobs import make_job
 
 from deployments.contract.model import ModelSpec
-from deployments.media_model import MediaModel
+from deployments.replica import MediaModel
 from deployments.telemetry import logs
-from serve_app.loops import Loops
-from serve_app.redis_store import log_levels
-from serve_app.redis_store.log_levels import LogLevels
+from serve_app.background import Loops
+from serve_app.storage import pages
+from serve_app.storage.pages import LogLevels
 
-MODULE, OTHER = "serve_app.dispatch", "serve_app.webhooks"
+MODULE, OTHER = "serve_app.dispatcher", "serve_app.webhooks"
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def _as_before() -> Iterator[None]:
 @pytest.fixture
 async def following(redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogLevels]:
     """A process of the service, whose settings have a level for one module."""
-    monkeypatch.setattr(log_levels, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(pages, "_LOOK_EVERY_S", 0.01)
     levels = LogLevels(redis, prefix, {OTHER: "error"})
     logs.set_levels({OTHER: "error"})
     loops = Loops({"log levels": levels.follow})

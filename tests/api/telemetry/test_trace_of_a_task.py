@@ -20,20 +20,19 @@ from support.sender import running as sending
 from deployments.contract.events import Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import ModelSpec
-from deployments.contract.thresholds import Thresholds
-from deployments.media_model import MediaModel
+from deployments.contract.moderation import Thresholds
+from deployments.replica import MediaModel
 from deployments.telemetry.tracing import tracer_of
 from serve_app.config.models import ModelSettings
-from serve_app.config.settings import DispatcherSettings
-from serve_app.config.telemetry import TracingSettings
-from serve_app.dispatch.attempt import Dependencies, Timeouts
-from serve_app.dispatch.lane import Lane
-from serve_app.media.url_guard import UrlGuard
+from serve_app.config.settings import DispatcherSettings, TracingSettings
+from serve_app.dispatcher.attempt import Dependencies, Timeouts
+from serve_app.dispatcher.queue import Lane
+from serve_app.encryption import Sealer
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.moderation.gate import Gate
-from serve_app.redis_store import connection
-from serve_app.sealing.at_rest import Sealer
-from serve_app.tasks.presentation import Presenter
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
+from serve_app.tasks.views import Presenter
 from serve_app.webhooks.outbox import Outbox
 from serve_app.webhooks.sender import Sender
 

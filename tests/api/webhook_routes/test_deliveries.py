@@ -12,7 +12,7 @@ from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.media.url_guard import receiver_of
+from serve_app.inputs.url_guard import receiver_of
 
 # What is told.
 

@@ -18,7 +18,7 @@ from support.promises import promise
 from support.website import Website
 from support.worker import Worker
 
-from serve_app.sealing.at_rest import Sealer
+from serve_app.encryption import Sealer
 from serve_app.tasks.task import Status
 
 SECRET = "whsec_" + base64.b64encode(b"known to the receiver and to us!").decode()

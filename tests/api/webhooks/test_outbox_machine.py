@@ -23,7 +23,7 @@ from support.machines import PHASES, RedisMachine, run_machine
 from support.tasks import LANE
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.media.url_guard import receiver_of
+from serve_app.inputs.url_guard import receiver_of
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 from serve_app.webhooks.outbox import Claim, Outbox, Outcome, State, max_attempts

@@ -14,10 +14,10 @@ from support.deliveries import BASE, HOUR_S, URL, one_ended, outbox_of
 from support.receiver import Receiver, breaks_off, http
 from support.sender import LOOPBACK, PLAIN, QUICK_S, SEALER, attempted, outcome_of, presenter, running, sender_of
 
-from serve_app.media.url_guard import UrlGuard
-from serve_app.tasks.presentation import Presenter, encoded
+from serve_app.inputs.url_guard import UrlGuard
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
+from serve_app.tasks.views import Presenter, encoded
 from serve_app.webhooks.outbox import Outbox, State
 
 RESULT = {"key": "results/x/1/picture.jpeg", "prompt": "Küche in 東京 🍜", "seed": 2**63}

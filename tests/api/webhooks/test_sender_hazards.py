@@ -14,10 +14,10 @@ from support.receiver import Receiver, http, receiving
 from support.sender import KEY, QUICK_S, SEALER, kill, outcome_of, running, sender_of, started
 
 from serve_app.config.settings import WebhookSettings
-from serve_app.local.embedded_redis import EmbeddedRedis
-from serve_app.media.url_guard import receiver_of
-from serve_app.redis_store import connection
-from serve_app.sealing.at_rest import Sealer, new_key
+from serve_app.encryption import Sealer, new_key
+from serve_app.inputs.url_guard import receiver_of
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.storage import connection
 from serve_app.tasks.store import TaskStore
 from serve_app.webhooks.outbox import Claim, Outbox, State
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import ray
 
 from serve_app.config import settings
-from serve_app.config.bound import complete
-from serve_app.local.ray_flags import FLAGS
-from serve_app.preflight import cluster, report
+from serve_app.config.replicas import complete
+from serve_app.launcher.ray_flags import FLAGS
+from serve_app.cluster import cluster, report
 
 cluster._WITHIN_S = 60.0
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from serve_app.local.free_ports import free_port
+from serve_app.launcher.embedded_redis import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole_service]
 

@@ -12,7 +12,7 @@ import pytest
 from support.hub_profile import NETWORK, PIPELINE, REWRITER, Profile, Profiles, pipeline
 from support.model_hub import MAIN, Hub, Repository, running
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from deployments.contract.events import Done
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import MattingSpec, ModelSpec
 from deployments.contract.moderation import JudgeSpec, ModeratorSpec
-from deployments.contract.rewriter import RewriterSpec
-from deployments.contract.text_encoder import TextEncoderSpec
-from deployments.media_model import MediaModel
+from deployments.contract.model import RewriterSpec
+from deployments.contract.model import TextEncoderSpec
+from deployments.replica import MediaModel
 from deployments.moderation.deployment import Moderator
 from deployments.rewriting.deployment import PromptRewriter
-from deployments.text_encoding.deployment import TextEncoder
+from deployments.text_encoding import TextEncoder
 
 async def started(kind, spec):
     made = kind.__new__(kind)

@@ -13,7 +13,7 @@ import pytest
 from support.hub_profile import NETWORK, PIPELINE, REWRITER, Profiles, pipeline
 from support.model_hub import MAIN, Hub, Repository
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ from deployments import checkpoints
 print(type(checkpoints.load("owner/pipeline", device="cpu", dtype="float32").family).__name__)
 """
 REWRITTEN = """
-from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.model import RewriterSpec
 from deployments.rewriting.rewriter import Rewriter
 print(Rewriter(RewriterSpec("owner/rewriter", dtype="float32")).rewrite("a red star", 1))
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_app.accounts.callers import Caller
+from serve_app.accounts.api_key_auth import Caller
 from serve_app.accounts.projects import Project
 from serve_app.accounts.roles import MEMBER_ROLES, PERMISSIONS, Permission, Role, may_hand_out
 

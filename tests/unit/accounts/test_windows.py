@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.accounts.history import WINDOWS, day_number, midnight, windows_of
+from serve_app.accounts.audit import WINDOWS, day_number, midnight, windows_of
 
 DAYS = st.dates(date(1970, 1, 1), date(9998, 12, 31))
 

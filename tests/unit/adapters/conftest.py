@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from deployments import checkpoints
+from deployments import loading
 
 
 @pytest.fixture(scope="session")
 def transformer() -> nn.Module:
-    return checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family.transformer
+    return loading.load("bundled/flux3", device="cpu", dtype="float32").family.transformer

@@ -8,12 +8,11 @@ import torch
 from support.adapters import adapter_file, random_matrices
 from torch import nn
 
-from deployments.adapters import weights
-from deployments.adapters.cache import AdapterCache
-from deployments.adapters.weights import LowRank
+from deployments.backend import JobError
 from deployments.contract.job import Adapter
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError
+from deployments.lora import weights
+from deployments.lora.weights import AdapterCache, LowRank
 
 
 def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:

@@ -15,9 +15,9 @@ import torch
 from support.adapters import adapted_layers, adapter_file, random_matrices
 from torch import Tensor, nn
 
-from deployments.adapters.check import check
-from deployments.adapters.header import MOST_BYTES, MOST_TENSORS, read_header, shown
-from deployments.adapters.weights import AdapterError, read_weights
+from deployments.lora.check import check
+from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header, shown
+from deployments.lora.weights import AdapterError, read_weights
 
 
 def test_alpha_is_taken_from_the_header(transformer: nn.Module) -> None:

@@ -9,8 +9,8 @@ import torch
 from support.adapters import adapter_file
 from torch import Tensor, nn
 
-from deployments.adapters.check import _outline
-from deployments.adapters.weights import AdapterError, LowRank, read_weights
+from deployments.lora.check import _outline
+from deployments.lora.weights import AdapterError, LowRank, read_weights
 
 QKV = [f"transformer_blocks.0.attn.to_{part}" for part in "qkv"]
 SINGLE = "single_transformer_blocks.0"

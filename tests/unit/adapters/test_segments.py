@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deployments.adapters.segments import AdaptedLayers, AppliedAdapter
-from deployments.adapters.weights import LowRank
-from deployments.families.packed.row import Row
+from deployments.families.packed.batch import Row
+from deployments.lora.segments import AdaptedLayers, AppliedAdapter
+from deployments.lora.weights import LowRank
 
 
 @pytest.fixture

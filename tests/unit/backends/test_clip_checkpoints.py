@@ -9,12 +9,11 @@ import torch
 from support.jobs import make_job
 from torch import Tensor
 
-from deployments.backends import latents
-from deployments.backends.clip_checkpoints import ClipCheckpoints
-from deployments.contract.clip import Clip
+from deployments.backends.video_checkpoints import LATENTS_TYPE, ClipCheckpoints, pack_latents
+from deployments.contract.job import Clip
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_shape import Scale, shape_of
-from deployments.families.clip_state import ClipState, PromptEmbeds, Stream
+from deployments.families.canvas import Scale, shape_of
+from deployments.families.video_family import ClipState, PromptEmbeds, Stream
 
 KEY = "checkpoints/job"
 STEPS = 4
@@ -79,7 +78,7 @@ def test_without_a_checkpoint_a_clip_begins(store: ObjectStore, caplog: pytest.L
 def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
     like = a_state()
     metadata = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
-    return latents.packed({"picture": like.picture.x, "sound": like.sound.x} | tensors, metadata)
+    return pack_latents({"picture": like.picture.x, "sound": like.sound.x} | tensors, metadata)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +91,13 @@ def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) ->
         kept(steps="0"),
         kept(steps=str(STEPS + 1)),
         kept(picture=torch.zeros(1, 7, 8)),
-        latents.packed({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
+        pack_latents({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
     ],
 )
 def test_a_checkpoint_that_is_of_no_use_is_passed_over(
     store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
-    store.put_blocking(KEY, data, latents.CONTENT_TYPE)
+    store.put_blocking(KEY, data, LATENTS_TYPE)
     state, began = resumed(store)
     assert state.i == 0
     assert state.picture.x is began[0]
@@ -107,7 +106,7 @@ def test_a_checkpoint_that_is_of_no_use_is_passed_over(
 
 
 def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
-    store.put_blocking(KEY, kept(), latents.CONTENT_TYPE)
+    store.put_blocking(KEY, kept(), LATENTS_TYPE)
     assert resumed(store)[0].i == 2
     assert resumed(store, tokens=7)[0].i == 0
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 import video_inspection
 
-from deployments.backends.clip_export import ClipExport, export_folder
-from deployments.pictures.pixels import Pixels
+from deployments.backends.videos import ClipExport, export_folder
+from deployments.images import Pixels
 from deployments.video.writer import ClipWriter
 
 SIZE = (64, 48)

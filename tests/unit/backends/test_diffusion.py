@@ -12,23 +12,23 @@ from support.jobs import make_job
 from support.stages import encoded
 from torch import Tensor
 
-from deployments import checkpoints
-from deployments.backends import diffusion
-from deployments.backends.diffusion import NO_SUBJECT, DiffusionBackend, FetchedJob
+from deployments import loading
+from deployments.backend import Backend, JobError, OutOfMemory, Unavailable
+from deployments.backends import images
+from deployments.backends.images import NO_SUBJECT, DiffusionBackend, FetchedJob
 from deployments.contract.job import Adapter, GenerationJob
 from deployments.contract.model import MattingSpec
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Backend, JobError, OutOfMemory, Unavailable
 from deployments.families.family import Family
 from deployments.families.state import State
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
 
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return checkpoints.for_pictures(checkpoints.load("bundled/flux3", device="cpu", dtype="float32").family)
+    return loading.for_pictures(loading.load("bundled/flux3", device="cpu", dtype="float32").family)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class _Cut:
 def test_a_picture_without_a_subject_says_so(
     family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, alpha: int, warnings: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(diffusion, "load_background_remover", lambda spec: _Cut(alpha))
+    monkeypatch.setattr(images, "load_background_remover", lambda spec: _Cut(alpha))
     backend = DiffusionBackend(family, store)
     assert backend.finish(finished(backend))().warnings == warnings
 

@@ -9,21 +9,21 @@ from support.bundle import copied, poison
 from support.jobs import make_job
 from transformers import AutoTokenizer
 
-from deployments import checkpoints
-from deployments.backends.diffusion import DiffusionBackend
+from deployments import loading
+from deployments.backends.images import DiffusionBackend
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.engine.failures import NOTHING_USABLE
 from deployments.engine.loop import Engine
+from deployments.engine.requests import NOTHING_USABLE
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
 def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
     """The last event of each job."""
-    family = checkpoints.for_pictures(checkpoints.load(str(checkpoint), device="cpu", dtype="float32").family)
+    family = loading.for_pictures(loading.load(str(checkpoint), device="cpu", dtype="float32").family)
     backend = DiffusionBackend(family, ObjectStore(objects.as_uri()))
     engine = Engine(backend, max_running=8, max_batch=8)
     told: list[list[Event]] = [[] for _ in jobs]
@@ -40,7 +40,7 @@ def test_a_checkpoint_with_a_broken_decoder_is_not_served(tmp_path: Path, checkp
     folder = copied(checkpoint, tmp_path / "bundle")
     poison(tmp_path / "bundle" / "autoencoders" / autoencoder / WEIGHTS, "decoder.conv_out.weight")
     with pytest.raises(CheckpointError, match="it can make no picture here"):
-        checkpoints.load(str(folder), device="cpu")
+        loading.load(str(folder), device="cpu")
 
 
 def test_a_word_that_breaks_the_numbers_ends_its_job_alone(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_a_checkpoint_whose_every_step_is_not_finite_is_not_served(tmp_path: Pat
     folder = copied("flux3", tmp_path)
     poison(folder / "transformer" / WEIGHTS, "proj_out.weight")
     with pytest.raises(CheckpointError, match="not finite"):
-        checkpoints.load(str(folder), device="cpu")
+        loading.load(str(folder), device="cpu")

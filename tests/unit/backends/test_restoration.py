@@ -11,13 +11,13 @@ from support.jobs import make_job
 from support.stages import encoded
 from support.virtual_backend import Listener
 
+from deployments.backend import JobError
 from deployments.backends.restoration import RestorerBackend
 from deployments.contract.events import Done, Event, Failed, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import JobError
 from deployments.engine.loop import Engine
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 JOB = replace(make_job("a"), width=64, height=48, steps=20, references=("inputs/picture",))
 

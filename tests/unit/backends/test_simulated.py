@@ -12,8 +12,8 @@ from support.virtual_backend import Listener
 from video_inspection import inspect
 
 from deployments.backends.simulated import SimulatedBackend, Simulation
-from deployments.contract.clip import Clip
 from deployments.contract.events import Done, Failed, Interrupted
+from deployments.contract.job import Clip
 from deployments.contract.objects import ObjectStore
 from deployments.engine.loop import Engine
 

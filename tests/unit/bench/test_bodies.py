@@ -10,7 +10,7 @@ from gen_serve_bench.bodies import body_of, path_of
 from gen_serve_bench.workload import Request, Shape, Size
 from PIL import Image
 
-from serve_app.requests import REQUESTS
+from serve_app.schemas import REQUESTS
 
 
 def request(endpoint: str, shape: Shape, **body: object) -> Request:

@@ -19,9 +19,9 @@ from support.asked import Asked, read
 from support.jobs import make_job
 from support.shapes import Pixels, Scene
 
-from deployments import checkpoints
+from deployments import loading
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
-from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
 
@@ -33,8 +33,8 @@ CANVASES = ((128, 128), (224, 128), (128, 224))
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    loaded = checkpoints.load("bundled/flux3", device="cpu", dtype="float32")
-    return checkpoints.for_pictures(loaded.family)
+    loaded = loading.load("bundled/flux3", device="cpu", dtype="float32")
+    return loading.for_pictures(loaded.family)
 
 
 def drawn(family: Family, asked: Sequence[Asked]) -> Iterator[Pixels]:

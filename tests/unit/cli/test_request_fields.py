@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.cli.description import Description, Form
-from serve_app.cli.fields import request_body
+from serve_app.cli.fields import Description, Form, request_body
 
 VIDEO = {
     "paths": {

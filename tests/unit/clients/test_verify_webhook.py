@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from gen_serve_client import WebhookRefused, verify_webhook
 
-from serve_app.webhooks import signing
+from serve_app.webhooks.sender import signature_headers
 
 ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
 TASK = {"id": ID, "status": "Ready", "result": {"prompt": "Küche in 東京"}, "progress": 1.0}
@@ -21,7 +21,7 @@ SECRET = "a secret"
 
 def signed(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) -> dict[str, str]:
     at = datetime.now(UTC) - timedelta(seconds=age_s)
-    return signing.headers(ID, at, body, secret, ["X-Webhook-Signature"])
+    return signature_headers(ID, at, body, secret, ["X-Webhook-Signature"])
 
 
 @pytest.mark.parametrize("secret", [SECRET, "ключ 鍵", WHSEC])

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from serve_app.config import bound, settings
-from serve_app.config.bound import BoundSettings, MissingSecret, WithheldOptions
+from serve_app.config import settings
+from serve_app.config.replicas import SECRETS, BoundSettings, MissingSecret, WithheldOptions, complete
 from serve_app.config.settings import Settings
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
 
 REDIS = "rediss://:a-password@redis.example.com:6379/0"
 KEY = new_key()
@@ -83,7 +83,7 @@ def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_p
     (tmp_path / "data/redis").mkdir(parents=True)
     (tmp_path / "data/redis/url").write_text("redis://:made@127.0.0.1:1/0")
     (tmp_path / "data/sealing-key").write_text(f"{KEY}\n")
-    carried = BoundSettings.of(bound.complete(settings.load(config)))
+    carried = BoundSettings.of(complete(settings.load(config)))
     assert (b"made@" in pickle.dumps(carried), KEY.encode() in pickle.dumps(carried)) == (False, False)
     assert carried.settings().redis_url == "redis://:made@127.0.0.1:1/0"
     assert carried.settings().sealing_keys == [KEY]
@@ -91,10 +91,10 @@ def test_what_the_service_made_itself_is_found_in_its_folder(config: Path, tmp_p
 
 def test_nothing_to_complete_them_with_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"redis\.url is not set.*GEN_REDIS__URL"):
-        bound.complete(settings.load(config))
+        complete(settings.load(config))
     monkeypatch.setenv("GEN_REDIS__URL", REDIS)
     with pytest.raises(ValueError, match=r"sealing\.keys is empty.*gen-serve init"):
-        bound.complete(settings.load(config))
+        complete(settings.load(config))
 
 
 def test_files_of_a_folder_stand_between_environment_and_settings_file(
@@ -137,7 +137,7 @@ def test_settings_are_never_pickled(config: Path) -> None:
 
 def test_every_secret_of_the_settings_is_known(config: Path) -> None:
     """Of a further one, stars would be bound."""
-    known = {*bound.SECRETS, "metrics.token"}
+    known = {*SECRETS, "metrics.token"}
     assert set(_secret_fields(Settings, "")) <= known
 
 

@@ -10,10 +10,10 @@ import yaml
 from pydantic import ValidationError
 
 from serve_app.config import catalog, settings
-from serve_app.config.endpoint import Deprecated, Price
+from serve_app.config.catalog import Deprecated, Price
 from serve_app.config.models import ModelSettings
 from serve_app.config.settings import ServiceSettings, Settings
-from serve_app.requests.plan import Recipe
+from serve_app.schemas.plan import Recipe
 
 PROFILES = ("local", "single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
@@ -67,7 +67,7 @@ def test_the_environment_wins_over_the_file(repository: Path, monkeypatch: pytes
         ("metrics: {host: '::'}", "token must be set where host is not loopback"),
         ("tracing: {endpoint: 'collector:4318'}", "endpoint"),
         ("logs: {format: yaml}", "'text' or 'json'"),
-        ("logs: {levels: {serve_app.dispatch: loud}}", "a level is one of debug, info"),
+        ("logs: {levels: {serve_app.dispatcher: loud}}", "a level is one of debug, info"),
         ("logs: {levels: {redis: debug}}", "begins with serve_app"),
         ("service: {max_body_mb: 2000}", "max_inflight_mb"),
         ("models: {m: {max_running: 4, autoscaling: {target_ongoing_requests: 3}}}", "target_ongoing_requests"),

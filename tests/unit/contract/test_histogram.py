@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deployments.contract.histogram import Buckets, sum_field
+from deployments.contract.counts import Buckets, sum_field
 
 SECONDS = Buckets((100, 250, 1000), per_unit=1000)
 

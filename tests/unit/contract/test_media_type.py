@@ -4,7 +4,7 @@ import mimetypes
 
 import pytest
 
-from deployments.contract.media_type import UNKNOWN, media_type
+from deployments.contract.job import UNKNOWN, media_type
 
 
 @pytest.mark.parametrize(

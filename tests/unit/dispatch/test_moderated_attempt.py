@@ -10,13 +10,19 @@ from support.job_records import new_job
 
 from deployments.contract.events import Done, Event, Failed, Interrupted, Preview, Started
 from deployments.contract.job import GenerationJob, Output
-from deployments.contract.moderation import Scores
+from deployments.contract.moderation import Scores, Thresholds
 from deployments.contract.objects import ObjectStore
-from deployments.contract.thresholds import Thresholds
-from serve_app.dispatch.attempt import Attempt, Dependencies, Timeouts, Unavailable, Write
-from serve_app.dispatch.run_attempt import MODERATION_REASONS, run_attempt
+from serve_app.dispatcher.attempt import (
+    MODERATION_REASONS,
+    Attempt,
+    Dependencies,
+    Timeouts,
+    Unavailable,
+    Write,
+    run_attempt,
+)
 from serve_app.moderation.gate import Gate
-from serve_app.requests.plan import ClipPlan
+from serve_app.schemas.plan import ClipPlan
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, Status
 

@@ -12,8 +12,7 @@ from support.job_records import new_job
 from deployments.contract.events import Alive, Done, Event, Started
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
-from serve_app.dispatch.attempt import Attempt, Dependencies, Stale, Timeouts
-from serve_app.dispatch.run_attempt import run_attempt
+from serve_app.dispatcher.attempt import Attempt, Dependencies, Stale, Timeouts, run_attempt
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease
 

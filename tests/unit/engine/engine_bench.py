@@ -7,9 +7,9 @@ from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
 from deployments.contract.events import LAST, Done, Event
 from deployments.contract.job import GenerationJob
-from deployments.engine.device_priority import DevicePriority
+from deployments.engine.device import DevicePriority
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import RequestHandle
+from deployments.engine.requests import RequestHandle
 
 
 class Bench:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from deployments.contract.model import Sharing
-from deployments.engine.device_priority import priority_on
+from deployments.engine.device import priority_on
 
 LONG, NONE = 3600.0, 0.0
 

@@ -11,11 +11,11 @@ from engine_bench import Bench
 from support.jobs import make_job
 from support.virtual_backend import Listener, VirtualBackend
 
+from deployments.backend import DeviceBroken, JobError, NotFinite, OutOfMemory
 from deployments.contract.counts import OUT_OF_MEMORY
 from deployments.contract.events import LAST, Done, Event, Failed, Progress
-from deployments.engine.backend import DeviceBroken, JobError, NotFinite, OutOfMemory
-from deployments.engine.failures import BROKEN, DEVICE_BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE
 from deployments.engine.loop import Engine
+from deployments.engine.requests import BROKEN, DEVICE_BROKEN, NO_MEMORY, NO_ROOM, NOTHING_USABLE
 
 
 def test_a_listener_that_raises_loses_its_job_alone(caplog: pytest.LogCaptureFixture) -> None:

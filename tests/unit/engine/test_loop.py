@@ -8,8 +8,7 @@ from support.jobs import make_job
 from support.virtual_backend import VirtualBackend
 
 from deployments.contract.events import Done, Event, Failed, Preview, Progress
-from deployments.engine.failures import DEADLINE_PASSED
-from deployments.engine.request_handle import PROGRESS_INTERVAL
+from deployments.engine.requests import DEADLINE_PASSED, PROGRESS_INTERVAL
 
 NO_TIME = {"step_seconds": lambda key, batch: 0.0, "encode_seconds": lambda batch: 0.0}
 

@@ -7,8 +7,7 @@ from support.jobs import make_job
 from support.virtual_backend import VirtualState
 
 from deployments.contract.job import GenerationJob
-from deployments.engine.policy import OVERDUE, admit, preview_due, select_batch, too_long
-from deployments.engine.step_costs import StepCosts
+from deployments.engine.scheduler import OVERDUE, StepCosts, admit, preview_due, select_batch, too_long
 
 
 @dataclass(eq=False)

@@ -9,9 +9,8 @@ import pytest
 from support.jobs import make_job
 from support.virtual_backend import VirtualState
 
-from deployments.engine import memory_limit, step_costs
-from deployments.engine.memory_limit import MemoryLimit
-from deployments.engine.step_costs import PATIENCE, StepCosts, TokenLimit
+from deployments.engine import scheduler
+from deployments.engine.scheduler import MEMORY_PATIENCE, PATIENCE, MemoryLimit, StepCosts, TokenLimit
 
 
 def pictures(*tokens: int, kind: str = "k") -> list[VirtualState]:
@@ -92,7 +91,7 @@ def test_an_edge_of_memory_is_found_by_few_failures() -> None:
 
 
 def test_memory_of_kinds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_costs, "MAX_KEYS", 3)
+    monkeypatch.setattr(scheduler, "MAX_KEYS", 3)
     costs = StepCosts(max_batch=4)
     for kind in ("a", "b", "c", "a", "d"):
         costs.observe(pictures(100, kind=kind), 0.01)
@@ -109,7 +108,7 @@ def test_another_replica_begins_with_what_was_learned() -> None:
     costs, seconds = StepCosts(max_batch=8), linear(0.009, 0.00003)
     learnt(costs, seconds, [100] * 8, 50)
     assert costs.learned() == {}, "too little to tell others"
-    learnt(costs, seconds, [100] * 8, step_costs.WORTH_TELLING)
+    learnt(costs, seconds, [100] * 8, scheduler.WORTH_TELLING)
     other = StepCosts(max_batch=8, known=costs.learned())
     assert len(other.together(pictures(*[100] * 8))) == 8
     assert len(StepCosts(max_batch=8).together(pictures(*[100] * 8))) == 1
@@ -120,7 +119,7 @@ def test_memory_halves_what_failed_and_grows_back_by_one() -> None:
     memory = MemoryLimit(8)
     memory.failed(6)
     assert memory.size == 3
-    for _ in range(memory_limit.PATIENCE - 1):
+    for _ in range(MEMORY_PATIENCE - 1):
         memory.fitted(3)
     memory.fitted(2)
     assert memory.size == 3, "a batch that was not full says nothing"
@@ -141,7 +140,7 @@ def test_a_size_that_failed_twice_is_not_tried_again() -> None:
     memory = MemoryLimit(8)
     for _ in range(2):
         memory.failed(4)
-        for _ in range(10 * memory_limit.PATIENCE):
+        for _ in range(10 * MEMORY_PATIENCE):
             if memory.size == 4:
                 break
             memory.fitted(memory.size)

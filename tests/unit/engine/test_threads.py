@@ -11,7 +11,7 @@ from support.virtual_backend import Listener, VirtualBackend, VirtualState
 from deployments.contract.events import LAST, Event
 from deployments.contract.job import GenerationJob
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import RequestHandle
+from deployments.engine.requests import RequestHandle
 
 WAIT = 60.0
 """Seconds after which a threaded test gives up; none waits that long."""

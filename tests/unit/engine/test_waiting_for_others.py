@@ -11,13 +11,13 @@ from engine_bench import Bench
 from support.jobs import make_job
 from support.virtual_backend import Listener, VirtualBackend, VirtualState
 
+from deployments.backend import JobError, OutOfMemory, Unavailable
 from deployments.contract.events import LAST, Done, Event, Failed, Preview
 from deployments.contract.job import GenerationJob
-from deployments.engine import finisher
-from deployments.engine.backend import JobError, OutOfMemory, Unavailable
-from deployments.engine.exclusive import Exclusive
-from deployments.engine.failures import NO_ROOM, STORAGE_UNREACHABLE
+from deployments.engine import workers
+from deployments.engine.device import Exclusive
 from deployments.engine.loop import Engine
+from deployments.engine.requests import NO_ROOM, STORAGE_UNREACHABLE
 
 WAIT = 60.0
 """Seconds after which a test gives up; none waits that long."""
@@ -117,7 +117,7 @@ def _wait(started: threading.Semaphore, release: threading.Event) -> None:
 
 
 def test_what_waits_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finisher, "MAX_STORING", 3)
+    monkeypatch.setattr(workers, "MAX_STORING", 3)
     release, stored = threading.Event(), threading.Semaphore(0)
     backend = VirtualBackend(before=lambda call, names: _wait(stored, release) if call == "store" else None)
     engine = Engine(backend, max_running=2, max_batch=2)

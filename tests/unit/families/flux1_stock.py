@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from deployments.contract.job import GenerationJob
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> Pixels:

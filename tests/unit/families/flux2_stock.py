@@ -11,7 +11,7 @@ from PIL import Image
 
 from deployments.contract.job import GenerationJob
 from deployments.families.flux2 import Flux2
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 
 def stock_run(pipeline: Any, job: GenerationJob, **inputs: Any) -> tuple[torch.Tensor, Pixels]:

@@ -12,13 +12,12 @@ from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from PIL import Image
 
 from deployments.contract.job import GenerationJob
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.shared_components import shared_components
+from deployments.families.pipeline import Placement, shared_components
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 
 def placement(render_side: int | None = None) -> Placement:

@@ -12,12 +12,12 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from flux_drawing import a_picture, drawn, encoded, placement
 from support.jobs import make_job
 
-from deployments.contract.checkpoint import BUNDLED
-from deployments.families.autoencoder import _blend
+from deployments.contract.model import BUNDLED
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
+from deployments.families.vae import _blend
 
 FAMILIES = {"kontext": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 NAMES = ["flux3", "kontext", "flux2klein"]

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.clip import FPS
-from deployments.families.clip_shape import MAX_LEAD, ClipShape, Scale, lead_of, shape_of
+from deployments.contract.job import FPS
+from deployments.families.canvas import MAX_LEAD, ClipShape, Scale, lead_of, shape_of
 
 SCALES = st.builds(
     Scale, space=st.sampled_from([8, 16, 32]), time=st.integers(1, 16), sound=st.sampled_from([12.5, 25.0, 43.07])

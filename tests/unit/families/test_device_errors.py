@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deployments.engine.backend import DeviceBroken, OutOfMemory
+from deployments.backend import DeviceBroken, OutOfMemory
 from deployments.families.device_errors import translated_device_errors
 
 

@@ -11,18 +11,18 @@ from flux_drawing import a_picture, drawn, encoded, placement, request
 from PIL import Image
 from support.jobs import make_job
 
+from deployments.backend import JobError
 from deployments.bundled import grammar
-from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.job import Adapter
-from deployments.engine.backend import JobError
+from deployments.contract.model import BUNDLED
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
-from deployments.families.placement import Placement
-from deployments.families.prepared_request import PreparedRequest
+from deployments.families.pipeline import Placement
 from deployments.families.state import State
-from deployments.pictures.enlarge import fitted
+from deployments.images import fitted
 
 FAMILIES = {"flux": Flux1, "flux2klein": Flux2, "flux3": Flux3}
 TAKES_TEN_REFERENCES = ("flux2klein", "flux3")

@@ -13,17 +13,15 @@ from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded,
 from PIL import Image
 from support.jobs import make_job
 
+from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.checkpoints import load
-from deployments.contract.checkpoint import BUNDLED
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError
-from deployments.families.flux1 import Flux1
-from deployments.families.flux1_guidance import guidance_of_steps, guided_steps
-from deployments.families.flux1_prompts import Flux1PromptEncoder
-from deployments.families.prepared_request import PreparedRequest
+from deployments.contract.model import BUNDLED
+from deployments.families.conditioning import PreparedRequest
+from deployments.families.flux1 import Flux1, Flux1PromptEncoder, guidance_of_steps, guided_steps
 from deployments.families.state import State
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
+from deployments.loading import load
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,14 @@ from flux_drawing import placement, png, stock_pipeline
 from PIL import Image
 from support.jobs import make_job
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.backend import JobError
 from deployments.contract.job import GenerationJob
-from deployments.engine.backend import JobError
+from deployments.contract.model import BUNDLED
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.flux1 import Flux1
-from deployments.families.prepared_request import PreparedRequest
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.pictures.backdrop import Backdrop
-from deployments.pictures.pixels import Pixels
+from deployments.images import Backdrop, Pixels
 
 pytestmark = pytest.mark.slow
 

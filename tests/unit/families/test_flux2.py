@@ -18,10 +18,9 @@ from support.bundle import copied
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.model import TrueGuidance
+from deployments.contract.model import BUNDLED, TrueGuidance
+from deployments.families.conditioning import trim_language_model
 from deployments.families.flux2 import Flux2
-from deployments.families.prompts import trim_language_model
 
 FOLDER = BUNDLED / "flux2klein"
 

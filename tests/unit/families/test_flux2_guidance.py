@@ -26,7 +26,7 @@ from flux_drawing import (
 from support.jobs import make_job
 from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 from deployments.families.flux2 import Flux2
 
 

@@ -16,13 +16,13 @@ from support.adapters import adapter_file, random_matrices
 from support.bundle import copied
 from support.jobs import make_job
 
-from deployments.adapters.segments import AppliedAdapter
-from deployments.adapters.weights import read_weights
-from deployments.families.flux2_kv import Flux2KV
+from deployments.families.flux2 import Flux2KV
 from deployments.families.pipeline import load_pipeline
-from deployments.families.registry import family_of
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.loading import family_of
+from deployments.lora.segments import AppliedAdapter
+from deployments.lora.weights import read_weights
 
 SIZES = [(64, 64), (90, 70)]
 JOB = make_job(prompt="combine them", width=96, height=64, steps=4)

@@ -13,9 +13,9 @@ from support.jobs import make_job
 
 from deployments.contract.job import GenerationJob
 from deployments.families.flux3 import Flux3
-from deployments.families.shared_components import shared_components
+from deployments.families.pipeline import shared_components
 from deployments.families.state import State
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "bundled" / "checkpoints" / "flux3"
 

@@ -9,14 +9,13 @@ import torch
 from flux_drawing import a_picture, encoded, placement, request
 from support.jobs import make_job
 
-from deployments.byte_cache import CacheFigures
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.model import Caches
+from deployments.contract.model import BUNDLED, Caches
 from deployments.families.family import Family
 from deployments.families.flux1 import Flux1
 from deployments.families.flux2 import Flux2
 from deployments.families.flux3 import Flux3
 from deployments.families.state import State
+from deployments.lru_cache import CacheFigures
 
 pytestmark = pytest.mark.slow
 

@@ -16,19 +16,15 @@ from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from support.jobs import make_clip_job, make_job
 from torch import Tensor
 
+from deployments.backend import JobError
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.clip import FPS
-from deployments.contract.job import GenerationJob
-from deployments.contract.model import VideoGuidance
-from deployments.engine.backend import JobError
-from deployments.families.clip_family import ClipInputs, Draft
-from deployments.families.clip_state import ClipState
+from deployments.contract.job import FPS, GenerationJob
+from deployments.contract.model import BUNDLED, VideoGuidance
 from deployments.families.ltx2 import Ltx2
-from deployments.families.placement import Placement
-from deployments.pictures.pixels import Pixels
-from deployments.pictures.recompression import recompressed
-from deployments.video.sound import Sound
+from deployments.families.pipeline import Placement
+from deployments.families.video_family import ClipInputs, ClipState, Draft
+from deployments.images import Pixels, recompressed
+from deployments.video.writer import Sound
 
 CHECKPOINT = BUNDLED / "ltx2"
 WIDTH, HEIGHT = 96, 64

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.clip import FPS
-from deployments.families import ltx2_pictures
-from deployments.families.clip_shape import ClipShape, Scale, shape_of
-from deployments.families.ltx2_pictures import ClipPictures
-from deployments.pictures.pixels import Pixels
+from deployments.contract.job import FPS
+from deployments.contract.model import BUNDLED
+from deployments.families import ltx2_latents
+from deployments.families.canvas import ClipShape, Scale, shape_of
+from deployments.families.ltx2_latents import ClipPictures
+from deployments.images import Pixels
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_chunks_give_the_frames_of_decoding_all_at_once(
     shape = a_shape(pictures, lead, frames)
     whole_shape = a_shape(pictures, 0, shape.decoded_frames)
     tokens = given_tokens(pictures, whole_shape, waves(shape.decoded_frames))
-    monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", whole_shape.latents)
+    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", whole_shape.latents)
     [whole] = pictures.decoded(whole_shape, tokens)
-    monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", chunk)
+    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", chunk)
     parts = list(pictures.decoded(shape, tokens))
     assert len(parts) == pictures.chunks(shape)
     assert all(len(part) for part in parts)

@@ -12,11 +12,11 @@ from diffusers.models.transformers.transformer_ltx2 import LTX2VideoTransformer3
 from diffusers.pipelines.ltx2.vocoder import LTX2Vocoder
 from torch import Tensor
 
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.clip import FPS
-from deployments.families.clip_shape import ClipShape, Scale, shape_of
-from deployments.families.ltx2_sound import ClipSound
-from deployments.video.sound import Sound
+from deployments.contract.job import FPS
+from deployments.contract.model import BUNDLED
+from deployments.families.canvas import ClipShape, Scale, shape_of
+from deployments.families.ltx2_latents import ClipSound
+from deployments.video.writer import Sound
 
 CPU = torch.device("cpu")
 RATE, BINS = 16_000, 64

@@ -11,14 +11,14 @@ from flux_drawing import a_picture, png
 from support.adapters import adapter_file, random_matrices
 from support.jobs import make_job
 
-from deployments import checkpoints
-from deployments.adapters.segments import AppliedAdapter
-from deployments.adapters.weights import read_weights
+from deployments import loading
+from deployments.families.conditioning import PreparedRequest
 from deployments.families.family import Family
-from deployments.families.packed import attention
-from deployments.families.prepared_request import PreparedRequest
+from deployments.families.packed.batch import Row, sdpa_loop
 from deployments.families.state import State
 from deployments.families.step import step
+from deployments.lora.segments import AppliedAdapter
+from deployments.lora.weights import read_weights
 
 REFERENCED = {"flux3", "flux2klein", "kontext"}
 SHAPES = ((64, 64, 4), (128, 64, 5), (96, 96, 8), (48, 176, 3), (64, 64, 6))
@@ -35,7 +35,7 @@ def checkpoint(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def family(checkpoint: str) -> Family:
-    return checkpoints.for_pictures(checkpoints.load(f"bundled/{checkpoint}", device="cpu", dtype="float32").family)
+    return loading.for_pictures(loading.load(f"bundled/{checkpoint}", device="cpu", dtype="float32").family)
 
 
 def requests(checkpoint: str) -> list[PreparedRequest]:
@@ -134,9 +134,9 @@ def test_what_was_joined_serves_until_membership_changes(family: Family, checkpo
 
 @pytest.mark.parametrize("lengths", [[5, 3, 9], [4, 4, 4], [7], [0, 6]])
 def test_attention_keeps_to_the_picture(lengths: list[int]) -> None:
-    row = attention.Row(lengths, torch.device("cpu"))
+    row = Row(lengths, torch.device("cpu"))
     q, k, v = torch.randn(3, 1, row.total, 2, 8).unbind()
-    attended = attention.one_by_one(q, k, v, row)
+    attended = sdpa_loop(q, k, v, row)
     for parts in zip(*(row.split(x) for x in (q, k, v, attended)), strict=True):
         own = torch.nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in parts[:3]))
         torch.testing.assert_close(parts[3], own.transpose(1, 2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 
-from deployments.families.schedule import schedule
+from deployments.families.step import schedule
 
 
 @pytest.mark.parametrize("steps", [1, 4, 16])

@@ -9,17 +9,16 @@ import pytest
 import torch
 from support.jobs import make_job
 
-from deployments import checkpoints
+from deployments import loading
+from deployments.backend import TextEncoderUnavailable
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.job import GenerationJob
 from deployments.contract.model import TrueGuidance
-from deployments.engine.backend import TextEncoderUnavailable
+from deployments.families.conditioning import PreparedRequest, as_bytes
 from deployments.families.family import Family
-from deployments.families.prepared_request import PreparedRequest
-from deployments.families.prompts import as_bytes
 from deployments.families.state import State
 from deployments.families.step import step
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,7 @@ class Elsewhere:
     """What a deployment of text encoders answers, in this process."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._encoder, self._fingerprint = checkpoints.load_prompt_encoder(checkpoint, device="cpu", dtype="float32")
+        self._encoder, self._fingerprint = loading.load_prompt_encoder(checkpoint, device="cpu", dtype="float32")
         self.asked: list[str] = []
 
     @torch.inference_mode()
@@ -51,8 +50,8 @@ class Gone:
 
 
 def family(name: str, **options: Any) -> Family:
-    loaded = checkpoints.load(f"bundled/{name}", device="cpu", dtype="float32", render_side=64, **options)
-    return checkpoints.for_pictures(loaded.family)
+    loaded = loading.load(f"bundled/{name}", device="cpu", dtype="float32", render_side=64, **options)
+    return loading.for_pictures(loaded.family)
 
 
 def drawn(family: Family, job: GenerationJob) -> Pixels:
@@ -89,7 +88,7 @@ def test_the_models_own_text_encoders_are_not_loaded() -> None:
     assert getattr(own, "_encoder") is not None  # noqa: B009  # of one family
     assert getattr(shared, "_encoder") is None  # noqa: B009
     assert (
-        checkpoints.load("bundled/flux", device="cpu", dtype="float32", text_encoder=Elsewhere("bundled/flux")).setup[
+        loading.load("bundled/flux", device="cpu", dtype="float32", text_encoder=Elsewhere("bundled/flux")).setup[
             "text_encoder"
         ]
         == "shared"
@@ -103,9 +102,9 @@ def test_other_weights_are_refused() -> None:
 
 def test_videos_share_none() -> None:
     with pytest.raises(CheckpointError, match="for videos"):
-        checkpoints.load("bundled/ltx2", device="cpu", text_encoder=Elsewhere("bundled/flux"))
+        loading.load("bundled/ltx2", device="cpu", text_encoder=Elsewhere("bundled/flux"))
     with pytest.raises(CheckpointError, match="for videos"):
-        checkpoints.load_prompt_encoder("bundled/ltx2", device="cpu")
+        loading.load_prompt_encoder("bundled/ltx2", device="cpu")
 
 
 def test_an_encoder_that_is_away_is_waited_for_in_no_other_thread() -> None:

@@ -7,10 +7,10 @@ import torch
 from support.jobs import make_job
 from torch import Tensor
 
-from deployments.adapters.segments import AppliedAdapter
-from deployments.families.moment import Moment
+from deployments.families.packed.batch import Moment
 from deployments.families.state import State, Wordless
 from deployments.families.step import step
+from deployments.lora.segments import AppliedAdapter
 
 
 class Painter:

@@ -13,12 +13,10 @@ from flux_drawing import a_picture, assert_near, drawn, drawn_together, encoded,
 from support.jobs import make_job
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.checkpoints import load
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.model import TrueGuidance
+from deployments.contract.model import BUNDLED, TrueGuidance
 from deployments.families.family import Family
-from deployments.families.registry import family_of
 from deployments.families.step import step
+from deployments.loading import family_of, load
 
 pytestmark = pytest.mark.slow
 

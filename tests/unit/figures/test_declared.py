@@ -6,10 +6,8 @@ import re
 
 import pytest
 
-from serve_app.figures import document
-from serve_app.figures.declared import ALL
-from serve_app.figures.scrape import Scrape
-from serve_app.figures.series import Kind, Series
+from serve_app.metrics.reader import Scrape
+from serve_app.metrics.series import ALL, DOCUMENT, Kind, Series, fill_table
 
 UNITS = ("seconds", "bytes", "credits")
 NOT_BASE_UNITS = re.compile(r"_(ms|milliseconds|microseconds|minutes|hours|kb|mb|percent|ratio_percent)(_|$)")
@@ -51,10 +49,10 @@ def test_labels_are_those_declared() -> None:
 
 
 def test_the_documentation_has_all_of_them() -> None:
-    text = document.DOCUMENT.read_text()
-    assert document.filled(text) == text, "write it anew: make figures"
+    text = DOCUMENT.read_text()
+    assert fill_table(text) == text, "write it anew: make figures"
 
 
 def test_a_document_without_a_place_for_the_table_is_refused() -> None:
     with pytest.raises(ValueError, match="must have the lines"):
-        document.filled("# Metrics")
+        fill_table("# Metrics")

@@ -8,13 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_app.finetunes import check
-from serve_app.finetunes.check import checked
-from serve_app.finetunes.refusals import CheckFailed, Refused
+from serve_app.finetunes import upload
+from serve_app.finetunes.registry import CheckFailed, Refused
+from serve_app.finetunes.upload import checked
 
 BEGIN = """
 import json, os, sys, time
-from deployments.adapters.check import confine
+from deployments.lora.check import confine
 confine(int(sys.argv[2]), int(sys.argv[4]))
 print(json.dumps({"begun": True}), flush=True)
 """
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 async def ask(monkeypatch: pytest.MonkeyPatch, file: Path, script: str) -> dict[str, object]:
     """The verdict where `script` stands in for the check."""
-    monkeypatch.setattr(check, "_CHECK", (sys.executable, "-c", script))
+    monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
     return await checked(file, 1, "bundled/flux3", None, 1)
 
 
@@ -74,7 +74,7 @@ async def test_what_breaks_before_the_file_is_read_is_not_the_files_fault(
 
 
 async def test_a_check_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path) -> None:
-    monkeypatch.setattr(check, "_START_S", 0)
+    monkeypatch.setattr(upload, "_START_S", 0)
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     with pytest.raises(CheckFailed):

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.finetunes import receiving
-from serve_app.finetunes.receiving import GRACE_S, Bounds, save
-from serve_app.finetunes.refusals import Refused, TooMany, TooSlow
-from serve_app.finetunes.upload import Places
+from serve_app.finetunes import upload
+from serve_app.finetunes.registry import Refused, TooMany, TooSlow
+from serve_app.finetunes.upload import GRACE_S, Bounds, Places, save
 
 
 def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:
@@ -118,7 +117,7 @@ async def test_nothing_is_refused(file: Path) -> None:
 async def test_an_upload_that_comes_too_slowly_is_ended(
     file: Path, monkeypatch: pytest.MonkeyPatch, bounds: Bounds, grace_s: float, pause_s: float
 ) -> None:
-    monkeypatch.setattr(receiving, "GRACE_S", grace_s)
+    monkeypatch.setattr(upload, "GRACE_S", grace_s)
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(TooSlow, match=f"whole within {bounds.receive_s:g} s, and come at .* KiB/s"):
             await save(trickle(pause_s), file, bounds)

@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.requests import HTTPConnection
 
-from serve_app.http import errors
-from serve_app.http.bodies import KEYLESS_BYTES, BodyLimits
+from serve_app.api import errors
+from serve_app.api.bodies import KEYLESS_BYTES, BodyLimits
 
 MB = 2**20
 ROOM = 4 * MB

@@ -7,8 +7,8 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
+from serve_app.api.hosts import client_address
 from serve_app.config.settings import ServiceSettings
-from serve_app.http.origin import client_address
 
 SETTINGS = ServiceSettings(trusted_proxies=[ip_network("10.0.0.0/8")])
 

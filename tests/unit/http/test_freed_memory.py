@@ -14,7 +14,7 @@ KEPT = """
 import resource
 import sys
 from pathlib import Path
-from serve_app.http.bodies import give_back_large_blocks
+from serve_app.api.bodies import give_back_large_blocks
 
 def resident_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 2**20

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
+from serve_app.api.services import ModelState, ModelStates
 from serve_app.config.models import AutoscalingSettings, ModelSettings
 from serve_app.config.settings import Settings
-from serve_app.http.model_states import ModelState, ModelStates
 from serve_app.tasks.store import TaskStore
 
 SLEEPS, STAYS = "sleeps", "stays"

@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 from fastapi import Request
 
-from serve_app.accounts.callers import Caller
-from serve_app.http.routes.openai import waiting
-from serve_app.http.services import Services
-from serve_app.redis_store.connection import NO_ANSWER
-from serve_app.requests import GenerationRequest
-from serve_app.submission.dependencies import Offer
-from serve_app.tasks.completions import Completions
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.api.openai import waiting
+from serve_app.api.services import Services
+from serve_app.schemas import GenerationRequest
+from serve_app.storage.connection import NO_ANSWER
+from serve_app.submission.prepare import Offer
 from serve_app.tasks.limits import TooManyActive
+from serve_app.tasks.notifications import Completions
 from serve_app.tasks.task import Accepted
 
 CALLER = cast(Caller, SimpleNamespace(project=SimpleNamespace(id="p")))

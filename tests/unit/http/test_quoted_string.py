@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_app.http.auth import quoted_string
+from serve_app.api.auth import quoted_string
 
 
 @pytest.mark.parametrize(

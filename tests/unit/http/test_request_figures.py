@@ -7,8 +7,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from support.virtual_backend import VirtualClock
 
-from serve_app.http.request_figures import RequestFigures
-from serve_app.redis_store.tally import Tallied, Tally
+from serve_app.api.metrics import RequestFigures
+from serve_app.storage.tally import Tallied, Tally
 
 
 class Kept(Tally):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.virtual_backend import VirtualClock
 
-from serve_app.http.shared_answer import SharedAnswer
+from serve_app.api.services import SharedAnswer
 
 
 class Asked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from serve_app.http.watchers import Watchers
+from serve_app.api.services import Watchers
 
 
 def follow(watchers: Watchers, stack: ExitStack, task: str, times: int) -> int:

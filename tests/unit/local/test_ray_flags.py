@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from serve_app.local import ray_flags
+from serve_app.launcher import ray_flags
 
 RAYS_FIGURES = "RAY_enable_metrics_collection"
 

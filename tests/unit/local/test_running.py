@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from serve_app.local.running import RunningService, announced, folder, running
+from serve_app.launcher.running import RunningService, announced, folder, running
 
 LEAVE_A_NOTE = """
 import sys
-from serve_app.local.running import RunningService, announced
+from serve_app.launcher.running import RunningService, announced
 
 with announced(RunningService.model_validate_json(sys.argv[1])):
     print("left", flush=True)

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 
 from serve_app.config.settings import Settings
-from serve_app.local.sealing_key import with_key, with_key_if_made
-from serve_app.sealing.at_rest import new_key
+from serve_app.encryption import new_key
+from serve_app.launcher.first_start import with_key, with_key_if_made
 
 
 def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from support.shapes import PATTERNS, Pattern, random_scene
 
 from deployments.contract.model import MattingSpec
-from deployments.matting.background_remover import load_background_remover
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
+from deployments.matting import load_background_remover
 
 Mask = npt.NDArray[np.bool_]
 SIZE = 200

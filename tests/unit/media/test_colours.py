@@ -10,8 +10,7 @@ import pytest
 from PIL import Image, ImageCms
 from support.pictures import file_of
 
-from serve_app.media.colours import in_srgb
-from serve_app.media.decoding import read_image
+from serve_app.inputs.images import in_srgb, read_image
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 _COLORANTS = {

@@ -14,11 +14,10 @@ from PIL import Image
 from support.hostile_pictures import repeated_scan
 from support.pictures import encoded, file_of, picture
 
-from serve_app.media import decoders as decoders_module
-from serve_app.media.data_uri import Unreadable
-from serve_app.media.decoders import Decoders
-from serve_app.media.decoding import read_image
-from serve_app.media.limits import PICTURES
+from serve_app.inputs import decoders as decoders_module
+from serve_app.inputs.decoders import Decoders
+from serve_app.inputs.images import Unreadable, read_image
+from serve_app.inputs.settings import PICTURES
 
 LARGE = file_of(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", quality=80, method=0)
 """A good picture that takes a while."""
@@ -116,8 +115,8 @@ async def test_a_hostile_owner_keeps_no_other_waiting(running: Running, decoders
 def test_processes_end_with_whoever_started_them() -> None:
     script = (
         "import asyncio, os, sys\n"
-        "from serve_app.media.decoders import Decoders\n"
-        "from serve_app.media.limits import PICTURES\n"
+        "from serve_app.inputs.decoders import Decoders\n"
+        "from serve_app.inputs.settings import PICTURES\n"
         "asyncio.run(Decoders(1).base64('AAAA', 'us', 10))\n"
         "import psutil; print(psutil.Process().children()[0].pid, flush=True)\n"
         "os.kill(os.getpid(), 9)"

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.pictures import encoded, file_of
 
-from serve_app.media.data_uri import Unreadable
-from serve_app.media.decoding import InputPicture, decode_image, read_image
-from serve_app.media.geometry import MEGAPIXEL
-from serve_app.media.limits import PictureLimits
+from serve_app.inputs.geometry import MEGAPIXEL
+from serve_app.inputs.images import InputPicture, Unreadable, decode_image, read_image
+from serve_app.inputs.settings import PictureLimits
 
 NOISE = Image.effect_noise((60, 40), 80)
 PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))

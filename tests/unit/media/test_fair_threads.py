@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve_app.media.fair_threads import FairThreads
+from serve_app.inputs.decoders import FairThreads
 
 
 class Work:

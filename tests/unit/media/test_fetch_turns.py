@@ -11,9 +11,9 @@ import pytest
 from support.fetching import fetcher_of
 from support.website import Website
 
-from serve_app.media.fetching import FetchTurns, TooManyFetches
-from serve_app.media.limits import BadPicture, PictureLimits
-from serve_app.media.url_guard import UrlGuard
+from serve_app.inputs.fetch import FetchTurns, TooManyFetches
+from serve_app.inputs.settings import BadPicture, PictureLimits
+from serve_app.inputs.url_guard import UrlGuard
 
 PATIENCE_S = 60.0
 T = TypeVar("T")

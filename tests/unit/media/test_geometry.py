@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.media.clip_sizes import CLIP_AREAS, CLIP_RATIOS, clip_area, clip_ratio, clip_size
-from serve_app.media.geometry import (
+from serve_app.inputs.geometry import (
     AUTO,
+    CLIP_AREAS,
+    CLIP_RATIOS,
     GRID,
     MAX_AREA,
     MAX_SIDE,
@@ -24,6 +25,9 @@ from serve_app.media.geometry import (
     Ratio,
     Size,
     billed_megapixels,
+    clip_area,
+    clip_ratio,
+    clip_size,
     fit,
     megapixels,
     nearest_ratio,
@@ -33,7 +37,7 @@ from serve_app.media.geometry import (
     size_for,
     size_within,
 )
-from serve_app.requests.fields import AspectRatio, Resolution
+from serve_app.schemas.fields import AspectRatio, Resolution
 
 SIDES = st.integers(1, 20_000)
 ALL = [(name, tier) for name in RATIOS for tier in TIERS]

@@ -12,8 +12,9 @@ from support.fetching import fetcher
 from support.hostile_origin import HOSTILITIES, hostile_origin
 from support.website import Website
 
-from serve_app.media import bounded_answers, fetching
-from serve_app.media.bounded_answers import (
+from serve_app.inputs import fetch, url_guard
+from serve_app.inputs.settings import BadPicture, PictureLimits
+from serve_app.inputs.url_guard import (
     FREE_PIECES,
     PIECE_BYTES,
     ROW_BYTES,
@@ -22,7 +23,6 @@ from serve_app.media.bounded_answers import (
     BoundedStream,
     LoopShare,
 )
-from serve_app.media.limits import BadPicture, PictureLimits
 
 FETCHER = fetcher("127.0.0.0/8")
 PATIENCE_S = 60.0
@@ -45,7 +45,7 @@ async def test_what_is_dear_to_read_is_dropped(kind: str) -> None:
 
 
 async def test_a_trickled_body_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "GRACE_S", 0.2)
+    monkeypatch.setattr(fetch, "GRACE_S", 0.2)
     with hostile_origin("a trickled body") as origin:
         with pytest.raises(BadPicture, match="sends less than 8 KiB a second"):
             await FETCHER.fetch(origin.url, "us", LONG)
@@ -139,7 +139,7 @@ async def test_each_answer_of_a_connection_is_bounded_anew() -> None:
 async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn that takes readers beyond the slice is followed by one of everybody else's."""
     share, order = LoopShare(), list[str]()
-    monkeypatch.setattr(bounded_answers, "_SLICE_S", -1.0)  # over as soon as it has begun
+    monkeypatch.setattr(url_guard, "_SLICE_S", -1.0)  # over as soon as it has begun
 
     async def reader(n: int) -> None:
         await share.wait()
@@ -154,7 +154,7 @@ async def test_readers_share_a_slice_of_the_loops_turn(monkeypatch: pytest.Monke
 
 
 async def test_readers_within_the_slice_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_answers, "_SLICE_S", float("inf"))
+    monkeypatch.setattr(url_guard, "_SLICE_S", float("inf"))
     share = LoopShare()
     waiting = [share.wait() for _ in range(3)]
     for each in waiting:

@@ -14,11 +14,11 @@ from support.fetching import fetcher
 from support.pictures import encoded, file_of, picture
 from support.website import Website
 
-from serve_app.media.decoding import read_image
-from serve_app.media.fetching import Fetcher, FetchTurns
-from serve_app.media.inputs import Inputs
-from serve_app.media.limits import BadPicture, PictureLimits
-from serve_app.media.url_guard import UrlGuard
+from serve_app.inputs.fetch import Fetcher, FetchTurns
+from serve_app.inputs.images import read_image
+from serve_app.inputs.inputs import Inputs
+from serve_app.inputs.settings import BadPicture, PictureLimits
+from serve_app.inputs.url_guard import UrlGuard
 
 PICTURE = Image.effect_noise((60, 40), 80)
 

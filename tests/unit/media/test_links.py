@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serve_app.media.links import PREFIX, LinkSigner
+from serve_app.inputs.links import PREFIX, LinkSigner
 
 NOW = 1_790_000_000.0
 SIGNER = LinkSigner(b"a secret of some length")

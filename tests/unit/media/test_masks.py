@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from serve_app.media.decoding import InputPicture, read_image
-from serve_app.media.masks import alpha_mask, grey_mask, grown, mask_of, white_area
+from serve_app.inputs.images import InputPicture, read_image
+from serve_app.inputs.masks import alpha_mask, grey_mask, grown, mask_of, white_area
 
 
 def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:

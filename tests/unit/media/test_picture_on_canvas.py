@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from serve_app.media.canvas import laid_out
-from serve_app.media.decoding import InputPicture, read_image
-from serve_app.media.geometry import Size
+from serve_app.inputs.geometry import Size
+from serve_app.inputs.images import InputPicture, read_image
+from serve_app.inputs.masks import laid_out
 
 SIDES = st.integers(1, 24)
 OFFSETS = st.integers(-24, 24)

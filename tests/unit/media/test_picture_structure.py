@@ -7,10 +7,8 @@ from PIL import Image
 from support.hostile_pictures import png_chunk, png_with, repeated_scan, webp_with
 from support.pictures import file_of
 
-from serve_app.media.data_uri import Unreadable
-from serve_app.media.decoding import read_image
-from serve_app.media.limits import PictureLimits
-from serve_app.media.picture_structure import MAX_FRAMES, MAX_PARTS, MAX_SCANS, TooMuchWork, scans
+from serve_app.inputs.images import MAX_FRAMES, MAX_PARTS, MAX_SCANS, TooMuchWork, Unreadable, read_image, scans
+from serve_app.inputs.settings import PictureLimits
 
 NOISE = Image.effect_noise((64, 48), 80)
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.media.geometry import RATIOS
-from serve_app.media.ratio_words import ratio_from_prompt
+from serve_app.inputs.geometry import RATIOS, ratio_from_prompt
 
 
 @pytest.mark.parametrize(

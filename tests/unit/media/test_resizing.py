@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from serve_app.media.canvas import scaled
-from serve_app.media.decoding import InputPicture, read_image
-from serve_app.media.geometry import MEGAPIXEL
+from serve_app.inputs.geometry import MEGAPIXEL
+from serve_app.inputs.images import InputPicture, read_image
+from serve_app.inputs.masks import scaled
 
 
 def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from serve_app.media.resolving import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, asker
-from serve_app.media.url_guard import UrlGuard, UrlRefused
+from serve_app.inputs.url_guard import PER_ASKER, PER_DOMAIN, THREADS, SystemResolver, UrlGuard, UrlRefused, asker
 
 PATIENCE_S = 60
 
@@ -76,7 +75,7 @@ async def test_the_names_of_one_domain_take_few_threads(hanging: UrlGuard, serve
 async def test_who_no_longer_waits_gives_no_thread_free(
     server: DeadNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.01)
     guard = UrlGuard(resolve=SystemResolver(server.look_up))
     for _ in range(3):
         names = [guard.check(f"http://{n}.dead.test/") for n in range(PER_DOMAIN)]
@@ -114,7 +113,7 @@ async def test_a_domain_that_recovers_is_resolved_again(
 ) -> None:
     resolver = SystemResolver(server.look_up)
     with monkeypatch.context() as patched:
-        patched.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.01)
+        patched.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.01)
         guard = UrlGuard(resolve=resolver)
         names = [guard.check(f"http://{n}.dead.test/") for n in range(2 * PER_DOMAIN)]
         assert all(isinstance(each, UrlRefused) for each in await asyncio.gather(*names, return_exceptions=True))

@@ -7,9 +7,9 @@ from ipaddress import ip_address
 import pytest
 from support.website import Website
 
-from serve_app.media.fetching import Fetcher, FetchTurns
-from serve_app.media.limits import PICTURES, BadPicture
-from serve_app.media.url_guard import Resolver, UrlGuard, UrlRefused, is_public, parse_url
+from serve_app.inputs.fetch import Fetcher, FetchTurns
+from serve_app.inputs.settings import PICTURES, BadPicture
+from serve_app.inputs.url_guard import Resolver, UrlGuard, UrlRefused, is_public, parse_url
 
 LOOPBACK = "127.0.0.0/8"
 
@@ -128,7 +128,7 @@ async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
         return []
 
-    monkeypatch.setattr("serve_app.media.url_guard._RESOLVE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("serve_app.inputs.url_guard._RESOLVE_TIMEOUT_S", 0.05)
     guard = UrlGuard(resolve=hang)
     with pytest.raises(UrlRefused, match="in time"):
         await guard.check("http://slow.test/")

@@ -11,10 +11,9 @@ from support.pictures import encoded
 from support.website import Website
 from video_making import made
 
-from serve_app.media.inputs import Inputs
-from serve_app.media.limits import BadVideo, VideoLimits
-from serve_app.media.url_guard import UrlGuard
-from serve_app.media.videos import InputVideo, read_video
+from serve_app.inputs.inputs import Inputs, InputVideo, read_video
+from serve_app.inputs.settings import BadVideo, VideoLimits
+from serve_app.inputs.url_guard import UrlGuard
 
 VIDEO = made("testsrc=s=96x64:d=1:r=24", sound="sine=d=1")
 SMALL = VideoLimits(max_seconds=1.0, min_side=64, max_side=100)
@@ -25,7 +24,7 @@ def _no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     kept = tmp_path / "kept"
     kept.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr("serve_app.media.videos.tempfile.tempdir", str(kept))
+        patch.setattr("serve_app.inputs.inputs.tempfile.tempdir", str(kept))
         yield
     assert not list(kept.iterdir())
 

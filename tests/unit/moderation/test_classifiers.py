@@ -22,9 +22,8 @@ from transformers import (
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import JudgeSpec
-from deployments.moderation.picture_classifier import PictureClassifier
-from deployments.moderation.text_classifier import TextClassifier
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
+from deployments.moderation.classifiers import PictureClassifier, TextClassifier
 
 Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification"] | None
 

@@ -9,9 +9,9 @@ import pytest
 from imageio_ffmpeg import get_ffmpeg_exe
 from PIL import Image
 
+from deployments.images import Pixels
 from deployments.moderation import frames
 from deployments.moderation.frames import FRAME_SIDE, MOST_FRAMES, UnreadableError, is_video, pictures_of, spread
-from deployments.pictures.pixels import Pixels
 
 
 def mp4(folder: Path, *arguments: str) -> bytes:

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from deployments.contract.moderation import Scores
+from deployments.contract.moderation import Scores, Thresholds, Tolerance
 from deployments.contract.objects import ObjectStore
-from deployments.contract.thresholds import Thresholds, Tolerance
 from serve_app.moderation.gate import Calls, Gate, Leaving, Unjudged
 
 MEDIUM = Tolerance(2)

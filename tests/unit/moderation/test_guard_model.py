@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.checkpoint import BUNDLED
+from deployments.contract.model import BUNDLED
 from deployments.contract.moderation import JudgeSpec
 from deployments.moderation.guard import NEW_TOKENS, Guard, meanings, parsed
 

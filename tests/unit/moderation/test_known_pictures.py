@@ -12,8 +12,8 @@ from PIL import Image
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.moderation import CATEGORIES, JudgeSpec
+from deployments.images import Pixels
 from deployments.moderation.known_pictures import LEAST_QUALITY, KnownPictures, fingerprint, main
-from deployments.pictures.pixels import Pixels
 
 HEX = "f8f8f0cee0f4a84f06370a22038f63f0b36e2ed596621e1d33e6b39c4e9c9b22"
 

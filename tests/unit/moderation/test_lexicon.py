@@ -7,9 +7,8 @@ import pytest
 import yaml
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
-from deployments.contract.thresholds import Thresholds, Tolerance
-from deployments.moderation.lexicon import Lexicon
+from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores, Thresholds, Tolerance
+from deployments.moderation.blocklist import Lexicon
 
 USUAL = Tolerance(2)
 LEXICON = Lexicon(JudgeSpec("lexicon"))

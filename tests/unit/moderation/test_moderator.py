@@ -15,11 +15,11 @@ from imageio_ffmpeg import get_ffmpeg_exe
 
 from deployments.contract.moderation import JudgeSpec, ModeratorSpec
 from deployments.contract.objects import ObjectStore
+from deployments.images import Pixels
 from deployments.moderation import deployment as moderator
 from deployments.moderation.deployment import Moderator
 from deployments.moderation.frames import UnreadableError, pictures_of
 from deployments.moderation.known_pictures import fingerprint
-from deployments.pictures.pixels import Pixels
 
 
 def patches(seed: int) -> npt.NDArray[np.uint8]:

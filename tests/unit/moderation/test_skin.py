@@ -9,8 +9,8 @@ import pytest
 from support.shapes import random_scene
 
 from deployments.contract.moderation import JudgeSpec
-from deployments.moderation.skin import HIGHEST, SkinJudge
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels
+from deployments.moderation.known_pictures import HIGHEST, SkinJudge
 
 SIDE = 512
 TONES = [(255, 224, 196), (198, 134, 106), (141, 85, 60), (74, 46, 36)]

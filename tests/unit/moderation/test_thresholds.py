@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.contract.moderation import CATEGORIES
-from deployments.contract.thresholds import Thresholds, Tolerance, lowest
+from deployments.contract.moderation import CATEGORIES, Thresholds, Tolerance, lowest
 
 THRESHOLDS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual content": (0.4, 0.9)})
 

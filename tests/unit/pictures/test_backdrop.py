@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.pictures.backdrop import Backdrop
+from deployments.images import Backdrop
 
 Pixels = npt.NDArray[np.uint8]
 SIZE = (160, 240)

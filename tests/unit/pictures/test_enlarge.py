@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from deployments.pictures.enlarge import fitted, sharp
-from deployments.pictures.pixels import Pixels
+from deployments.images import Pixels, fitted, sharp
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deployments.pictures.recompression import recompressed
-from deployments.video.ffmpeg import VideoError
+from deployments.images import recompressed
+from deployments.video.writer import VideoError
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 96), (65, 97), (200, 120)])

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from serve_app.cluster import gpu_memory
+from serve_app.cluster.finding import Finding, Verdict, fine, refused, together
+from serve_app.cluster.gpu_memory import check_weights
+from serve_app.cluster.preflight import PROXY, read_switches, switch_findings
+from serve_app.cluster.weights import Wanted, wanted
 from serve_app.config import catalog, settings
-from serve_app.local.ray_flags import FLAGS
-from serve_app.preflight import switches, weights
-from serve_app.preflight.finding import Finding, Verdict, fine, refused, together
-from serve_app.preflight.switches import PROXY
-from serve_app.weights.wanted import Wanted, wanted
+from serve_app.launcher.ray_flags import FLAGS
 
 
 def test_the_same_of_several_nodes_is_one_line() -> None:
@@ -29,14 +30,14 @@ def test_the_same_of_several_nodes_is_one_line() -> None:
 @pytest.fixture
 def started_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     script = tmp_path / "haproxy"
-    script.write_text("#!/bin/sh\nexec python serve_app/local/proxy_start.py haproxy\n")
+    script.write_text("#!/bin/sh\nexec python serve_app/launcher/proxy_start.py haproxy\n")
     for name, value in {**FLAGS, PROXY: str(script)}.items():
         monkeypatch.setenv(name, value)
     return monkeypatch
 
 
 def verdicts() -> dict[Verdict, str]:
-    return {each.verdict: each.told for each in switches.findings("here", switches.read(tuple(FLAGS)), FLAGS)}
+    return {each.verdict: each.told for each in switch_findings("here", read_switches(tuple(FLAGS)), FLAGS)}
 
 
 def test_all_is_well_with_all_of_them(started_well: pytest.MonkeyPatch) -> None:
@@ -72,17 +73,17 @@ OWN = Wanted("lane", "owner/name", "v1")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the hub, with nothing in it."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(weights, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", False)
     return tmp_path / "hub"
 
 
 def seen(*wanted: Wanted) -> dict[str, tuple[Verdict, str]]:
-    return {each.what: (each.verdict, each.told) for each in weights.look(wanted, "here")}
+    return {each.what: (each.verdict, each.told) for each in check_weights(wanted, "here")}
 
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "gpus", lambda: [4000])
+    monkeypatch.setattr(gpu_memory, "gpus", lambda: [4000])
 
 
 def test_the_bundled_ones_are_here(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_those_of_the_hub_are_looked_for_in_its_cache(cache: Path) -> None:
 
 
 def test_without_a_hub_they_have_to_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(gpu_memory, "HF_HUB_OFFLINE", True)
     verdict, told = seen(OWN)["weights"]
     assert (verdict, "owner/name" in told) == (Verdict.REFUSED, True)
 
@@ -117,5 +118,5 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("share", "verdict"), [(1.0, Verdict.FINE), (0.5, Verdict.UNUSUAL)])
 def test_weights_that_are_larger_than_their_share_of_a_gpu(tmp_path: Path, share: float, verdict: Verdict) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(3000))
-    found = list(weights.look([Wanted("lane", str(tmp_path), gpus=share)], "here"))
+    found = list(check_weights([Wanted("lane", str(tmp_path), gpus=share)], "here"))
     assert next(each.verdict for each in found if each.what == "GPU memory") is verdict

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from serve_app.cluster import gpu_memory
+from serve_app.cluster.finding import Verdict
+from serve_app.cluster.gpu_memory import check_gpu_memory, needs
 from serve_app.config import catalog, settings
 from serve_app.config.settings import Settings
-from serve_app.preflight import gpu_memory
-from serve_app.preflight.finding import Verdict
-from serve_app.preflight.gpu_memory import look, needs
 
 PROFILES = ("single-gpu", "gpu-24gb", "gpu-48gb", "gpu-141gb", "cluster")
 
@@ -31,7 +31,7 @@ def test_everything_of_a_profile_fits_its_share_of_a_gpu(
 ) -> None:
     chosen = loaded(profile, monkeypatch, repository)
     known = catalog.load(chosen)
-    assert [finding.verdict for finding in look(chosen, known)] == [Verdict.FINE]
+    assert [finding.verdict for finding in check_gpu_memory(chosen, known)] == [Verdict.FINE]
     assert all(need.weights_gb and need.share for need in needs(chosen, known)), "of each it is known"
 
 
@@ -85,7 +85,7 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
         "ltx2": chosen.model("ltx2").model_copy(update={"enabled": True, "actor": {"num_gpus": 0.5}})
     }
     wrong = chosen.model_copy(update={"models": models})
-    [finding] = look(wrong, catalog.load(wrong))
+    [finding] = check_gpu_memory(wrong, catalog.load(wrong))
     assert finding.verdict is Verdict.REFUSED
     assert "models.ltx2 needs 86.1 GB (75.0 of weights" in finding.told
     assert "its share of a GPU is 42.0 GB" in finding.told
@@ -94,7 +94,7 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_needs(
 def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     chosen = loaded("single-gpu", monkeypatch, repository)
     rewriter = chosen.rewriter.model_copy(update={"device": "cuda", "actor": {}})
-    [finding] = look(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
+    [finding] = check_gpu_memory(chosen.model_copy(update={"rewriter": rewriter}), catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
     assert "rewriter runs on cuda, and its actor has no num_gpus" in finding.told
 
@@ -102,6 +102,6 @@ def test_whoever_uses_a_gpu_has_a_share_of_one(monkeypatch: pytest.MonkeyPatch, 
 def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     monkeypatch.setattr(gpu_memory, "gpus", list)
     chosen = loaded("gpu-24gb", monkeypatch, repository)
-    [finding] = look(chosen, catalog.load(chosen))
+    [finding] = check_gpu_memory(chosen, catalog.load(chosen))
     assert finding.verdict is Verdict.REFUSED
     assert "models.flux2-pro-snapshot, models.deblur need one" in finding.told

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from support.clock import Clock
 
-from serve_app.redis_store.scripts import RedisClock
+from serve_app.storage.scripts import RedisClock
 
 APART_S = 5000.0
 """The server's clock is ahead of this process's by so much."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from support.input_images import picture, sizes
 
-from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.tools import DeblurRequest
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.tools import DeblurRequest
 
 REQUEST = DeblurRequest(image="a")
 

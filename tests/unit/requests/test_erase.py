@@ -8,9 +8,9 @@ from PIL import Image
 from pydantic import ValidationError
 from support.input_images import as_input, picture, pixels, sizes
 
-from serve_app.media.decoding import InputPicture
-from serve_app.requests.erase import EraseRequest
-from serve_app.requests.pictures import Picture, PictureProblem
+from serve_app.inputs.images import InputPicture
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.inpaint import EraseRequest
 
 
 def _marked(box: tuple[int, int, int, int], size: tuple[int, int] = (96, 64), mode: str = "L") -> InputPicture:

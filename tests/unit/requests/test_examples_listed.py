@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from serve_app.requests import REQUESTS
-from serve_app.requests.examples import examples
-from serve_app.requests.tolerant import finetuned
+from serve_app.schemas import REQUESTS
+from serve_app.schemas.examples import examples
+from serve_app.schemas.tolerant import finetuned
 
 LISTED = [
     pytest.param(name, tuned, body, id=f"{name}{'-finetuned' if tuned else ''}: {title}")

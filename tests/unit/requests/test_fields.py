@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from serve_app.requests import GenerationRequest
-from serve_app.requests.fields import (
+from serve_app.schemas import GenerationRequest
+from serve_app.schemas.fields import (
     MAX_PROMPT_CHARS,
     MAX_SEED,
     MAX_URL_CHARS,
     ImageInput,
     Prompt,
+    Role,
     Seed,
     User,
     WebhookSecret,
     WebhookUrl,
     located_error,
 )
-from serve_app.requests.pictures import Role
-from serve_app.requests.plan import Plan
+from serve_app.schemas.plan import Plan
 
 
 class _Request(GenerationRequest):

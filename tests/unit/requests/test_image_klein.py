@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.media.geometry import TIERS
-from serve_app.requests.image_klein import ImageKleinRequest
+from serve_app.inputs.geometry import TIERS
+from serve_app.schemas.image_klein import ImageKleinRequest
 
 LAYOUT = '[{"id": "cat_1", "bbox": [0, 0, 10, 10], "desc": "a cat"}]'
 

@@ -10,14 +10,11 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from serve_app.media.decoding import InputPicture, read_image
-from serve_app.requests.canny import CannyRequest
-from serve_app.requests.fill import FillRequest
-from serve_app.requests.gen2 import Gen2MaxRequest, Gen2ProRequest
-from serve_app.requests.kontext import AREA, KontextRequest, ratio_of
-from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.plan import Plan, Recipe
-from serve_app.requests.pro import ProRequest
+from serve_app.inputs.images import InputPicture, read_image
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.general import AREA, Gen2MaxRequest, Gen2ProRequest, KontextRequest, ProRequest, ratio_of
+from serve_app.schemas.inpaint import CannyRequest, FillRequest
+from serve_app.schemas.plan import Plan, Recipe
 
 
 def _size(plan: Plan) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from serve_app.requests.keyframes import MAX_KEYFRAMES, Keyframes, check_times, listed, times
+from serve_app.schemas.video import MAX_KEYFRAMES, Keyframes, check_times, keyframes_of, times
 
 FIELD: TypeAdapter[Any] = TypeAdapter(Keyframes)
 
@@ -48,9 +48,9 @@ def test_what_is_refused_and_where(sent: Any, found: list[Any]) -> None:
 
 
 def test_each_is_found_where_it_was_sent() -> None:
-    assert listed("a") == [((), "a", None)]
-    assert listed(["a", "b"]) == [(("0",), "a", None), (("1",), "b", None)]
-    assert listed([(0.0, "a"), (2.5, "b")]) == [(("0", "1"), "a", 0.0), (("1", "1"), "b", 2.5)]
+    assert keyframes_of("a") == [((), "a", None)]
+    assert keyframes_of(["a", "b"]) == [(("0",), "a", None), (("1",), "b", None)]
+    assert keyframes_of([(0.0, "a"), (2.5, "b")]) == [(("0", "1"), "a", 0.0), (("1", "1"), "b", 2.5)]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_each_is_found_where_it_was_sent() -> None:
     ],
 )
 def test_when_they_are_seen(sent: Any, expected: tuple[float, ...]) -> None:
-    assert times(listed(sent), 6) == pytest.approx(expected)
+    assert times(keyframes_of(sent), 6) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seconds", [[0.0], [6.0], [0.0, 0.1, 6.0]])
 def test_times_in_order_and_within_the_video(seconds: list[float]) -> None:
-    check_times("keyframes", listed([(second, "a") for second in seconds]), 6)
+    check_times("keyframes", keyframes_of([(second, "a") for second in seconds]), 6)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_times_in_order_and_within_the_video(seconds: list[float]) -> None:
 )
 def test_times_that_can_not_be(seconds: list[float], index: int, kind: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        check_times("keyframes", listed([(second, "a") for second in seconds]), 6)
+        check_times("keyframes", keyframes_of([(second, "a") for second in seconds]), 6)
     assert [(error["loc"], error["type"]) for error in refused.value.errors()] == [(("keyframes", index, 0), kind)]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.contract.job import LayoutRow
-from serve_app.requests import layout
-from serve_app.requests.layout import LayoutError, caption, parse_layout
+from serve_app.schemas import layout
+from serve_app.schemas.layout import LayoutError, caption, parse_layout
 
 BOX = [10, 20, 300, 400]
 GENERATE: dict[str, Any] = {"id": "cat_1", "bbox": BOX, "desc": "a cat"}

@@ -10,10 +10,10 @@ from PIL import Image
 from pydantic import ValidationError
 from support.input_images import as_input, picture, pixels, sizes
 
-from serve_app.media.geometry import MAX_SIDE
-from serve_app.requests.outpainting import MAX_OFFSET, OutpaintingRequest
-from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.tools import MAX_PIXELS
+from serve_app.inputs.geometry import MAX_SIDE
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.outpainting import MAX_OFFSET, OutpaintingRequest
+from serve_app.schemas.tools import MAX_PIXELS
 
 
 def _request(width: Any = 128, height: Any = 96, x: Any = None, y: Any = None, **more: Any) -> OutpaintingRequest:

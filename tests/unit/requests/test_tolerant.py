@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.requests import REQUESTS
-from serve_app.requests.fields import MAX_SEED, GenerationRequest
-from serve_app.requests.tolerant import with_opposite
+from serve_app.schemas import REQUESTS
+from serve_app.schemas.fields import MAX_SEED, GenerationRequest
+from serve_app.schemas.tolerant import with_opposite
 
 TOOLS: dict[str, dict[str, Any]] = {
     "erase": {"image": "a", "mask": "b"},

@@ -6,11 +6,10 @@ import pytest
 from pydantic import ValidationError
 from support.input_images import picture, sizes
 
-from serve_app.media.decoding import InputPicture
-from serve_app.media.geometry import MEGAPIXEL
-from serve_app.requests.fields import MAX_PROMPT_CHARS
-from serve_app.requests.pictures import Picture, PictureProblem
-from serve_app.requests.try_on import TryOnRequest, TryOnV1Request, TryOnV2Request
+from serve_app.inputs.geometry import MEGAPIXEL
+from serve_app.inputs.images import InputPicture
+from serve_app.schemas.fields import MAX_PROMPT_CHARS, Picture, PictureProblem
+from serve_app.schemas.tools import TryOnRequest, TryOnV1Request, TryOnV2Request
 
 BODY = {"person": "a", "garment": "b"}
 SMALL = picture((64, 64), "L")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from serve_app.requests import REQUESTS
-from serve_app.requests.plan import ClipPlan, Plan, Recipe
-from serve_app.requests.video import FORMS, ClipRequest, DraftEnhanceRequest, VideoRequest
-from serve_app.submission.drafts import Draft
+from serve_app.schemas import REQUESTS
+from serve_app.schemas.plan import ClipPlan, Plan, Recipe
+from serve_app.schemas.video import FORMS, ClipRequest, DraftEnhanceRequest, VideoRequest
+from serve_app.submission.input_storage import Draft
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "t2v": {"prompt": "x"},

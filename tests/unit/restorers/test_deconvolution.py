@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from support.shapes import random_scene
 
 from deployments.contract.model import ModelSpec
-from deployments.pictures.pixels import Pixels
-from deployments.restorers.restorer import load_restorer
+from deployments.images import Pixels
+from deployments.restorers import load_restorer
 
 RESTORER = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="deconvolution", threads=1))
 EDGE: Final = 16

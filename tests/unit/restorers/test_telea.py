@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from deployments.contract.model import ModelSpec
-from deployments.pictures.pixels import Pixels
-from deployments.restorers.restorer import load_restorer
+from deployments.images import Pixels
+from deployments.restorers import load_restorer
 
 TELEA = load_restorer(ModelSpec(checkpoint="", objects_url="memory:///", backend="telea"))
 

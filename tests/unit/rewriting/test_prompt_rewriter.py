@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import torch
 
-from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.model import RewriterSpec
 from deployments.rewriting import deployment as prompt_rewriter
 from deployments.rewriting.deployment import PromptRewriter
 

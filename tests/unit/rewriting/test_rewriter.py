@@ -8,8 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from deployments.checkpoint_files import CheckpointError
-from deployments.contract.checkpoint import BUNDLED
-from deployments.contract.rewriter import RewriterSpec
+from deployments.contract.model import BUNDLED, RewriterSpec
 from deployments.rewriting.rewriter import LONGEST, RATIO_TOKENS, Rewriter, clean_answer, split_table, whole_phrases
 
 CONFIG = AutoConfig.from_pretrained(BUNDLED / "rewriter")

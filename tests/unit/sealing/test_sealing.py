@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.sealing.at_rest import IN_CLEAR, AtRest, Sealer, SealingSettings, Unreadable, new_key
-from serve_app.tasks.job import Job, NewerJob
+from serve_app.encryption import IN_CLEAR, AtRest, Sealer, SealingSettings, Unreadable, new_key
+from serve_app.tasks.task import Job, NewerJob
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -10,9 +10,8 @@ import pytest
 from support.job_records import new_job
 
 from deployments.contract.objects import ObjectStore
-from serve_app.requests.draft import Draft
-from serve_app.requests.plan import ClipPlan
-from serve_app.submission.drafts import DraftProblem, find, task_named
+from serve_app.schemas.plan import ClipPlan, Draft
+from serve_app.submission.input_storage import DraftProblem, find_draft, task_named
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status, Task
 
@@ -44,7 +43,7 @@ async def _found(tmp_path: Path, named: str = ID, kept: bool = True, **changes: 
     objects = ObjectStore(tmp_path.as_uri())
     if kept:
         await objects.put(KEY, b"latents", "application/octet-stream")
-    return await find(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", named)
+    return await find_draft(cast(TaskStore, _Tasks(**changes)), objects, "mine", "gen-3-video", named)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from support.job_records import new_job
 
 from deployments.contract.job import Adapter
-from serve_app.requests.plan import ClipPlan
-from serve_app.tasks.job import VERSION, Job, NewerJob
+from serve_app.schemas.plan import ClipPlan
+from serve_app.tasks.task import VERSION, Job, NewerJob
 
 # As releases have stored them; never to be edited, only added to.
 OF_VERSION_1 = (

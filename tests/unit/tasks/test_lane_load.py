@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments.contract.histogram import Histogram
-from serve_app.tasks import timings
-from serve_app.tasks.lane_load import LaneLoad
-from serve_app.tasks.timings import BUCKETS, WAIT, WORK
+from deployments.contract.counts import Histogram
+from serve_app.tasks import views
+from serve_app.tasks.views import BUCKETS, WAIT, WORK, LaneLoad
 
 
 def load(running: int, work: dict[str, str]) -> LaneLoad:
@@ -30,7 +29,7 @@ def test_nothing_is_expected_before_a_task_has_ended() -> None:
 
 
 def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
-    script = Path(timings.__file__).with_suffix(".lua").read_text()
+    script = Path(views.__file__).with_suffix(".lua").read_text()
     listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
     assert listed is not None
-    assert tuple(int(bound) for bound in listed[1].split(",")) == timings.BUCKETS.bounds
+    assert tuple(int(bound) for bound in listed[1].split(",")) == BUCKETS.bounds

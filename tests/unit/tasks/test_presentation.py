@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from deployments.contract.objects import ObjectStore
-from serve_app.media.links import PREFIX, LinkSigner
-from serve_app.tasks.presentation import Presenter, encoded
+from serve_app.inputs.links import PREFIX, LinkSigner
 from serve_app.tasks.task import Status, Task
+from serve_app.tasks.views import Presenter, encoded
 
 BASE = "https://media.test"
 LINKS = LinkSigner(bytes(32))

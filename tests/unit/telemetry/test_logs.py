@@ -14,13 +14,13 @@ from deployments.telemetry import logs
 from deployments.telemetry.logs import LogSpec
 
 SERVE = logging.getLogger("ray.serve")
-OURS = logging.getLogger("serve_app.dispatch.lane")
+OURS = logging.getLogger("serve_app.dispatcher.queue")
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """Levels and handlers are the process's."""
-    names = [*logs.OWN, "ray.serve", "serve_app.dispatch"]
+    names = [*logs.OWN, "ray.serve", "serve_app.dispatcher"]
     before = {name: (logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in names}
     yield
     logs.set_levels({})
@@ -78,20 +78,20 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
 
     def logged() -> list[object]:
         file.write_text("")
-        for name in ("serve_app.dispatch.lane", "serve_app.webhooks.sender", "deployments.media_model"):
+        for name in ("serve_app.dispatcher.queue", "serve_app.webhooks.sender", "deployments.replica"):
             for level in (logging.DEBUG, logging.WARNING):
                 logging.getLogger(name).log(level, "%s %s", name.split(".")[1], logging.getLevelName(level).lower())
         return [line["message"] for line in lines(file)]
 
     usual = ["dispatch warning", "media_model warning"]
     assert logged() == usual
-    logs.set_levels({"serve_app.webhooks": "error", "serve_app.dispatch": "debug", "deployments": "critical"})
+    logs.set_levels({"serve_app.webhooks": "error", "serve_app.dispatcher": "debug", "deployments": "critical"})
     assert logged() == ["dispatch debug", "dispatch warning"]
     logs.set_levels({"serve_app.webhooks": "error"})
     assert logged() == usual
 
 
-@pytest.mark.parametrize("module", ["serve_app", "serve_app.dispatch", "deployments.engine.loop", "ray.serve"])
+@pytest.mark.parametrize("module", ["serve_app", "serve_app.dispatcher", "deployments.engine.loop", "ray.serve"])
 @pytest.mark.parametrize("level", logs.LEVELS)
 def test_a_level_of_a_module_of_the_service(module: str, level: str) -> None:
     logs.checked_level(module, level)
@@ -102,7 +102,7 @@ def test_a_level_of_a_module_of_the_service(module: str, level: str) -> None:
     [
         ("", "debug", "serve_app, deployments, ray.serve"),
         ("serve_apps", "debug", "serve_app"),
-        ("serve_app.dispatch", "loud", "debug, info, warning"),
+        ("serve_app.dispatcher", "loud", "debug, info, warning"),
     ],
 )
 def test_what_is_no_module_or_no_level_is_told_with_those_that_are(module: str, level: str, told: str) -> None:

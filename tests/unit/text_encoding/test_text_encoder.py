@@ -10,12 +10,11 @@ import pytest
 import torch
 from ray.exceptions import ActorDiedError
 
-from deployments.contract.text_encoder import TextEncoderSpec
-from deployments.engine.backend import TextEncoderUnavailable
-from deployments.families.prompts import from_bytes
-from deployments.text_encoding import remote_encoder
-from deployments.text_encoding.deployment import TextEncoder
-from deployments.text_encoding.remote_encoder import RemoteEncoder
+from deployments import text_encoding
+from deployments.backend import TextEncoderUnavailable
+from deployments.contract.model import TextEncoderSpec
+from deployments.families.conditioning import from_bytes
+from deployments.text_encoding import RemoteEncoder, TextEncoder
 
 SPEC = TextEncoderSpec("bundled/flux3", device="cpu", dtype="float32", threads=1, max_batch=2)
 
@@ -85,6 +84,6 @@ async def test_a_thread_is_answered_while_the_loop_asks() -> None:
 async def test_a_process_that_is_gone_or_silent_is_no_fault_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TextEncoderUnavailable, match="ActorDiedError"):
         await asked(ActorDiedError())
-    monkeypatch.setattr(remote_encoder, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(text_encoding, "_ANSWER_S", 0.01)
     with pytest.raises(TextEncoderUnavailable, match="no answer"):
         await asked(None)

@@ -13,10 +13,8 @@ import pytest
 from video_making import made, remade
 
 from deployments.video import reader
-from deployments.video.ffmpeg import VideoError, command
 from deployments.video.reader import Frames, VideoInfo, frames, last_frames, probe, sound
-from deployments.video.sound import Sound
-from deployments.video.writer import ClipWriter
+from deployments.video.writer import ClipWriter, Sound, VideoError, command
 
 SIZE = (48, 32)
 TURNED = ("-display_rotation", "90")

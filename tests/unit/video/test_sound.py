@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployments.video.sound import Sound, interleaved
+from deployments.video.writer import Sound, interleaved
 
 
 def tone(hertz: float, rate: int = 24_000, seconds: float = 1.0, loudness: float = 0.5) -> np.ndarray:

@@ -10,10 +10,8 @@ import psutil
 import pytest
 from video_inspection import HEARD_RATE, decoded, heard, inspect
 
-from deployments.contract.clip import FPS
-from deployments.video.ffmpeg import VideoError
-from deployments.video.sound import Sound
-from deployments.video.writer import ClipWriter
+from deployments.contract.job import FPS
+from deployments.video.writer import ClipWriter, Sound, VideoError
 
 pytestmark = pytest.mark.slow
 

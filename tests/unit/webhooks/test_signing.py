@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook
 
-from serve_app.webhooks import signing
+from serve_app.webhooks.sender import key_of, signature_headers
 
 ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
 BODY = '{"id":"2b7b8b6e","result":{"prompt":"Küche in 東京 🍜, \\"links\\""}}'.encode()
@@ -41,7 +41,7 @@ def expected(key: bytes, at: datetime, body: bytes = BODY) -> str:
 @pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
 def test_the_signature_is_over_id_time_and_body_with_the_secrets_key(secret: str, key: bytes) -> None:
     at = now()
-    told = signing.headers(ID, at, BODY, secret, [PLAIN])
+    told = signature_headers(ID, at, BODY, secret, [PLAIN])
     assert told == {
         "webhook-id": ID,
         "webhook-timestamp": str(int(at.timestamp())),
@@ -52,7 +52,7 @@ def test_the_signature_is_over_id_time_and_body_with_the_secrets_key(secret: str
 
 @pytest.mark.parametrize(("secret", "key"), SECRETS.values(), ids=SECRETS)
 def test_the_official_verifier_takes_it(secret: str, key: bytes) -> None:
-    told = signing.headers(ID, now(), BODY, secret)
+    told = signature_headers(ID, now(), BODY, secret)
     assert Webhook(key).verify(BODY, told) == json.loads(BODY)
     if secret.startswith("whsec_"):
         assert Webhook(secret).verify(BODY, told) == json.loads(BODY)
@@ -60,13 +60,13 @@ def test_the_official_verifier_takes_it(secret: str, key: bytes) -> None:
 
 @pytest.mark.parametrize("secret", [None, ""])
 def test_without_a_secret_nothing_is_signed(secret: str | None) -> None:
-    told = signing.headers(ID, now(), BODY, secret, [PLAIN])
+    told = signature_headers(ID, now(), BODY, secret, [PLAIN])
     assert set(told) == {"webhook-id", "webhook-timestamp"}
 
 
 @pytest.mark.parametrize("plain", [[], [PLAIN], [PLAIN, "X-Hub-Signature-256"]])
 def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[str]) -> None:
-    told = signing.headers(ID, now(), BODY, "a secret", plain)
+    told = signature_headers(ID, now(), BODY, "a secret", plain)
     standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
     assert set(told) == standard | set(plain)
     assert len({told[name] for name in plain}) <= 1
@@ -75,4 +75,4 @@ def test_the_plainer_form_stands_under_every_name_that_is_asked_for(plain: list[
 @pytest.mark.parametrize("secret", ["whsec_*", "whsec_a", "whsec_ключ", "whsec_AA AA"])
 def test_what_is_no_base64_after_the_prefix_is_no_secret(secret: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever the decoder says
-        signing.key_of(secret)
+        key_of(secret)

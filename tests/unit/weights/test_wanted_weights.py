@@ -11,17 +11,14 @@ from ray import serve
 from ray.serve._private.build_app import build_app
 
 from deployments.contract.hub_files import TRANSFORMER_CONFIG, Kind
-from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec
+from deployments.contract.model import DIFFUSION, NETWORKS, ModelSpec, RewriterSpec, TextEncoderSpec
 from deployments.contract.moderation import ModeratorSpec
-from deployments.contract.rewriter import RewriterSpec
-from deployments.contract.text_encoder import TextEncoderSpec
 from serve_app.application import build
+from serve_app.cluster.weights import Wanted, needed, wanted
 from serve_app.config import catalog as catalogs
 from serve_app.config import settings as all_settings
 from serve_app.config.models import TextEncoderSettings
 from serve_app.config.settings import Settings
-from serve_app.weights.fetching import needed
-from serve_app.weights.wanted import Wanted, wanted
 
 # Ray would have the interval of its reports in the environment, where it is one for all.
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")

@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 from support.clock import Clock
 from support.issuer import KEYS, TRUSTED, Published
 
-from serve_app.accounts import bearer
-from serve_app.accounts.bearer import BearerTokens
+from serve_app.accounts import jwt_auth
+from serve_app.accounts.jwt_auth import BearerTokens
 from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 
@@ -24,7 +24,7 @@ def published() -> Published:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What the keys' age is measured by. The module's own: event loops need the real one."""
     clock = Clock()
-    monkeypatch.setattr(bearer, "time", clock)
+    monkeypatch.setattr(jwt_auth, "time", clock)
     return clock
 
 

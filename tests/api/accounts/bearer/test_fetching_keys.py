@@ -12,8 +12,8 @@ from typing import TypeAlias
 import pytest
 from support.issuer import KEY
 
-from serve_app.accounts import jwks
-from serve_app.accounts.bearer import IssuerOutOfReach
+from serve_app.accounts import jwt_auth
+from serve_app.accounts.jwt_auth import IssuerOutOfReach, fetch_keys
 
 Answer: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -63,7 +63,7 @@ def trickling(head: bytes, piece: bytes) -> Answer:
 
 async def test_a_key_set_is_fetched() -> None:
     async with answering(whole(HEAD, DOCUMENT)) as url:
-        assert await jwks.fetch(url) == json.loads(DOCUMENT)
+        assert await fetch_keys(url) == json.loads(DOCUMENT)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ async def test_a_key_set_is_fetched() -> None:
     ids=["silent", "body", "head"],
 )
 async def test_a_slow_answer_has_a_time_in_all(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(jwt_auth, "_TIMEOUT_S", 0.3)
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerOutOfReach):
-            await jwks.fetch(url)
+            await fetch_keys(url)
 
 
 @pytest.mark.parametrize("head", [CHUNKED, HEAD + b"Content-Length: 1000000000\r\n\r\n"], ids=["chunked", "declared"])
@@ -93,7 +93,7 @@ async def test_an_endless_answer_is_read_no_further_than_a_key_set_may_be_long(h
 
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerOutOfReach):
-            await jwks.fetch(url)
+            await fetch_keys(url)
     assert sent < 32 * 2**20, "what the sockets hold is lost anyhow"
 
 
@@ -102,7 +102,7 @@ async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
     assert len(packed) < 200_000
     async with asyncio.timeout(PATIENCE_S), answering(whole(HEAD + b"Content-Encoding: gzip\r\n", packed)) as url:
         with pytest.raises(IssuerOutOfReach):
-            await jwks.fetch(url)
+            await fetch_keys(url)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_an_answer_that_unpacks_to_much_is_not_unpacked() -> None:
 async def test_an_answer_that_is_no_object_counts_as_none(body: bytes) -> None:
     async with answering(whole(HEAD, body)) as url:
         with pytest.raises(IssuerOutOfReach):
-            await jwks.fetch(url)
+            await fetch_keys(url)
 
 
 @pytest.mark.parametrize("line", [b"", b"\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/9.9 999\r\n\r\n", b"\x00\xff" * 100])
@@ -124,4 +124,4 @@ async def test_an_answer_that_is_no_http_counts_as_none(line: bytes) -> None:
 
     async with asyncio.timeout(PATIENCE_S), answering(answer) as url:
         with pytest.raises(IssuerOutOfReach):
-            await jwks.fetch(url)
+            await fetch_keys(url)

@@ -11,7 +11,7 @@ from jwt.algorithms import get_default_algorithms
 from support.clock import Clock
 from support.issuer import KEY, KEYS, RSA, Published, SigningKey, claims_of, refusal, segment
 
-from serve_app.accounts.bearer import KEYS_LIVE_S, BearerTokens
+from serve_app.accounts.jwt_auth import KEYS_LIVE_S, BearerTokens
 
 NOT_VALID = "its signature is not valid"
 UNPUBLISHED = "it is signed with a key that its issuer does not publish"

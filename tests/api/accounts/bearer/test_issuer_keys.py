@@ -9,7 +9,7 @@ import pytest
 from support.clock import Clock
 from support.issuer import KEY, KEYS, OTHER, TRUSTED, Published, claims_of, refusal
 
-from serve_app.accounts.bearer import (
+from serve_app.accounts.jwt_auth import (
     KEYS_LIVE_S,
     KEYS_REFRESH_S,
     BearerTokens,

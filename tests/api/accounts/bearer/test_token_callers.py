@@ -22,7 +22,7 @@ from support.issuer import (
     segment,
 )
 
-from serve_app.accounts.bearer import (
+from serve_app.accounts.jwt_auth import (
     BearerTokens,
     Issuer,
 )

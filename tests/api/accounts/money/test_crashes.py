@@ -16,10 +16,10 @@ from support.http_service import settings_of
 from support.pictures import encoded, picture
 from support.staller import STALE_AFTER_S, Staller
 
+from serve_app.api import services
+from serve_app.api.app import create_app
+from serve_app.api.errors import OUT_OF_REACH, UNCERTAIN
 from serve_app.config import catalog
-from serve_app.http import services
-from serve_app.http.errors import OUT_OF_REACH, UNCERTAIN
-from serve_app.http.ingress import create_app
 from serve_app.tasks import admission
 from serve_app.tasks.task import Status
 

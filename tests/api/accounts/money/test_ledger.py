@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from support.books import FUNDS, assert_books_balance, completed, submitted
 from support.redis_contents import contents
 
+from serve_app.accounts.audit import DAYS, ENTRIES, day_number
 from serve_app.accounts.credits import MAX_DAYS, Balance, Credits, TooLittle, Usage
-from serve_app.accounts.history import DAYS, ENTRIES, day_number
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Status
 

@@ -14,8 +14,8 @@ from support.books import assert_books_balance, priced_task
 from support.machines import RedisMachine, run_machine
 from support.tasks import LANE
 
+from serve_app.accounts.audit import WINDOWS, Window, windows_of
 from serve_app.accounts.credits import Balance, Credits, TooLittle
-from serve_app.accounts.history import WINDOWS, Window, windows_of
 from serve_app.accounts.projects import Project, ProjectStore
 from serve_app.tasks.limits import InsufficientCredits, Limits, Refused, SpendingLimitReached
 from serve_app.tasks.store import TaskStore

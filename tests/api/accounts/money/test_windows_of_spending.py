@@ -16,8 +16,8 @@ from support.books import (
     submitted,
 )
 
+from serve_app.accounts.audit import WINDOWS, Window, day_number, midnight, windows_of
 from serve_app.accounts.credits import Credits
-from serve_app.accounts.history import WINDOWS, Window, day_number, midnight, windows_of
 from serve_app.accounts.projects import ProjectStore
 from serve_app.tasks.limits import (
     InsufficientCredits,

@@ -10,16 +10,15 @@ import psutil
 from PIL import Image
 from support.jobs import make_clip_job
 
-from deployments.backends.active_clip import ActiveClip
-from deployments.backends.clips import ClipBackend, FetchedClip
+from deployments.backend import Backend
+from deployments.backends.videos import ActiveClip, ClipBackend, FetchedClip
 from deployments.contract.events import Done, Event
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Backend
 from deployments.engine.loop import Engine
-from deployments.families.clip_family import ClipFamily
-from deployments.pictures.pixels import Pixels
+from deployments.families.video_family import ClipFamily
+from deployments.images import Pixels
 
 WIDTH, HEIGHT, FRAMES, STEPS = 96, 64, 17, 3
 START_FRAMES = 30

@@ -15,15 +15,15 @@ from clip_jobs import (
     png,
 )
 
-from deployments import checkpoints
-from deployments.contract.clip import FPS
+from deployments import loading
+from deployments.contract.job import FPS
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_family import ClipFamily
+from deployments.families.video_family import ClipFamily
 
 
 @pytest.fixture(scope="session")
 def family() -> ClipFamily:
-    loaded = checkpoints.load("bundled/ltx2", device="cpu", dtype="float32").family
+    loaded = loading.load("bundled/ltx2", device="cpu", dtype="float32").family
     assert isinstance(loaded, ClipFamily)
     return loaded
 

@@ -25,15 +25,15 @@ from support.jobs import make_clip_job
 from support.promises import promise
 from support.stages import encoded
 
-from deployments import checkpoints
-from deployments.backends import latents
-from deployments.backends.active_clip import ActiveClip
-from deployments.contract.clip import FPS
+from deployments import loading
+from deployments.backends.video_checkpoints import unpack_latents
+from deployments.backends.videos import ActiveClip
 from deployments.contract.events import Preview, Started
+from deployments.contract.job import FPS
 from deployments.contract.model import Enlarge
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_family import ClipFamily
-from deployments.pictures.pixels import Pixels
+from deployments.families.video_family import ClipFamily
+from deployments.images import Pixels
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -60,7 +60,7 @@ def test_a_clip_without_sound_has_no_sound_track(family: ClipFamily, store: Obje
 
 @pytest.mark.parametrize("enlarge", ["smooth", "sharp"])
 def test_clips_that_are_rendered_small_are_enlarged(store: ObjectStore, enlarge: Enlarge) -> None:
-    small = checkpoints.load("bundled/ltx2", device="cpu", dtype="float32", render_side=64).family
+    small = loading.load("bundled/ltx2", device="cpu", dtype="float32", render_side=64).family
     assert isinstance(small, ClipFamily)
     job = make_clip_job(width=200, height=104, clip={"frames": 9})
     seen = video_inspection.inspect(store.get_blocking(made(a_backend(small, store, enlarge=enlarge), job).key))
@@ -131,7 +131,7 @@ def small_means(data: bytes) -> Pixels:
 
 
 def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectStore) -> None:
-    family = checkpoints.load(
+    family = loading.load(
         "bundled/ltx2", device="cpu", dtype="float32", enhance_noise=0.05
     ).family  # keeps most, whatever the weights
     assert isinstance(family, ClipFamily)
@@ -143,7 +143,7 @@ def test_a_draft_is_kept_and_what_is_enhanced_has_its_composition(store: ObjectS
     ]
     key = drafts[0].draft
     assert key == "results/draft1/1/draft.safetensors"
-    tensors, metadata = latents.unpacked(store.get_blocking(key))
+    tensors, metadata = unpack_latents(store.get_blocking(key))
     assert tensors.keys() == {"picture", "sound"}
     assert metadata["model"] == "m"
     enhanced = made(backend, make_clip_job(seed=1, width=2 * WIDTH, height=2 * HEIGHT, clip={"enhance": key}))

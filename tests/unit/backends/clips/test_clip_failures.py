@@ -20,19 +20,18 @@ from clip_jobs import (
 from support.jobs import make_clip_job
 from support.stages import encoded
 
-from deployments.backends import latents
-from deployments.backends.active_clip import ActiveClip
-from deployments.backends.clips import FetchedClip
+from deployments.backend import Backend, OutOfMemory
+from deployments.backends.video_checkpoints import LATENTS_TYPE, pack_latents
+from deployments.backends.videos import ActiveClip, FetchedClip
 from deployments.contract.events import Done, Event, Failed, Interrupted, Progress
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.engine.backend import Backend, OutOfMemory
 from deployments.engine.loop import Engine
-from deployments.engine.request_handle import RequestHandle
-from deployments.families import ltx2_pictures
-from deployments.families.clip_family import ClipFamily, Draft
+from deployments.engine.requests import RequestHandle
+from deployments.families import ltx2_latents
+from deployments.families.video_family import ClipFamily, Draft
 from deployments.video import reader
-from deployments.video.ffmpeg import command
+from deployments.video.writer import command
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -61,7 +60,7 @@ def test_a_job_that_cannot_be_done_fails_with_a_plain_text(
         ("inputs/foreign", {"picture": picture, "sound": sound}, "another"),
         ("inputs/short", {"picture": picture[:, :, :2], "sound": sound}, "m"),
     ):
-        store.put_blocking(key, latents.packed(tensors, {"model": model}), latents.CONTENT_TYPE)
+        store.put_blocking(key, pack_latents(tensors, {"model": model}), LATENTS_TYPE)
     failed = events_of(a_backend(family, store), make_clip_job(**fields))[-1]
     assert isinstance(failed, Failed), failed
     assert text in failed.reason
@@ -107,7 +106,7 @@ def test_a_clip_to_go_on_from_is_fetched_once(family: ClipFamily, store: ObjectS
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that clips are written in several steps."""
-    monkeypatch.setattr(ltx2_pictures, "_MOST_LATENTS", 1)
+    monkeypatch.setattr(ltx2_latents, "_MOST_LATENTS", 1)
 
 
 def while_exporting(
@@ -178,7 +177,7 @@ def test_a_clip_that_ran_out_of_memory_while_it_was_written_begins_its_file_anew
         raise torch.OutOfMemoryError("too much")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ltx2_pictures.ClipPictures, "_decode", exhausted)
+        patched.setattr(ltx2_latents.ClipPictures, "_decode", exhausted)
         with pytest.raises(OutOfMemory):
             backend.step([state])
     assert not list(temporary.iterdir())

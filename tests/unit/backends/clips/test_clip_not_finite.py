@@ -9,10 +9,10 @@ import torch
 from clip_jobs import CHECKPOINT, JOB, a_backend, events_of, made
 from support.bundle import copied, poison
 
-from deployments import checkpoints
+from deployments import loading
 from deployments.contract.objects import ObjectStore
-from deployments.engine.failures import NOTHING_USABLE
-from deployments.families.clip_family import ClipFamily
+from deployments.engine.requests import NOTHING_USABLE
+from deployments.families.video_family import ClipFamily
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("temporary")
 def test_a_broken_decoder_makes_no_clips(tmp_path: Path, component: str, tensor: str) -> None:
     folder, objects = copied("ltx2", tmp_path / "bundle"), tmp_path / "objects"
     poison(folder / component / "diffusion_pytorch_model.safetensors", tensor)
-    family = checkpoints.load(str(folder), device="cpu", dtype="float32").family
+    family = loading.load(str(folder), device="cpu", dtype="float32").family
     assert isinstance(family, ClipFamily)
     assert events_of(a_backend(family, ObjectStore(objects.as_uri())), JOB)[-1] == NOTHING_USABLE
     assert list(objects.rglob("*.mp4")) == []

@@ -19,11 +19,10 @@ from clip_jobs import (
 from support.jobs import make_clip_job
 from support.stages import encoded
 
-from deployments.backends.active_clip import ActiveClip
-from deployments.backends.clips import ClipBackend
+from deployments.backends.videos import ActiveClip, ClipBackend
 from deployments.contract.job import GenerationJob
 from deployments.contract.objects import ObjectStore
-from deployments.families.clip_family import ClipFamily
+from deployments.families.video_family import ClipFamily
 
 pytestmark = pytest.mark.usefixtures("temporary")
 

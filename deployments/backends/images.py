@@ -1,0 +1,192 @@
+"""The engine's backend in production: a model family and the object store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+
+import numpy as np
+from obstore.exceptions import BaseError
+
+from deployments.backend import JobError, OutOfMemory, Unavailable
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract import counts
+from deployments.contract.events import Preview
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.model import MattingSpec
+from deployments.contract.objects import ObjectStore
+from deployments.families.conditioning import PreparedRequest
+from deployments.families.device_errors import translated_device_errors
+from deployments.families.family import Family
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.images import Pixels
+from deployments.lora.segments import AppliedAdapter
+from deployments.lora.weights import AdapterCache
+from deployments.lru_cache import MB
+from deployments.matting import BackgroundRemover, load_background_remover, with_network_here
+from deployments.outputs import Outputs
+from deployments.torch_process import SideStream
+
+_FETCHERS = 32
+"""Objects fetched at a time, by all jobs: a store in the network answers slowly, but many at once, and one object that
+stalls holds up no other job."""
+
+
+class InputFetcher:
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
+
+    def present(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
+        ordered = sorted(set(keys))
+        return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
+
+    def _get(self, key: str) -> bytes:
+        try:
+            return self._store.get_blocking(key)
+        except FileNotFoundError:
+            raise JobError("an input is no longer available") from None
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error
+
+
+logger = logging.getLogger(__name__)
+
+NO_SUBJECT = "No subject stands out from the background, so nothing was made transparent"
+
+_OPAQUE = 255
+_BY_COLOUR = MattingSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedJob:
+    request: PreparedRequest
+    adapter: AppliedAdapter | None = None
+
+
+class DiffusionBackend:
+    """Implements engine.backend.Backend[FetchedJob, State]."""
+
+    def __init__(
+        self,
+        family: Family,
+        store: ObjectStore,
+        *,
+        adapters_mb: int = 1024,
+        matting: MattingSpec = _BY_COLOUR,
+        setup: Mapping[str, str] | None = None,
+    ) -> None:
+        """`adapters_mb` of adapters stay in memory beside those in use. What `matting` names is loaded for the first
+        job that needs it, as most models never have one; but fetched now, so that no job waits for a download. `setup`
+        is told to operators."""
+        self._family = family
+        self._outputs = Outputs(store)
+        self._adapters = AdapterCache(family.transformer, store, adapters_mb * MB)
+        self._fetcher = InputFetcher(store)
+        self._encoding, self._finishing = (SideStream(family.transformer.device) for _ in range(2))
+        self._matting = _here(matting)
+        self._setup = dict(setup or {})
+        self._background_remover: BackgroundRemover | None = None
+        self._background_lock = Lock()
+
+    @property
+    def setup(self) -> Mapping[str, str]:
+        return self._setup
+
+    def counts(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for name, cache in {**self._family.caches, "adapters": self._adapters.figures}.items():
+            found[counts.hits(name)] = cache.hits
+            found[counts.misses(name)] = cache.misses
+            found[counts.evictions(name)] = cache.evictions
+        return found
+
+    def fetch(self, job: GenerationJob) -> FetchedJob:
+        """Its input pictures, the adapter unless it is here, and what a shared text encoder makes of its prompt."""
+        prepared = _prepared(job, self._fetcher.present(job.inputs))
+        with self._memory():
+            request = self._family.fetch(prepared)
+            if job.adapter is None:
+                return FetchedJob(request)
+            layers = self._adapters.get(job.adapter).layers
+        strength = job.adapter.strength
+        return FetchedJob(request, AppliedAdapter(layers, strength) if strength != 0 else None)
+
+    def encode(self, fetched: Sequence[FetchedJob]) -> list[State | JobError]:
+        with self._memory(), self._encoding.beside_the_steps():
+            states = self._family.encode([one.request for one in fetched])
+        for state, one in zip(states, fetched, strict=True):
+            if not isinstance(state, JobError):
+                state.adapter = one.adapter
+        return states
+
+    def step(self, states: Sequence[State]) -> None:
+        with self._memory():
+            step(self._family, states)
+
+    def finish(self, state: State) -> Callable[[], Output]:
+        with self._memory(), self._finishing.beside_the_steps():
+            pixels = self._family.finish(state)
+        with self._memory():
+            return partial(self._store, state.job, self._cut_out(pixels) if state.job.transparent else pixels)
+
+    def preview(self, state: State) -> Callable[[], Preview] | None:
+        with translated_device_errors():
+            pixels = self._family.preview(state)
+        return None if pixels is None else partial(self._outputs.store_preview, state.job, pixels, state.done_steps)
+
+    @contextmanager
+    def _memory(self) -> Iterator[None]:
+        """What is kept for further jobs makes way for one that is there."""
+        try:
+            with translated_device_errors():
+                yield
+        except OutOfMemory:
+            self._family.forget()
+            self._adapters.clear()
+            raise
+
+    def _store(self, job: GenerationJob, pixels: Pixels) -> Output:
+        output = self._outputs.store_picture(job, pixels)
+        whole = job.transparent and pixels[:, :, 3].min() == _OPAQUE
+        return replace(output, warnings=(NO_SUBJECT,)) if whole else output
+
+    def _cut_out(self, pixels: Pixels) -> Pixels:
+        """The subject alone, as RGBA."""
+        with self._background_lock:  # the engine may finish two pictures at once, and one network is enough
+            if self._background_remover is None:
+                self._background_remover = self._load_background_remover()
+            return np.dstack((pixels, self._background_remover.alpha(pixels)))
+
+    def _load_background_remover(self) -> BackgroundRemover:
+        if self._matting is None:
+            raise JobError("the background can't be removed here")
+        try:
+            return load_background_remover(self._matting)
+        except CheckpointError as error:
+            logger.error("no backgrounds are removed here: %s", error)
+            raise JobError("the background can't be removed here") from None
+
+
+def _here(matting: MattingSpec) -> MattingSpec | None:
+    """None where its network is neither on this machine nor to be had: all other jobs can still be done."""
+    try:
+        return with_network_here(matting)
+    except CheckpointError as error:
+        logger.error("no backgrounds are removed here: %s", error)
+        return None
+
+
+def _prepared(job: GenerationJob, fetched: Mapping[str, bytes]) -> PreparedRequest:
+    def optional(key: str | None) -> bytes | None:
+        return fetched[key] if key is not None else None
+
+    references = tuple(fetched[key] for key in job.references)
+    return PreparedRequest(job, references, optional(job.mask), optional(job.control), optional(job.image_prompt))

@@ -1,0 +1,247 @@
+"""The picture side of LTX-2's clips: frames to latent tokens, and back in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.audio_utils import mel_filter_bank
+
+from deployments.contract.job import FPS
+from deployments.families.canvas import ClipShape
+from deployments.families.vae import finite
+from deployments.families.video_family import Stream
+from deployments.images import Pixels, recompressed
+from deployments.video.writer import Sound
+
+_CHUNK_PIXELS: Final = 32 * 1280 * 704
+"""Of the frames that are decoded at a time: what the decoder needs grows with them."""
+_MOST_LATENTS: Final = 4
+_CONTEXT: Final = 2
+"""Latents on either side of a chunk that are decoded with it."""
+
+
+class ClipPictures:
+    def __init__(self, vae: Any, transformer: Any, device: torch.device, keyframe_crf: int = 0) -> None:
+        """Keyframes are compressed by H.264 of `keyframe_crf` first; 0: not at all."""
+        self._vae = vae
+        self._keyframe_crf = keyframe_crf
+        self._rope = transformer.rope
+        self._device = device
+        self._mean = vae.latents_mean.view(1, -1, 1, 1, 1).to(device, torch.float32)
+        self._std = vae.latents_std.view(1, -1, 1, 1, 1).to(device, torch.float32)
+        self.space = int(vae.spatial_compression_ratio)
+        self.time = int(vae.temporal_compression_ratio)
+        self.channels = int(transformer.config.in_channels)
+
+    def stream(self, shape: ClipShape, lead: Pixels | None, keyframes: Sequence[tuple[float, Pixels]]) -> Stream:
+        """Tokens without noise yet. `lead` is (F, H, W, 3); keyframes are at their seconds from the new beginning.
+
+        What begins the clip takes the place of its first tokens; keyframes further on are tokens behind its own.
+        """
+        latents, rows, columns = shape.grid
+        x = torch.zeros((1, shape.tokens, self.channels), device=self._device)
+        known = torch.zeros((1, shape.tokens, 1), device=self._device)
+        places = self._rope.prepare_video_coords(1, latents, rows, columns, self._device, fps=float(FPS))
+        further: list[tuple[Tensor, Tensor]] = []
+        first = [] if lead is None else [lead]
+        for seconds, picture in keyframes:
+            if self._keyframe_crf:
+                picture = recompressed(picture, self._keyframe_crf)
+            frame = shape.lead + min(round(seconds * FPS), shape.frames - 1)
+            if frame == 0:
+                first.append(picture[None])
+            else:
+                further.append((self._encoded(shape, picture[None]), self._place(shape, frame)))
+        for frames in first:
+            tokens = self._encoded(shape, frames)
+            x[:, : tokens.shape[1]], known[:, : tokens.shape[1]] = tokens, 1.0
+        if further:
+            tokens = torch.cat([tokens for tokens, _ in further], dim=1)
+            x = torch.cat([x, tokens], dim=1)
+            known = torch.cat([known, torch.ones_like(tokens[..., :1])], dim=1)
+            places = torch.cat([places, *(place for _, place in further)], dim=2)
+        return Stream(x, known, x.clone(), places)
+
+    def tokens(self, latents: Tensor) -> Tensor:
+        """The decoder's latents (1, C, F, h, w) to tokens (1, F x h x w, C) about as large as noise."""
+        return ((latents - self._mean) * self._vae.config.scaling_factor / self._std).flatten(2).transpose(1, 2)
+
+    def latents(self, shape: ClipShape, tokens: Tensor) -> Tensor:
+        """The other way round."""
+        latents = tokens[:, : shape.tokens].transpose(1, 2).unflatten(2, shape.grid)
+        return latents * self._std / self._vae.config.scaling_factor + self._mean
+
+    def chunks(self, shape: ClipShape) -> int:
+        return -(-(shape.latents - shape.lead_latents) // self._chunk(shape))
+
+    def decoded(self, shape: ClipShape, tokens: Tensor) -> Iterator[Pixels]:
+        """The new frames, a chunk at a time."""
+        left = shape.frames
+        for frames in self._chunks(self.latents(shape, tokens), shape.lead_latents, self._chunk(shape)):
+            kept = frames[:left]
+            left -= len(kept)
+            yield self._cropped(shape, kept)
+
+    def redrawn(self, latents: Tensor, shape: ClipShape) -> Tensor:
+        """A whole clip's latents of any height and width, (1, C, F, h, w), as of this shape: decoded and encoded again.
+
+        Latents themselves can't be stretched: a decoder repeats within each what it stands for.
+        """
+        frames = torch.cat(list(self._chunks(latents, 0, self._chunk(shape)))).numpy()
+        # A whole clip at once would need more than there is: 80 GiB for twenty seconds in full HD.
+        self._vae.enable_tiling()
+        try:
+            return self.latents(shape, self._encoded(shape, frames, stretched=True))
+        finally:
+            self._vae.disable_tiling()
+
+    def still(self, shape: ClipShape, tokens: Tensor) -> Pixels:
+        """The first new frame, (height, width, 3)."""
+        start = shape.lead_latents
+        behind = 1 if start > 0 else 0  # a latent decoded first stands for one frame, whichever it is
+        frames = self._decode(self.latents(shape, tokens)[:, :, start - behind : start + 1])
+        return self._cropped(shape, frames[behind : behind + 1])[0]
+
+    def _chunks(self, latents: Tensor, first: int, chunk: int) -> Iterator[Tensor]:
+        """The frames of the latents from `first` on, `chunk` latents at a time.
+
+        Some latents before each chunk and behind it are decoded with it, and dropped: what is next to a frame shows in
+        it.
+        """
+        for start in range(first, latents.shape[2], chunk):
+            stop, before = min(start + chunk, latents.shape[2]), min(start, _CONTEXT)
+            with torch.inference_mode():  # a generator runs in its caller's mode
+                frames = self._decode(latents[:, :, start - before : stop + _CONTEXT])
+            # Whichever is decoded first stands for a single frame.
+            begin, end = (self._frames_of(latents) for latents in (before, before + stop - start))
+            yield frames[begin:end]
+
+    def _frames_of(self, latents: int) -> int:
+        return (latents - 1) * self.time + 1 if latents else 0
+
+    def _chunk(self, shape: ClipShape) -> int:
+        """Latents to decode at a time."""
+        height, width = shape.canvas.size
+        return max(1, min(_MOST_LATENTS, _CHUNK_PIXELS // (height * width * self.time)))
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        """(1, C, f, h, w) to (F, H, W, 3) uint8 on the CPU. Raises NotFinite."""
+        frames = finite(self._vae.decode(latents.to(self._vae.dtype), None, return_dict=False)[0])
+        return ((frames[0].float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu()
+
+    def _cropped(self, shape: ClipShape, frames: Tensor) -> Pixels:
+        rows, columns = shape.canvas.crop
+        return np.ascontiguousarray(frames[:, rows, columns].numpy())
+
+    def _encoded(self, shape: ClipShape, frames: Pixels, *, stretched: bool = False) -> Tensor:
+        """(F, H, W, 3) to tokens, (1, f x h x w, C): scaled to cover the canvas, and cut; or stretched to it."""
+        height, width = shape.canvas.size
+        pixels = torch.from_numpy(np.ascontiguousarray(frames)).to(self._device).permute(0, 3, 1, 2).float()
+        scale = max(height / pixels.shape[2], width / pixels.shape[3])
+        size = max(height, round(pixels.shape[2] * scale)), max(width, round(pixels.shape[3] * scale))
+        if stretched:
+            size = height, width
+        pixels = F.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=scale < 1)
+        top, left = (size[0] - height) // 2, (size[1] - width) // 2
+        pixels = pixels[:, :, top : top + height, left : left + width] / 127.5 - 1
+        video = pixels.clamp(-1, 1).permute(1, 0, 2, 3)[None].to(self._vae.dtype)
+        # The most likely latents, not a sample: the same picture always reads the same.
+        return self.tokens(self._vae.encode(video).latent_dist.mode().float())
+
+    def _place(self, shape: ClipShape, frame: int) -> Tensor:
+        """Where the tokens of a picture lie that is to be seen at `frame` alone, (1, 3, h x w, 2)."""
+        rows, columns = shape.canvas.grid
+        # As of a first frame, which is alone in its latent, too; then moved to its time.
+        places = self._rope.prepare_video_coords(1, 1, rows, columns, self._device, fps=float(FPS)).clone()
+        places[:, 0, :, 0], places[:, 0, :, 1] = frame / FPS, (frame + 1) / FPS
+        return places
+
+
+_WINDOW: Final = 1024
+"""Samples of the spectrogram's window, as LTX-2 was trained with; the checkpoint doesn't say."""
+_QUIETEST: Final = 1e-5
+_FARTHEST: Final = 5.0
+"""From zero, that tokens are on average: those of the sounds a model was trained with are about 1 away."""
+
+
+class ClipSound:
+    def __init__(self, vae: Any, vocoder: Any, transformer: Any, device: torch.device) -> None:
+        """`vocoder` is in float32, as its makers run it: in half the precision its many layers blur what is heard."""
+        self._vae = vae
+        self._vocoder = vocoder
+        self._rope = transformer.audio_rope
+        self._device = device
+        self._mean = vae.latents_mean.to(device, torch.float32)
+        self._std = vae.latents_std.to(device, torch.float32)
+        self._rate = int(vae.config.sample_rate)
+        self._hop = int(vae.config.mel_hop_length)
+        self._stretch = int(vae.temporal_compression_ratio)
+        self._bands = int(vae.config.mel_bins) // int(vae.mel_compression_ratio)
+        self._ears = int(vae.config.in_channels)
+        self._channels = int(transformer.config.audio_in_channels)
+        filters = mel_filter_bank(
+            _WINDOW // 2 + 1,
+            int(vae.config.mel_bins),
+            0.0,
+            self._rate / 2,
+            self._rate,
+            norm="slaney",
+            mel_scale="slaney",
+        )
+        self._filters = torch.from_numpy(filters).to(device, torch.float32)
+        self.per_second = self._rate / self._hop / self._stretch
+
+    def stream(self, shape: ClipShape, lead: Sound | None) -> Stream:
+        """Tokens without noise yet; what is heard with the lead, if anything is known of it, is given.
+
+        Unless it reads as nothing that the model has ever met: then the checkpoint's encoder is for other spectrograms.
+        """
+        length = shape.sound_latents
+        x = torch.zeros((1, length, self._channels), device=self._device)
+        known = torch.zeros((1, length, 1), device=self._device)
+        if lead is not None and shape.sound_lead > 0:
+            tokens = self.tokens(self._encoded(lead.fitted(shape.lead / FPS), shape.sound_lead))
+            if tokens.abs().mean() > _FARTHEST:
+                tokens = tokens[:, :0]
+            x[:, : tokens.shape[1]], known[:, : tokens.shape[1]] = tokens, 1.0
+        return Stream(x, known, x.clone(), self._rope.prepare_audio_coords(1, length, self._device))
+
+    def tokens(self, latents: Tensor) -> Tensor:
+        """The decoder's latents (1, C, L, bands) to tokens (1, L, C x bands) about as large as noise."""
+        return (latents.transpose(1, 2).flatten(2) - self._mean) / self._std
+
+    def latents(self, tokens: Tensor) -> Tensor:
+        """The other way round."""
+        return (tokens * self._std + self._mean).unflatten(2, (-1, self._bands)).transpose(1, 2)
+
+    def latent_shape(self, shape: ClipShape) -> tuple[int, int, int, int]:
+        """Of the decoder's latents of a whole clip."""
+        return 1, self._channels // self._bands, shape.sound_latents, self._bands
+
+    def decoded(self, shape: ClipShape, tokens: Tensor) -> Sound:
+        """What is heard with the new frames. Raises NotFinite."""
+        spectrogram = self._vae.decode(self.latents(tokens).to(self._vae.dtype), return_dict=False)[0]
+        rate = int(self._vocoder.config.output_sampling_rate)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            samples = finite(self._vocoder(spectrogram.float())[0]).float().cpu().numpy()
+        begin = round(shape.lead / FPS * rate)
+        return Sound(samples[:, begin:], rate).fitted(shape.frames / FPS)
+
+    def _encoded(self, sound: Sound, length: int) -> Tensor:
+        """Latents (1, C, length, bands) float32."""
+        spectrogram = self._spectrogram(sound)[:, :, : (length - 1) * self._stretch + 1]
+        return self._vae.encode(spectrogram.to(self._vae.dtype)).latent_dist.mode().float()[:, :, :length]
+
+    def _spectrogram(self, sound: Sound) -> Tensor:
+        """Logarithms of mel magnitudes, (1, ears, T, bins): one column every hop, the first around sample 0."""
+        samples = torch.from_numpy(sound.resampled(self._rate).samples.copy()).to(self._device)
+        if self._ears == 1:
+            samples = samples.mean(0, keepdim=True)
+        window = torch.hann_window(_WINDOW, device=self._device)
+        waves = torch.stft(samples, _WINDOW, self._hop, window=window, center=True, return_complex=True).abs()
+        return (waves.transpose(1, 2) @ self._filters).clamp(min=_QUIETEST).log()[None]

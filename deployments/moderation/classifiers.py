@@ -1,0 +1,170 @@
+"""Judges texts with a sequence classifier, such as unitary/toxic-bert, whose labels the spec gives meanings.
+
+Labels that can be true together (`problem_type` multi_label_classification) are judged each on its own, by a sigmoid,
+and of those with one meaning the likeliest counts. Of labels that exclude each other (softmax) the chances add up.
+Where the checkpoint doesn't say which it is, labels of several categories can be true together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+from transformers.utils import logging as transformers_logging
+
+from deployments import loading
+from deployments.checkpoint_files import CheckpointError, pretrained_folder
+from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
+from deployments.images import Pixels
+
+
+def load_pretrained(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
+    """What `preprocessing` and `kind` (Auto classes) make of the checkpoint.
+
+    Raises CheckpointError, also for a checkpoint that has not all weights of a model of this kind: the others would be
+    made up at random, and the scores with them.
+    """
+    if not spec.checkpoint:
+        raise CheckpointError(f"the judge {spec.backend} needs a checkpoint")
+    folder = pretrained_folder(spec.checkpoint, spec.revision)
+    device = torch.device(loading.device_for(spec.device))
+    dtype = loading.precision_for(spec.dtype, device)
+    transformers_logging.disable_progress_bar()  # a bar is no use in a replica's log
+    try:
+        prepared = preprocessing.from_pretrained(folder, local_files_only=True)
+        model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+        raise CheckpointError(f"{spec.checkpoint} can't be loaded for the judge {spec.backend}: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise CheckpointError(
+            f"{spec.checkpoint} was not trained for the judge {spec.backend}: no weights for {', '.join(missing[:4])}"
+        )
+    return prepared, model.eval().to(device)
+
+
+def label_columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, list[int]]:
+    """By category, which of a model's outputs stand for it. Raises CheckpointError."""
+    unknown = sorted(set(spec.labels) - set(id2label.values()))
+    if unknown or not spec.labels:  # one that is misspelt would leave its category unjudged, and nobody would know
+        names = ", ".join(unknown) or "that has a category"
+        raise CheckpointError(f"{spec.checkpoint} has no label {names}; it has: {', '.join(id2label.values())}")
+    if strange := sorted(set(spec.labels.values()) - set(CATEGORIES)):
+        raise CheckpointError(f"{', '.join(strange)}: no such category; labels may stand for {', '.join(CATEGORIES)}")
+    found: dict[str, list[int]] = {}
+    for number, label in id2label.items():
+        if label in spec.labels:
+            found.setdefault(spec.labels[label], []).append(int(number))
+    return found
+
+
+logger = logging.getLogger(__name__)
+
+_OVERLAP: Final = 4
+"""A text that is too long for the model is judged in parts; each repeats this fraction (1/4) of the one before."""
+_BATCH: Final = 16
+"""Parts that are judged at a time."""
+_RESERVED: Final = 2
+"""Positions that RoBERTa and its kin can't use, though their configs count them."""
+
+
+class TextClassifier:
+    """One model and its tokenizer. Not to be used by two threads at a time."""
+
+    def __init__(self, spec: JudgeSpec) -> None:
+        """Loads the checkpoint, which must have all of `spec.labels`. Raises CheckpointError."""
+        self._tokenizer, self._model = load_pretrained(spec, AutoModelForSequenceClassification)
+        self._columns = label_columns(spec, self._model.config.id2label)
+        self._exclusive = _exclusive(self._model.config, len(self._columns))
+        positions = getattr(self._model.config, "max_position_embeddings", None)
+        limit = self._tokenizer.model_max_length
+        self._room = limit if positions is None else min(limit, positions - _RESERVED)
+        logger.info("%s judges texts on %s, %s", spec.checkpoint, self._model.device, self._model.dtype)
+
+    def judge(self, texts: Sequence[str]) -> list[Scores]:
+        """Raises RuntimeError when the model's numbers are none."""
+        if not texts:
+            return []
+        parts: Any = self._tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=self._room,
+            stride=self._room // _OVERLAP,
+            return_overflowing_tokens=True,
+        )
+        owners = parts.pop("overflow_to_sample_mapping")
+        highest = torch.zeros(len(texts), len(self._columns))
+        order = sorted(range(len(owners)), key=lambda part: len(parts["input_ids"][part]))
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            scores = self._scores({name: [values[part] for part in batch] for name, values in parts.items()})
+            for part, score in zip(batch, scores, strict=True):
+                highest[owners[part]] = torch.maximum(highest[owners[part]], score)
+        return [dict(zip(self._columns, row, strict=True)) for row in highest.tolist()]
+
+    @torch.inference_mode()
+    def _scores(self, inputs: dict[str, Any]) -> Tensor:
+        """(parts, categories)."""
+        padded = self._tokenizer.pad(inputs, return_tensors="pt").to(self._model.device)
+        logits = self._model(**padded).logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise RuntimeError("the classifier's numbers are none")
+        if self._exclusive:
+            shares = logits.softmax(dim=-1)
+            return torch.stack([shares[:, columns].sum(dim=-1) for columns in self._columns.values()], dim=-1).clamp(
+                max=1
+            )
+        chances = logits.sigmoid()
+        return torch.stack([chances[:, columns].amax(dim=-1) for columns in self._columns.values()], dim=-1)
+
+
+def _exclusive(config: Any, categories: int) -> bool:
+    """Whether one label at most is true."""
+    if config.problem_type is not None:
+        return config.problem_type == "single_label_classification"
+    return config.num_labels > 1 and categories == 1
+
+
+_MULTI_LABEL = "multi_label_classification"
+"""In a checkpoint's `problem_type`: every label is a question of its own. Otherwise just one of them holds."""
+
+
+class PictureClassifier:
+    """One model and its preprocessing.
+
+    Of several labels that stand for a category the scores add up where only one of them can hold; else the highest
+    counts.
+    """
+
+    def __init__(self, spec: JudgeSpec) -> None:
+        """Loads the checkpoint, which takes a while. Raises CheckpointError."""
+        self._processor, self._model = load_pretrained(spec, AutoModelForImageClassification, AutoImageProcessor)
+        self._columns = label_columns(spec, self._model.config.id2label)
+        logger.info("%s judges %s on %s", spec.checkpoint, ", ".join(sorted(self._columns)), self._model.device)
+
+    @torch.inference_mode()
+    def judge(self, pictures: Sequence[Pixels]) -> list[Scores]:
+        """Raises RuntimeError when the model's numbers are none."""
+        if not pictures:
+            return []
+        # Said outright: a picture three pixels high is easily taken for three channels.
+        batch = self._processor(images=list(pictures), return_tensors="pt", input_data_format="channels_last")
+        inputs: Tensor = batch["pixel_values"].to(self._model.device, self._model.dtype)
+        logits: Tensor = self._model(pixel_values=inputs).logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise RuntimeError("the picture classifier's results are not finite")
+        several = self._model.config.problem_type == _MULTI_LABEL
+        shares = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
+        together = torch.amax if several else torch.sum
+        return [
+            {category: min(1.0, float(together(row[columns], dim=0))) for category, columns in self._columns.items()}
+            for row in shares
+        ]

@@ -1,0 +1,386 @@
+"""The deployment that holds one model, of pictures or of videos, and its step engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from threading import Thread
+from typing import Any, Final, Protocol, cast
+
+from obstore.exceptions import BaseError
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from deployments.backend import Backend
+from deployments.backends.simulated import SimulatedBackend, Simulation
+from deployments.contract.counts import ATTENTION_FALLBACKS, BUSY_S, COMPILE_FALLBACKS, LOAD_S, LOADS
+from deployments.contract.events import LAST, Alive, Event, Started
+from deployments.contract.job import GenerationJob
+from deployments.contract.model import DIFFUSION, ModelSpec
+from deployments.contract.objects import ObjectStore
+from deployments.engine.cost_model import StepCost
+from deployments.engine.device import priority_on
+from deployments.engine.loop import Engine
+from deployments.engine.requests import Reached, RequestHandle
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import Attributes, Tracer, trace_id, tracer_of
+from deployments.text_encoding import RemoteEncoder
+
+REPORTS_EVERY_S: Final = 1.0
+
+
+class Counting(Protocol):
+    @property
+    def setup(self) -> Mapping[str, str]: ...
+    @property
+    def counts(self) -> Mapping[str, float]: ...
+
+
+class Reports:
+    """Used from one thread alone. What is in a report that got lost on its way is lost: figures, no accounts."""
+
+    def __init__(self, engine: Counting, load_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`load_s` is how long the model took to load, which the first report tells."""
+        self._engine = engine
+        self._clock = clock
+        self._jobs = 0
+        self._since = 0.0
+        self._busy_s = 0.0
+        setup = engine.setup
+        self._loaded = {
+            LOADS: 1.0,
+            LOAD_S: load_s,
+            COMPILE_FALLBACKS: float(setup.get("compiled") == "failed"),
+            ATTENTION_FALLBACKS: float(len(setup.get("attention_unusable", "").split())),
+        }
+        self._told: Mapping[str, float] = engine.counts  # of trying the model, which was no job's
+        self._told_at = -REPORTS_EVERY_S
+
+    def began(self) -> None:
+        """A job came."""
+        if not self._jobs:
+            self._since = self._clock()
+        self._jobs += 1
+
+    def ended(self) -> None:
+        """A job left."""
+        self._jobs -= 1
+        if not self._jobs:
+            self._busy_s += self._clock() - self._since
+
+    def due(self) -> Alive | None:
+        """What is to be told with a job that ends now: at most once a second, but always with the last job there is."""
+        now = self._clock()
+        if self._jobs > 1 and now - self._told_at < REPORTS_EVERY_S:
+            return None
+        busy_s = self._busy_s + (now - self._since if self._jobs else 0.0)
+        counts = {**self._engine.counts, **self._loaded, BUSY_S: busy_s}
+        grown = {name: count - self._told.get(name, 0) for name, count in counts.items()}
+        self._told, self._told_at = counts, now
+        return Alive({name: count for name, count in grown.items() if count}, self._engine.setup)
+
+
+_STAGES: Final = (
+    ("encode", Reached.ADMITTED, Reached.ENCODED),
+    ("steps", Reached.ENCODED, Reached.LAST_STEP),
+    ("finish", Reached.FINISHING, Reached.FINISHED),
+)
+"""Between two of them a job waits: for its inputs and a place in the batch, for the thread that finishes."""
+
+
+def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
+    """Of a job that ends now, by the engine's clock, which is `time.monotonic`. `outcome` is the last event's name."""
+    job = handle.job
+    if not job.traceparent:
+        return
+    reached, now = handle.reached, time.monotonic()
+    epoch, attributes = time.time() - now, _attributes(job, outcome)
+    tracer.record(
+        "wait", job.traceparent, epoch + handle.submitted, epoch + reached.get(Reached.ADMITTED, now), attributes
+    )
+    latest = max(reached.values(), default=now)
+    for name, began, ended in _STAGES:
+        # One that was passed over has a beginning and no end: a video that goes on where its steps were done.
+        if began in reached and (ended in reached or reached[began] == latest):
+            tracer.record(name, job.traceparent, epoch + reached[began], epoch + reached.get(ended, now), attributes)
+    if Reached.FINISHED in reached:
+        tracer.record("store", job.traceparent, epoch + reached[Reached.FINISHED], epoch + now, attributes)
+
+
+def _attributes(job: GenerationJob, outcome: str) -> Attributes:
+    return {"gen.task": job.id, "gen.attempt": job.attempt, "gen.steps": job.steps, "gen.outcome": outcome}
+
+
+logger = logging.getLogger(__name__)
+
+FOLDER: Final = "models/costs"
+COSTS_EVERY_S: Final = 60.0
+
+
+class KeptCosts:
+    """Every call waits for the object store."""
+
+    def __init__(self, store: ObjectStore, checkpoint: str, setup: Mapping[str, str]) -> None:
+        """`setup` is all that a step's time depends on, beside the checkpoint."""
+        self._store = store
+        named = json.dumps([checkpoint, sorted(setup.items())])
+        self._key = f"{FOLDER}/{sha256(named.encode()).hexdigest()[:32]}.json"
+
+    def read(self) -> dict[str, StepCost]:
+        """By kinds of steps; nothing where nothing is known, or it can't be had."""
+        try:
+            return self._found()
+        except (BaseError, OSError) as error:
+            logger.warning("what steps cost is learned anew: %s", error)
+            return {}
+
+    def write(self, costs: Mapping[str, StepCost]) -> None:
+        """Beside what is known of other kinds."""
+        try:
+            known = {kind: asdict(cost) for kind, cost in {**self._found(), **costs}.items()}
+            self._store.put_blocking(self._key, json.dumps(known).encode(), "application/json")
+        except (BaseError, OSError) as error:
+            logger.warning("what steps cost is not kept: %s", error)
+
+    def _found(self) -> dict[str, StepCost]:
+        """Nothing where there is nothing, or what makes no sense. Raises BaseError and OSError out of reach."""
+        try:
+            found = json.loads(self._store.get_blocking(self._key))
+            return {kind: _cost(parts) for kind, parts in found.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError) as error:
+            logger.warning("what is kept of steps' cost makes no sense: %s", error)
+            return {}
+
+
+class CostKeeper:
+    """Keeps what an engine learns, beside its work."""
+
+    def __init__(
+        self,
+        kept: KeptCosts,
+        learned: Callable[[], Mapping[str, StepCost]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kept = kept
+        self._learned = learned
+        self._clock = clock
+        self._kept_at = clock()
+        self._writing: Thread | None = None
+
+    def keep(self) -> Thread | None:
+        """Writes what was learned if the last time was a while ago, in a thread of its own, which is returned."""
+        busy = self._writing is not None and self._writing.is_alive()
+        if busy or self._clock() - self._kept_at < COSTS_EVERY_S or not (costs := self._learned()):
+            return None
+        self._kept_at = self._clock()
+        self._writing = Thread(target=self._kept.write, args=(costs,), name="costs", daemon=True)
+        self._writing.start()
+        return self._writing
+
+
+def _cost(parts: Mapping[str, float]) -> StepCost:
+    """Raises ValueError and TypeError for what is none."""
+    cost = StepCost(**{name: float(part) for name, part in parts.items()})
+    numbers = cost.fixed, cost.per_token, cost.per_square
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
+        raise ValueError(f"no cost of steps: {dict(parts)}")
+    return cost
+
+
+_ALIVE_EVERY_S = 1.0
+_FAULTS = 20
+"""So many jobs in a row that failed in a way nobody expected: the model is broken, not the jobs."""
+_LAST_WORDS_S = 0.5
+"""What streams get to tell their callers before the process ends, within the timeout of a health check."""
+_HELD = 16
+"""Adapters that the router is told of."""
+_BROKEN_DEVICE = 70
+"""Exit status: EX_SOFTWARE of sysexits.h."""
+
+
+class MediaModel:
+    """Streams the events of a job; what is made goes straight to the object store.
+
+    The event loop only passes events on. Loading, encoding, stepping and finishing happen in threads, so that health
+    checks are answered whatever the model does.
+    """
+
+    async def __init__(self, spec: ModelSpec, text_encoder: DeploymentHandle | None = None) -> None:
+        self._spec = spec
+        logs.begin(spec.logs)
+        self._log_levels: tuple[tuple[str, str], ...] = ()
+        self._tracer = tracer_of(spec.tracing, "model")
+        began = time.monotonic()
+        logger.info("loading %s", spec.checkpoint)
+        shared = RemoteEncoder(text_encoder, asyncio.get_running_loop()) if text_encoder else None
+        self._engine = await asyncio.to_thread(engine_of, spec, shared)
+        load_s = time.monotonic() - began
+        self._reports = Reports(self._engine, load_s)
+        kept = _kept_costs(spec, self._engine.setup)
+        self._costs = CostKeeper(kept, lambda: self._engine.learned) if kept else None
+        # Tells Serve's router which adapters were here last: most of them still are.
+        self._hold: Any = cast(Any, serve.multiplexed(max_num_models_per_replica=_HELD))(_held)
+        self._engine.start()
+        logger.info("%s is loaded and serves after %.1f s", spec.checkpoint, load_s)
+
+    async def generate(self, job: GenerationJob) -> AsyncIterator[Event]:
+        """Ends after one of `LAST`. Cancelling the call takes the job out of the batch before its next step."""
+        self._note(job)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def emit(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        if job.adapter is not None:
+            await self._hold(job.adapter.id)
+        handle = self._engine.submit(job, emit)
+        started, outcome = False, ""
+        self._reports.began()
+        try:
+            while True:
+                try:
+                    event = await asyncio.wait_for(events.get(), _ALIVE_EVERY_S)
+                except TimeoutError:
+                    # Nothing to say of a job that still waits, or of an engine that hangs: the caller has its limits.
+                    if started and not self._hangs:
+                        yield Alive()
+                    continue
+                started = started or isinstance(event, Started)
+                if isinstance(event, LAST):
+                    outcome = type(event).__name__.lower()
+                    write_spans(self._tracer, handle, outcome)
+                if isinstance(event, LAST) and (report := self._reports.due()) is not None:
+                    yield report
+                yield event
+                if isinstance(event, LAST):
+                    return
+        finally:
+            self._reports.ended()
+            self._engine.cancel(handle)
+            if not outcome:
+                write_spans(self._tracer, handle, "cancelled")
+            if self._costs is not None:
+                self._costs.keep()
+
+    def _note(self, job: GenerationJob) -> None:
+        """Takes the task's names into the logs, and the log levels that come with it."""
+        logs.about(task=job.id, attempt=job.attempt, trace=trace_id(job.traceparent))
+        if job.log_levels != self._log_levels:
+            self._log_levels = job.log_levels
+            logs.set_levels({**self._spec.logs.levels, **dict(job.log_levels)})
+
+    async def check_health(self) -> None:
+        """Raises when a new process would do better: a hung step, or nothing but unexpected errors.
+
+        Ends this one when its device is broken. Serve replaces a replica that raises only after three checks in a row,
+        and until then its router prefers this one, since refusing is quick. A dead actor it replaces at the very check.
+        (`RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS` shortens what comes behind the three checks, not those.)
+        """
+        if self._engine.broken:
+            logger.critical("the device is broken: this process ends, for another to take its place")
+            await asyncio.sleep(_LAST_WORDS_S)
+            # Nothing is torn down: that would use the device, and may hang.
+            os._exit(_BROKEN_DEVICE)
+        if self._hangs:
+            raise RuntimeError(f"a step has been running for more than {self._spec.step_limit_s} s")
+        if self._engine.faults >= _FAULTS:
+            raise RuntimeError(f"{self._engine.faults} jobs in a row failed unexpectedly")
+
+    @property
+    def _hangs(self) -> bool:
+        busy_since = self._engine.busy_since
+        return busy_since is not None and time.monotonic() - busy_since > self._spec.step_limit_s
+
+
+async def _held(adapter_id: str) -> str:
+    return adapter_id
+
+
+def engine_of(spec: ModelSpec, text_encoder: RemoteEncoder | None = None) -> Engine[Any, Any]:
+    """Loads the checkpoint and builds the engine on it. Takes seconds to minutes: call it in a thread."""
+    backend = _simulated(spec) or (_diffusion(spec, text_encoder) if spec.backend == DIFFUSION else _restoring(spec))
+    kept = _kept_costs(spec, backend.setup)
+    return Engine(
+        backend,
+        known_costs=kept.read() if kept else {},
+        max_running=spec.max_running,
+        max_batch=spec.max_batch,
+        order=spec.order,
+        step_goal_s=spec.step_goal_s,
+        preview_every=spec.preview_every,
+        preview_interval_s=spec.preview_interval_s,
+        device_priority=priority_on(spec.sharing),
+    )
+
+
+def _kept_costs(spec: ModelSpec, setup: Mapping[str, str]) -> KeptCosts | None:
+    """None for a backend that names no device: what its steps cost says nothing about another replica's."""
+    if "device" not in setup:
+        return None
+    store = ObjectStore.of(spec)
+    matters = {name: value for name, value in setup.items() if name != "dtype_because"}
+    return KeptCosts(
+        store, f"{spec.backend} {spec.checkpoint}@{spec.revision or ''}", matters | {"enlarge": spec.enlarge}
+    )
+
+
+def _simulated(spec: ModelSpec) -> Backend[Any, Any] | None:
+    simulation = Simulation.of(spec.checkpoint)
+    if simulation is None:
+        return None
+    return SimulatedBackend(simulation, ObjectStore.of(spec))
+
+
+def _restoring(spec: ModelSpec) -> Backend[Any, Any]:
+    from deployments.backends.restoration import RestorerBackend
+    from deployments.restorers import load_restorer
+
+    return RestorerBackend(load_restorer(spec), ObjectStore.of(spec))
+
+
+def _diffusion(spec: ModelSpec, text_encoder: RemoteEncoder | None) -> Backend[Any, Any]:
+    from deployments import loading
+    from deployments.backends.images import DiffusionBackend
+    from deployments.backends.videos import ClipBackend
+    from deployments.families.video_family import ClipFamily
+    from deployments.torch_process import set_up_torch
+
+    set_up_torch(spec.threads)
+    loaded = loading.load(
+        spec.checkpoint,
+        revision=spec.revision,
+        device=spec.device,
+        dtype=spec.dtype,
+        attention=spec.attention,
+        packed_attention=spec.packed_attention,
+        compile=spec.compile,
+        render_side=spec.render_side,
+        enlarge=spec.enlarge,
+        channels_last=spec.channels_last,
+        tile_above=spec.tile_above,
+        true_guidance=spec.true_guidance,
+        redux=spec.redux,
+        distilled=spec.distilled,
+        enhance_noise=spec.enhance_noise,
+        video_guidance=spec.video_guidance,
+        keyframe_crf=spec.keyframe_crf,
+        caches=spec.caches,
+        text_encoder=text_encoder,
+    )
+    store, family = ObjectStore.of(spec), loaded.family
+    if isinstance(family, ClipFamily):
+        model = f"{spec.checkpoint}@{spec.revision or ''} {loaded.setup['dtype']}"
+        return ClipBackend(family, store, model, enlarge=spec.enlarge, threads=spec.threads, setup=loaded.setup)
+    return DiffusionBackend(
+        family, store, adapters_mb=spec.caches.adapters_mb, matting=spec.matting, setup=loaded.setup
+    )

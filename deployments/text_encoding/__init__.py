@@ -1,1 +1,0 @@
-"""Text encoders that several models share, in processes of their own."""

@@ -1,0 +1,283 @@
+"""Bearer tokens: JWTs of issuers that the settings name, for tools that sign in instead of holding a key.
+
+A token is believed when one of the issuer's published keys (JWKS, RFC 7517) signed it for this audience and it has not
+expired. Its claims name a project of the issuer's organization, and a role; where they name no role, the person is
+looked up among the organization's members. No token makes an operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from jwt.algorithms import AllowedPublicKeys
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.accounts.organizations import OrganizationStore
+from serve_app.accounts.projects import ProjectStore
+from serve_app.accounts.roles import MEMBER_ROLES, Role
+
+_ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
+    ("RSA", None): ("RS256", "RS384", "RS512", "PS256"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+"""By `kty` and `crv`. Asymmetric ones alone: with a shared secret, who checks a token could make one."""
+_PUBLIC: Final = ("kty", "crv", "n", "e", "x", "y")
+"""Members of a public key; a careless issuer may publish more."""
+_RSA_BITS: Final = range(2048, 8193)
+"""Shorter ones can be broken, longer ones take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    key: AllowedPublicKeys
+    algorithms: tuple[str, ...]
+    """Those of its kind; the one it names, if it names one."""
+
+
+def verification_keys(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
+    """By key id, "" for none. What is not for signatures, of an unknown kind or broken is left out."""
+    members = document.get("keys")
+    found: dict[str, VerificationKey] = {}
+    for member in members if isinstance(members, list) else ():
+        if not isinstance(member, dict) or not isinstance(key_id := member.get("kid", ""), str):
+            continue
+        if key := _key(member):
+            found[key_id] = key
+    return found
+
+
+def _key(member: Mapping[str, Any]) -> VerificationKey | None:
+    if member.get("use", "sig") != "sig" or "verify" not in _listed(member.get("key_ops", ["verify"])):
+        return None
+    kind = (str(member.get("kty")), str(member["crv"]) if "crv" in member else None)
+    named = member.get("alg")
+    algorithms = tuple(each for each in _ALGORITHMS.get(kind, ()) if named in (None, each))
+    if not algorithms:
+        return None
+    try:
+        key = jwt.PyJWK({name: member[name] for name in _PUBLIC if name in member}, algorithms[0]).key
+    except (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, KeyError, OverflowError):
+        return None  # whatever a broken one makes of the steps inside
+    if kind[0] == "RSA" and key.key_size not in _RSA_BITS:
+        return None
+    return VerificationKey(key, algorithms)
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_TOKEN: Final = 16 * 1024
+"""Characters."""
+KEYS_LIVE_S: Final = 3600.0
+KEYS_REFRESH_S: Final = 60.0
+"""How soon after a fetch an unknown key id may cause the next one."""
+KEYS_RETRY_S: Final = 5.0
+"""How soon after a fetch that failed."""
+
+
+class TokenRefused(Exception):
+    """Its text says why, and is fit for the client."""
+
+
+class IssuerOutOfReach(Exception):
+    """The issuer's keys could not be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    issuer: str
+    """As the claim `iss` has it."""
+    jwks_url: str
+    audience: str
+    organization: str
+    """Whose projects its tokens may name."""
+    project_claim: str = "project"
+    role_claim: str = "role"
+    skew_s: float = 30.0
+    """How far clocks may be apart."""
+
+
+FetchKeys = Callable[[str], Awaitable[dict[str, Any]]]
+"""From an address to the JSON object that is there. Raises IssuerOutOfReach."""
+
+
+class PublishedKeys:
+    """What an issuer publishes: fetched when it is needed, once for all who wait for it.
+
+    Keys that were good are good still while the issuer is away: that must not shut everyone out.
+    """
+
+    def __init__(self, url: str, fetch: FetchKeys) -> None:
+        self._url = url
+        self._fetch = fetch
+        self._keys: dict[str, VerificationKey] = {}
+        self._fresh_until = self._next_fetch = float("-inf")
+        self._away = False
+        self._lock = asyncio.Lock()
+
+    async def get(self, key_id: str) -> VerificationKey:
+        """Raises TokenRefused for a key that is not published, IssuerOutOfReach when that can't be known."""
+        if self._wanting(key_id):
+            async with self._lock:
+                if self._wanting(key_id):  # still, after waiting for another's fetch
+                    await self._refresh()
+        if key := self._named(key_id):
+            return key
+        if self._away:
+            raise IssuerOutOfReach
+        raise TokenRefused("it is signed with a key that its issuer does not publish")
+
+    def _named(self, key_id: str) -> VerificationKey | None:
+        """Where there is just one, tokens need not name it (OpenID Connect Core, 10.1)."""
+        if not key_id and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
+    def _wanting(self, key_id: str) -> bool:
+        now = time.monotonic()
+        return (self._named(key_id) is None or now > self._fresh_until) and now > self._next_fetch
+
+    async def _refresh(self) -> None:
+        try:
+            keys = verification_keys(await self._fetch(self._url))
+            if not keys:
+                raise IssuerOutOfReach
+        except IssuerOutOfReach:
+            logger.warning("keys could not be fetched from %s", self._url)
+            self._away, self._next_fetch = True, time.monotonic() + KEYS_RETRY_S
+        else:
+            now = time.monotonic()
+            self._keys = keys
+            self._away, self._next_fetch = False, now + KEYS_REFRESH_S
+            self._fresh_until = now + KEYS_LIVE_S
+
+
+async def verified_claims(token: str, keys: PublishedKeys, issuer: str, audience: str, skew_s: float) -> dict[str, Any]:
+    """Raises TokenRefused for a JWT that isn't the issuer's for this audience now, or IssuerOutOfReach."""
+    try:
+        key = await keys.get(str(jwt.get_unverified_header(token).get("kid", "")))
+        return jwt.decode(
+            token,
+            key.key,
+            algorithms=key.algorithms,
+            audience=audience,
+            issuer=issuer,
+            leeway=skew_s,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+    except jwt.ExpiredSignatureError:
+        raise TokenRefused("it has expired") from None
+    except jwt.ImmatureSignatureError:
+        raise TokenRefused("it is not valid yet") from None
+    except jwt.InvalidAudienceError:
+        raise TokenRefused("it is for another audience") from None
+    except jwt.MissingRequiredClaimError as problem:
+        raise TokenRefused(f"it lacks the claim {problem.claim}") from None
+    except jwt.PyJWTError:
+        raise TokenRefused("its signature is not valid") from None
+
+
+class BearerTokens:
+    def __init__(
+        self, issuers: Sequence[Issuer], fetch: FetchKeys, projects: ProjectStore, organizations: OrganizationStore
+    ) -> None:
+        self._issuers = {issuer.issuer: issuer for issuer in issuers}
+        self._keys = {issuer.issuer: PublishedKeys(issuer.jwks_url, fetch) for issuer in issuers}
+        self._projects = projects
+        self._organizations = organizations
+
+    @property
+    def issuers(self) -> list[str]:
+        return list(self._issuers)
+
+    async def authenticate(self, token: str) -> Caller:
+        """Raises TokenRefused, or IssuerOutOfReach."""
+        if len(token) > _LONGEST_TOKEN:
+            raise TokenRefused(f"not a JWT of at most {_LONGEST_TOKEN} characters")
+        issuer, claims = await self._verified(token)
+        try:
+            return await self._caller(issuer, claims)
+        except UnicodeEncodeError:  # halves of surrogate pairs are JSON, too
+            raise TokenRefused("its claims are not text") from None
+
+    async def _verified(self, token: str) -> tuple[Issuer, dict[str, Any]]:
+        try:
+            claimed = jwt.decode(token, options={"verify_signature": False})
+        except jwt.PyJWTError:
+            raise TokenRefused("not a JWT") from None
+        issuer = self._issuers.get(str(claimed.get("iss")))
+        if issuer is None:
+            raise TokenRefused("its issuer is not known here")
+        keys = self._keys[issuer.issuer]
+        return issuer, await verified_claims(token, keys, issuer.issuer, issuer.audience, issuer.skew_s)
+
+    async def _caller(self, issuer: Issuer, claims: dict[str, Any]) -> Caller:
+        named = claims.get(issuer.project_claim)
+        project = await self._projects.find(named) if isinstance(named, str) else None
+        if project is None or project.organization != issuer.organization:
+            raise TokenRefused(f"its claim {issuer.project_claim} names no project that it may act in")
+        person = str(claims["sub"])
+        role = await self._role(issuer, claims, person)
+        organization = await self._organizations.get(project.organization)
+        name = f"{person} ({issuer.issuer})"
+        if organization is None:
+            return Caller(name, project, role, {})
+        return Caller(name, project, role, organization.safety, organization.ceilings)
+
+    async def _role(self, issuer: Issuer, claims: dict[str, Any], person: str) -> Role:
+        named = claims.get(issuer.role_claim)
+        if named is None:
+            member = await self._organizations.role_of(issuer.organization, person)
+            if member is None:
+                raise TokenRefused(f"it has no claim {issuer.role_claim}, and its subject is no member")
+            return member
+        if named not in MEMBER_ROLES:
+            raise TokenRefused(f"its claim {issuer.role_claim} must be one of {', '.join(MEMBER_ROLES)}")
+        return Role(named)
+
+
+_TIMEOUT_S: Final = 5.0
+"""For the whole answer: everyone with a token of this issuer waits for it."""
+_MAX_BYTES: Final = 256 * 1024
+
+
+async def fetch_keys(url: str) -> dict[str, Any]:
+    """The JSON object at an address of the settings. Raises IssuerOutOfReach."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            document = json.loads(await _body(url))
+    except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
+        raise IssuerOutOfReach from None
+    if not isinstance(document, dict):
+        raise IssuerOutOfReach
+    return document
+
+
+async def _body(url: str) -> bytes:
+    """As it comes: what is packed may be large inside."""
+    async with (
+        httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client,
+        client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
+    ):
+        response.raise_for_status()
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > _MAX_BYTES:
+                raise IssuerOutOfReach
+    return bytes(body)

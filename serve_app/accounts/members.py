@@ -1,0 +1,189 @@
+"""People: who signs in with a name and a password. What they may do, organizations say, whose members they are.
+
+| key | kind | holds |
+|---|---|---|
+| `gen:person:{name}` | hash | `password` (argon2id, as PHC string), `created` |
+
+How many sign-ins failed lately is counted by name and by address (`throttle.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from redis.asyncio import Redis
+
+from serve_app.accounts.attempt_limiter import Throttle
+from serve_app.accounts.keys import digest_of
+from serve_app.accounts.oauth import Authorizations
+from serve_app.accounts.roles import Role
+from serve_app.accounts.sessions import Kind, SessionStore
+
+MOST_OF_A_NAME: Final = 10
+"""Failed sign-ins from one address in `throttle.WINDOW_S`; then the right password is of no use there either."""
+MOST_OF_A_NAME_ANYWHERE: Final = 100
+MOST_FROM_AN_ADDRESS: Final = 50
+SHORTEST_PASSWORD: Final = 10
+LONGEST_PASSWORD: Final = 200
+"""Characters of a password."""
+_AT_A_TIME: Final = 2
+"""Hashes: each takes 64 MiB and a processor for a tenth of a second."""
+
+
+class People:
+    def __init__(self, redis: Redis, prefix: str = "gen:", hasher: PasswordHasher | None = None) -> None:
+        """`hasher` has argon2-cffi's own costs, which are those of RFC 9106, unless told."""
+        self._redis = redis
+        self._prefix = prefix
+        self._hasher = hasher or PasswordHasher()
+        self._throttle = Throttle(redis, prefix)
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._nobody: str | None = None
+
+    async def enrol(self, name: str, password: str) -> bool:
+        """False when there is someone of that name, whose password stays."""
+        added = self._redis.hsetnx(self._key(name), "password", await self._hashed(password))
+        if not await cast(Awaitable[int], added):
+            return False
+        await cast(Awaitable[int], self._redis.hset(self._key(name), "created", str(time.time())))
+        return True
+
+    async def set_password(self, name: str, password: str) -> None:
+        await cast(Awaitable[int], self._redis.hset(self._key(name), "password", await self._hashed(password)))
+
+    async def is_known(self, name: str) -> bool:
+        return bool(await self._redis.exists(self._key(name)))
+
+    async def verify(self, name: str, password: str, address: str) -> bool:
+        """Whether that is their password. Raises TooOften, before anything is compared.
+
+        `address` is where it comes from; empty where that is not known. Takes as long for a name that nobody has.
+        """
+        here, of_name = f"sign in:{name} from {address}", f"sign in:{name}"
+        if address:
+            await self._throttle.count(f"sign in from:{address}", MOST_FROM_AN_ADDRESS)
+        await self._throttle.count(here, MOST_OF_A_NAME)
+        await self._throttle.count(of_name, MOST_OF_A_NAME_ANYWHERE)
+        stored = await cast(Awaitable[str | None], self._redis.hget(self._key(name), "password"))
+        right = await self._matches(stored or await self._hash_of_nobody(), password) and stored is not None
+        if right:
+            await self._throttle.forgive(here, of_name)
+            if address:  # which an office shares; all of it back would be for whoever guesses beside their own account
+                await self._throttle.take_back(f"sign in from:{address}")
+        return right
+
+    async def forget(self, name: str) -> bool:
+        """False when there was nobody of that name."""
+        return bool(await self._redis.delete(self._key(name)))
+
+    async def _hashed(self, password: str) -> str:
+        async with self._turns:
+            return await asyncio.to_thread(self._hasher.hash, password)
+
+    async def _matches(self, stored: str, password: str) -> bool:
+        async with self._turns:
+            try:
+                return await asyncio.to_thread(self._hasher.verify, stored, password)
+            except (VerificationError, InvalidHashError):
+                return False
+
+    async def _hash_of_nobody(self) -> str:
+        if self._nobody is None:
+            self._nobody = await self._hashed("nobody's")
+        return self._nobody
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}person:{name}"
+
+
+INVITATION_LIFE_S: Final = 7 * 24 * 3600
+MOST_WRITTEN: Final = 100
+"""Of an organization, in `throttle.WINDOW_S`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    organization: str
+    role: Role
+    by: str
+    created: float
+    """Epoch seconds."""
+
+
+class InvitationStore:
+    def __init__(self, redis: Redis, prefix: str = "gen:") -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._throttle = Throttle(redis, prefix)
+
+    async def write(self, organization: str, role: Role, by: str) -> str:
+        """Its secret. Raises TooOften."""
+        await self._throttle.count(f"invite to:{organization}", MOST_WRITTEN)
+        secret = secrets.token_urlsafe(24)
+        fields: dict[Any, Any] = {
+            "organization": organization,
+            "role": role.value,
+            "by": by,
+            "created": time.time(),
+        }
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hset(self._key(secret), mapping=fields)
+        transaction.expire(self._key(secret), INVITATION_LIFE_S)
+        transaction.sadd(self._of(organization), digest_of(secret))
+        transaction.expire(self._of(organization), INVITATION_LIFE_S)
+        await transaction.execute()
+        return secret
+
+    async def find(self, secret: str) -> Invitation | None:
+        raw = await cast(Awaitable[dict[str, str]], self._redis.hgetall(self._key(secret)))
+        return _invitation_of(raw) if raw else None
+
+    async def take(self, secret: str) -> Invitation | None:
+        """The invitation, which is gone then; None for everyone but the first."""
+        transaction = self._redis.pipeline(transaction=True)
+        transaction.hgetall(self._key(secret))
+        transaction.delete(self._key(secret))
+        raw, _ = await transaction.execute()
+        return _invitation_of(raw) if raw else None
+
+    async def withdraw(self, organization: str, by: str) -> None:
+        """All that somebody wrote who may not any more: who left would come back by them."""
+        for digest in await cast(Awaitable[set[str]], self._redis.smembers(self._of(organization))):
+            key = f"{self._prefix}invitation:{digest}"
+            wrote = await cast(Awaitable[str | None], self._redis.hget(key, "by")) or ""
+            # A caller with a token is named with its issuer, or with the program that acts for them, behind the name.
+            if wrote == by or wrote.startswith(f"{by} ("):
+                await self._redis.delete(key)
+
+    def _of(self, organization: str) -> str:
+        return f"{self._prefix}invitations:{organization}"
+
+    def _key(self, secret: str) -> str:
+        return f"{self._prefix}invitation:{digest_of(secret)}"
+
+
+def _invitation_of(raw: Mapping[str, str]) -> Invitation:
+    return Invitation(raw["organization"], Role(raw["role"]), raw["by"], float(raw["created"]))
+
+
+class Leaving:
+    def __init__(self, sessions: SessionStore, authorizations: Authorizations, invitations: InvitationStore) -> None:
+        self._sessions = sessions
+        self._authorizations = authorizations
+        self._invitations = invitations
+
+    async def member(self, person: str, organization: str, actor: str) -> None:
+        """Signs them out everywhere, too: they may come back as somebody else."""
+        await self._invitations.withdraw(organization, person)
+        await self._authorizations.end_all_of(Kind.PERSON, person, organization, actor)
+        await self._sessions.end_all(Kind.PERSON, person)
+
+    async def key(self, key_id: str, organization: str) -> None:
+        await self._invitations.withdraw(organization, key_id)

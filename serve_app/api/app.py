@@ -1,0 +1,138 @@
+"""The HTTP face: a FastAPI app, and the Ray Serve deployment that runs it.
+
+It imports no model code and does no blocking work; everything it knows is in Redis and the object store, so any replica
+answers any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, HTTPException
+from starlette.requests import HTTPConnection
+from starlette.routing import Route
+
+from deployments.telemetry import logs
+from serve_app.accounts.roles import Permission
+from serve_app.api import errors, openai, openapi, services
+from serve_app.api.auth import MCP, authenticated
+from serve_app.api.bodies import BodyLimits, give_back_large_blocks
+from serve_app.api.hosts import CrossOrigin, KnownHosts
+from serve_app.api.mcp import McpServer
+from serve_app.api.metrics import RequestFigures
+from serve_app.api.middleware import Compressed, DeprecationNotices, HeadAsGet, PathAliases, notices
+from serve_app.api.openai.schema import translated
+from serve_app.api.pages import PATH, add_pages
+from serve_app.api.routes import (
+    account,
+    admin,
+    finetunes,
+    generate,
+    health,
+    invitations,
+    licences,
+    oauth,
+    openid,
+    results,
+    session,
+    tasks,
+    webhooks,
+)
+from serve_app.api.routes.oauth import PATHS as OAUTH_PATHS
+from serve_app.api.routes.oauth import oauth_routes
+from serve_app.api.services import AskReplicas, unknown_replicas
+from serve_app.config.catalog import Catalog
+from serve_app.config.settings import Settings
+from serve_app.storage.connection import UNREACHABLE
+from serve_app.storage.tally import Tally
+
+
+def create_app(settings: Settings, catalog: Catalog, replicas: AskReplicas = unknown_replicas) -> FastAPI:
+    """The service's HTTP interface over the task store that `settings` names. Runs under any ASGI server."""
+
+    tally = Tally()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with services.opened(settings, catalog, replicas, tally) as app.state.services, mcp.running():
+            yield
+
+    app = FastAPI(
+        title="Media generation",
+        version="1",
+        description=openapi.DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
+        # A redirect would name the wrong origin behind a proxy, and clients would send it their key.
+        redirect_slashes=False,
+    )
+    errors.install(app, translated)
+    offers = generate.offers(catalog, settings)
+    mcp = McpServer(app, offers)
+    app.add_middleware(RequestFigures, routes=app, tally=tally)
+    uploads = {finetunes.UPLOAD: settings.finetunes.max_mb * 2**20}
+    app.add_middleware(
+        BodyLimits,
+        max_bytes=settings.service.max_body_mb * 2**20,
+        max_inflight_bytes=settings.service.max_inflight_mb * 2**20,
+        check=_checking_keys(app),
+        uploads=uploads,
+        small=OAUTH_PATHS,
+        max_s=settings.service.max_body_s,
+    )
+    app.add_middleware(
+        DeprecationNotices, headers_of={f"/v1/{name}": notices(told) for name, told in catalog.deprecated.items()}
+    )
+    if settings.service.path_aliases:
+        app.add_middleware(PathAliases, tokens=settings.service.path_aliases)
+    if settings.service.cors_origins:
+        app.add_middleware(CrossOrigin, origins=settings.service.cors_origins, open_path=results.FILES)
+    app.add_middleware(Compressed, paths=(openapi.PUBLIC, openapi.ADMIN, openapi.ASSETS, PATH))
+    app.add_middleware(KnownHosts, settings=settings.service, open_paths=frozenset((health.ALIVE, health.READY)))
+    about_work = (results.router, tasks.router, results.events_router, webhooks.router, finetunes.router)
+    about_accounts = (
+        session.router,
+        openid.router,
+        invitations.router,
+        oauth.router,
+        account.router,
+        licences.router,
+        admin.router,
+        oauth.metadata_router,
+    )
+    generating = (generate.router(catalog, settings, offers), *openai.routers(catalog, settings, offers))
+    for router in (*generating, *about_work, *about_accounts, health.router):
+        app.include_router(router)
+    if settings.accounts.programs:
+        app.router.routes += oauth_routes()
+    app.router.routes.append(Route(MCP, mcp, methods=["POST"]))
+    openapi.install(app)
+    add_pages(app)
+    app.add_middleware(HeadAsGet, routes=app.routes)
+    return app
+
+
+def _checking_keys(app: FastAPI) -> Callable[[HTTPConnection], Awaitable[object]]:
+    """Raises what a client without a valid key is to see, before any of its large body is read."""
+
+    async def check(request: HTTPConnection) -> None:
+        # Whoever may read the price of a request may send one as large.
+        permission = Permission.READ_CREDITS if request.scope["path"] == account.PRICING else Permission.GENERATE
+        try:
+            await authenticated(app.state.services, request, permission)
+        except UNREACHABLE:
+            raise HTTPException(503, errors.OUT_OF_REACH, errors.SHORTLY) from None
+
+    return check
+
+
+def replica_app(settings: Settings, catalog: Catalog, replicas: AskReplicas) -> FastAPI:
+    """The app of a process that serves nothing else."""
+    logs.begin(settings.logs.spec())
+    give_back_large_blocks()
+    app = create_app(settings, catalog, replicas)
+    app.openapi()
+    return app

@@ -1,0 +1,229 @@
+"""Who is asking, and whether they may: a key in `x-key`, a key or a token in `Authorization: Bearer`, or a session.
+
+Where both headers are sent, the key in `x-key` holds, and the other is not looked at; the cookie of a session counts
+where there is neither. A program that people let in may name another project of theirs in `x-project`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final
+
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection, cookie_parser
+from starlette.responses import Response
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.accounts.jwt_auth import IssuerOutOfReach, TokenRefused
+from serve_app.accounts.keys import KEY_PREFIX
+from serve_app.accounts.oauth import TOKEN_PREFIX
+from serve_app.accounts.roles import Permission
+from serve_app.accounts.sessions import LIFE_S
+from serve_app.api.errors import ApiError
+from serve_app.api.hosts import public_base
+from serve_app.api.services import Deps, Services
+from serve_app.config.settings import ServiceSettings
+
+_COOKIE: Final = "gen_session"
+_HOST_COOKIE: Final = f"__Host-{_COOKIE}"
+"""Browsers take it over HTTPS alone, from this host alone."""
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def has_session(headers: Headers) -> bool:
+    """Whether there is a cookie that may be one's."""
+    return not {_HOST_COOKIE, _COOKIE}.isdisjoint(cookie_parser(headers.get("cookie", "")))
+
+
+def session_secret(request: HTTPConnection, settings: ServiceSettings) -> str | None:
+    """Over HTTPS the cookie of this host alone: the other may be a neighbour's below the same domain."""
+    name = _HOST_COOKIE if _is_secure(request, settings) else _COOKIE
+    return cookie_parser(request.headers.get("cookie", "")).get(name) or None
+
+
+def _is_secure(request: HTTPConnection, settings: ServiceSettings) -> bool:
+    return public_base(request, settings).startswith("https:")
+
+
+def check_origin(request: HTTPConnection, settings: ServiceSettings) -> None:
+    """Raises the HTTPException for a change that another site's page asks for, or nobody knows who."""
+    if request.scope.get("method") in _READING:
+        return
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site == "same-origin" or (site is None and origin == public_base(request, settings)):
+        return
+    raise HTTPException(403, "A session counts on this service's own pages alone; send a key instead")
+
+
+def set_session(response: Response, secret: str, request: HTTPConnection, settings: ServiceSettings) -> None:
+    secure = _is_secure(request, settings)
+    response.set_cookie(
+        _HOST_COOKIE if secure else _COOKIE,
+        secret,
+        max_age=LIFE_S,
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def drop_session(response: Response) -> None:
+    response.delete_cookie(_COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(_HOST_COOKIE, secure=True, httponly=True, samesite="strict")
+
+
+_KEY = "x-key"
+_PROJECT = "x-project"
+_BEARER = "bearer "
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
+"""Where tools learn whose tokens are accepted (RFC 9728)."""
+_MADE = "Keys are made at /account, or by gen-serve keys create"
+MCP = "/mcp"
+"""Where models call tools."""
+
+_CHANGES_ACCOUNTS = frozenset(
+    {
+        Permission.MANAGE_OWN_KEYS,
+        Permission.MANAGE_PROJECTS,
+        Permission.MANAGE_MEMBERS,
+        Permission.SET_LIMITS,
+        Permission.READ_ACCOUNTS,  # a change of several fields asks for the permission of each by itself
+        Permission.OPERATE,
+    }
+)
+"""Whoever may change them is looked up anew: one who may not any more would let themselves in again, for as long as
+they are remembered."""
+
+# For the API's description; what they find is read from the headers below.
+_key_scheme = APIKeyHeader(
+    name=_KEY, auto_error=False, description="An API key, `gen_…`. `gen-serve keys create` makes one."
+)
+_token_scheme = HTTPBearer(
+    auto_error=False,
+    bearerFormat="JWT",
+    description="A token of an issuer that this service knows; or an API key, as in `x-key`, which goes before it.",
+)
+
+
+class NotAuthenticated(ApiError):
+    """Nobody that is known here, which this interface answers with 403."""
+
+    def __init__(self, *, wrong_key: bool = False) -> None:
+        if wrong_key:
+            hint = f"This key is unknown, expired or revoked. {_MADE}"
+            super().__init__(403, "invalid_key", "Not authenticated - Invalid Authentication", hint=hint)
+        else:
+            hint = f"Send your key in the header x-key, or as Authorization: Bearer {KEY_PREFIX}…. {_MADE}"
+            super().__init__(403, "missing_key", "Not authenticated", hint=hint)
+
+
+async def authenticated(services: Services, request: HTTPConnection, permission: Permission) -> Caller:
+    """Who asks. Raises the HTTPException that others than those with the permission are to see."""
+    reads = request.scope.get("method") in ("GET", "HEAD")
+    caller = await _caller(services, request, remembered=reads or permission not in _CHANGES_ACCOUNTS)
+    if not caller.may(permission):
+        role = caller.role.value.replace("_", " ")
+        detail = f"Not allowed: the role {role} has no permission to {permission.value}"
+        raise ApiError(403, "permission_denied", detail)
+    return caller
+
+
+def has_credentials(headers: Headers) -> bool:
+    return has_key_or_token(headers) or has_session(headers)
+
+
+def has_key_or_token(headers: Headers) -> bool:
+    return bool(headers.get(_KEY)) or headers.get("authorization", "").lower().startswith(_BEARER)
+
+
+async def _caller(services: Services, request: HTTPConnection, *, remembered: bool = True) -> Caller:
+    secret, authorization = request.headers.get(_KEY), request.headers.get("authorization", "")
+    if not secret and authorization.lower().startswith(_BEARER):
+        token = authorization[len(_BEARER) :].strip()
+        if token.startswith(TOKEN_PREFIX):
+            return await _of_program(services, token, request, remembered)
+        if not token.startswith(KEY_PREFIX):
+            return await _bearer(services, token, request)
+        secret = token
+    if not secret:
+        return await _of_session(services, request, remembered)
+    caller = await services.callers.authenticate(secret, remembered=remembered)
+    if caller is None:
+        raise NotAuthenticated(wrong_key=True)
+    return caller
+
+
+async def _of_session(services: Services, request: HTTPConnection, remembered: bool) -> Caller:
+    secret = session_secret(request, services.settings.service)
+    caller = None if secret is None else await services.signed_in.caller(secret, remembered=remembered)
+    if caller is None:
+        raise NotAuthenticated
+    check_origin(request, services.settings.service)
+    return caller
+
+
+async def optional_caller(services: Services, request: HTTPConnection) -> Caller | None:
+    """None for whoever sends nothing, or a session that is over."""
+    if not has_key_or_token(request.headers):
+        secret = session_secret(request, services.settings.service)
+        return None if secret is None else await services.signed_in.caller(secret)
+    return await _caller(services, request)
+
+
+async def _of_program(services: Services, token: str, request: HTTPConnection, remembered: bool) -> Caller:
+    caller = await services.acting.caller(token, request.headers.get(_PROJECT), remembered=remembered)
+    if caller is None:
+        raise _token_refused("it is over, or not for this project", services, request)
+    return caller
+
+
+async def _bearer(services: Services, token: str, request: HTTPConnection) -> Caller:
+    try:
+        return await services.tokens.authenticate(token)
+    except TokenRefused as reason:
+        raise _token_refused(str(reason), services, request) from None
+    except IssuerOutOfReach:
+        raise HTTPException(503, "The token's issuer is out of reach", {"Retry-After": "5"}) from None
+
+
+def _token_refused(reason: str, services: Services, request: HTTPConnection) -> ApiError:
+    """RFC 6750 section 3, RFC 9728 section 5.1."""
+    metadata = public_base(request, services.settings.service) + RESOURCE_METADATA
+    challenge = (
+        f'Bearer error="invalid_token", error_description={quoted_string(reason)}, '
+        f"resource_metadata={quoted_string(metadata)}"
+    )
+    hint = f"An API key begins with {KEY_PREFIX}; it is sent in the header x-key, or as Authorization: Bearer too"
+    return ApiError(401, "invalid_token", f"Token refused: {reason}", {"WWW-Authenticate": challenge}, hint=hint)
+
+
+def quoted_string(text: str) -> str:
+    """As a parameter of a header (RFC 9110 section 5.6.4); what has no place in one becomes a question mark."""
+    plain = "".join(character if " " <= character <= "~" else "?" for character in text)
+    return '"' + plain.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+
+def _with(permission: Permission) -> Callable[..., Awaitable[Caller]]:
+    async def caller(
+        request: Request,
+        services: Deps,
+        key: Annotated[object, Security(_key_scheme)],
+        token: Annotated[object, Security(_token_scheme)],
+    ) -> Caller:
+        return await authenticated(services, request, permission)
+
+    return caller
+
+
+Generator = Annotated[Caller, Depends(_with(Permission.GENERATE))]
+TaskReader = Annotated[Caller, Depends(_with(Permission.READ_TASKS))]
+CreditReader = Annotated[Caller, Depends(_with(Permission.READ_CREDITS))]
+AccountReader = Annotated[Caller, Depends(_with(Permission.READ_ACCOUNTS))]
+MoneyReader = Annotated[Caller, Depends(_with(Permission.READ_MONEY))]
+KeyMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_OWN_KEYS))]
+ProjectMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_PROJECTS))]
+MemberMaker = Annotated[Caller, Depends(_with(Permission.MANAGE_MEMBERS))]
+AuditReader = Annotated[Caller, Depends(_with(Permission.READ_AUDIT))]
+Operator = Annotated[Caller, Depends(_with(Permission.OPERATE))]

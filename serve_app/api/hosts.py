@@ -1,0 +1,177 @@
+"""The address clients reach the service by, and which addresses are its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import IPvAnyNetwork
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serve_app.api.errors import CODES, error_response
+from serve_app.config.settings import LOOPBACK_ORIGINS, ServiceSettings, is_loopback, is_unspecified
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
+_NOT_HERE = (
+    "No service of this name here: use the address that its operator gave you. The operator names it in "
+    "service.public_url, further ones in service.allowed_hosts"
+)
+
+
+def public_base(request: HTTPConnection, settings: ServiceSettings) -> str:
+    """`scheme://host[:port]` without a slash: the configured public URL, else the one this request came to.
+
+    `X-Forwarded-Proto` and `X-Forwarded-Host` count only when the peer is a trusted proxy.
+    """
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    scheme, host = _asked(request, settings)
+    return f"{scheme}://{host}"
+
+
+def client_address(request: HTTPConnection, settings: ServiceSettings) -> str:
+    """Where a request comes from, to count what may be tried only so often; empty where that is not known.
+
+    What stands before the service names who was before it, in `X-Forwarded-For`: it is believed as far as it goes on
+    over loopback, where HAProxy is, and trusted proxies. An IPv6 customer has a /64.
+    """
+    named = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+    hops = [hop for each in named if (hop := each.strip())] + ([request.client.host] if request.client else [])
+    for hop in reversed(hops):
+        if not (is_loopback(hop) or _trusted(hop, settings.trusted_proxies)):
+            return _customer(hop)
+    return ""
+
+
+def _customer(hop: str) -> str:
+    try:
+        address = _unmapped(ip_address(hop))
+    except ValueError:
+        return ""
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
+
+
+def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """An IPv4 address as itself, where a proxy that listens on both writes it as one of IPv6."""
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
+
+
+class KnownHosts:
+    """ASGI middleware: 421 for requests to hosts that the settings don't name, and that are not loopback.
+
+    Links would lead there, and a page that makes its own name point at this machine would reach the service through
+    its visitors' browsers. `open_paths` are for probes, who know addresses alone.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, open_paths: frozenset[str]) -> None:
+        self.app = app
+        self.settings = settings
+        self.open_paths = open_paths
+        self.names = _own_names(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in self.open_paths:
+            request = HTTPConnection(scope)
+            _, host = _asked(request, self.settings)
+            if not self._is_known(host):
+                await error_response(request, 421, CODES[421], _NOT_HERE)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _is_known(self, host: str) -> bool:
+        written = _HOST.fullmatch(host)
+        if written is None:
+            return False
+        name = written["name"].lower().strip("[]")
+        return name in self.names or is_loopback(name)
+
+
+def _own_names(settings: ServiceSettings) -> frozenset[str]:
+    urls = [settings.public_url, settings.regions.get(settings.region or "")]
+    names = {urlsplit(url).hostname for url in urls if url}
+    names |= {name.strip("[]") for name in settings.allowed_hosts}
+    if not is_unspecified(settings.host):
+        names.add(settings.host.lower())
+    return frozenset(name for name in names if name)
+
+
+def _asked(request: HTTPConnection, settings: ServiceSettings) -> tuple[str, str]:
+    """Scheme and host that the client asked for; an empty host if it named none."""
+    scheme, host = request.url.scheme, request.headers.get("host", "")
+    if request.client and _trusted(request.client.host, settings.trusted_proxies):
+        forwarded = _first(request.headers.get("x-forwarded-proto"))
+        scheme = forwarded if forwarded in ("http", "https") else scheme
+        host = _first(request.headers.get("x-forwarded-host")) or host
+    return scheme, host
+
+
+def _trusted(peer: str, proxies: Sequence[IPvAnyNetwork]) -> bool:
+    try:
+        address = _unmapped(ip_address(peer))
+    except ValueError:
+        return False
+    return any(address in proxy for proxy in proxies)
+
+
+def _first(header: str | None) -> str:
+    return (header or "").split(",")[0].strip()
+
+
+_ORIGIN: Final = re.compile(r"https?://(\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(:[0-9]{1,5})?")
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_SENT: Final = ("x-key", "authorization", "content-type", "idempotency-key", "if-none-match", "range", "user-agent")
+_SHOWN: Final = (
+    "Retry-After",
+    "ETag",
+    "RateLimit",
+    "RateLimit-Policy",
+    "Deprecation",
+    "Sunset",
+    "Link",
+    "Allow",
+    "WWW-Authenticate",
+)
+
+
+class CrossOrigin(CORSMiddleware):
+    """ASGI middleware: lets scripts of `origins` send requests with keys, and read the answers, errors included.
+
+    Of what is below `open_path` the app itself says who may read it.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str], open_path: str) -> None:
+        named = [origin for origin in origins if origin != LOOPBACK_ORIGINS]
+        super().__init__(app, allow_origins=named, allow_methods=_METHODS, allow_headers=_SENT, expose_headers=_SHOWN)
+        self.loopback = LOOPBACK_ORIGINS in origins
+        self.open_path = open_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(self.open_path):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        return super().is_allowed_origin(origin) or (self.loopback and _is_of_loopback(origin))
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code == 200:
+            return response
+        return JSONResponse(
+            {"detail": bytes(response.body).decode(), "code": "origin_not_allowed"},
+            response.status_code,
+            self.preflight_headers,
+        )
+
+
+def _is_of_loopback(origin: str) -> bool:
+    written = _ORIGIN.fullmatch(origin)
+    return written is not None and is_loopback(written["v6"] or written["name"])

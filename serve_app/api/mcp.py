@@ -1,0 +1,415 @@
+"""`/mcp`: the service for models that call tools (Model Context Protocol), by a key or a token that a person gave.
+
+Any replica answers any request: nothing is kept between two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
+
+import httpx2
+from fastapi import FastAPI, HTTPException
+from gen_serve_client import AsyncClient, GenServeError, Retries
+from gen_serve_client.types import TaskResult
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    ImageContent,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ResourceLink,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from deployments.contract import objects
+from deployments.contract.job import media_type
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.accounts.roles import Permission
+from serve_app.api.auth import MCP, RESOURCE_METADATA, authenticated, has_key_or_token, quoted_string
+from serve_app.api.errors import http_error_response
+from serve_app.api.hosts import public_base
+from serve_app.api.services import Services
+from serve_app.config.catalog import Endpoint
+from serve_app.schemas.image_klein import MAX_REFERENCES
+from serve_app.storage import connection
+from serve_app.submission.prepare import Offer
+from serve_app.tasks.task import TERMINAL, Status
+
+_LARGEST: Final = 2**20
+"""Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
+_TOLD: Final = ("id", "status", "progress", "cost", "details")
+_TOLD_OF_RESULTS: Final = ("seed", "duration", "prompt")
+"""Of a result, beside its file."""
+
+
+def text_content(told: object) -> TextContent:
+    return TextContent(type="text", text=told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
+
+
+async def task_content(services: Services, task: TaskResult) -> list[ContentBlock]:
+    """How it stands, and, once it is ready, the picture or the video's link."""
+    body = cast(Mapping[str, Any], task)
+    told = {name: body[name] for name in _TOLD if body.get(name) is not None}
+    result = body.get("result")
+    if not result:
+        return [text_content(told)]
+    told |= {name: result[name] for name in _TOLD_OF_RESULTS if name in result}
+    return [text_content(told), *await _picture(services, body["id"]), _link(result["sample"])]
+
+
+async def _picture(services: Services, task_id: str) -> list[ContentBlock]:
+    task = await services.tasks.get(task_id)
+    stored = task.result if task is not None and task.status is Status.READY else None
+    if not stored:
+        return []
+    for key in (stored["key"], stored.get("thumbnail")):
+        if key and media_type(key).startswith("image/"):
+            with suppress(FileNotFoundError):  # no longer kept
+                data = await services.objects.get(key)
+                if len(data) <= _LARGEST:
+                    return [ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=media_type(key))]
+    return []
+
+
+def _link(url: str) -> ResourceLink:
+    name = url.partition("?")[0].rpartition("/")[2]
+    return ResourceLink(type="resource_link", uri=url, name=name, mime_type=media_type(name))
+
+
+Tell: TypeAlias = Callable[[float, str], Awaitable[None]]
+"""Progress from 0 to 1, and what is going on."""
+DEFAULT_ENDPOINT: Final = "gen-3-image-klein"
+_LONGEST_S: Final = 300.0
+_LOOK_S: Final = 1.0
+"""How long a look at a task waits for it to end: so often its progress is told."""
+_ID_CHARS: Final = 64
+_ENDED: Final = {status.value for status in TERMINAL | {Status.NOT_FOUND}}
+
+
+class NotDone(Exception):
+    """Why a tool did not do what it was called for. Its text is fit for the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool."""
+
+    itself: AsyncClient
+    """The service, as any client has it: what holds for requests holds for tools."""
+    services: Services
+    offers: Mapping[str, Offer]
+    caller: Caller
+    tell: Tell
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+Endpointed = Annotated[str, Field(description="As list_models has them")]
+Seconds = Annotated[float, Field(ge=0, le=_LONGEST_S, description="How long to wait; the tool wait goes on with it")]
+Options = Annotated[dict[str, Any], Field(description="Further fields of the endpoint, as list_models has them")]
+TaskId = Annotated[str, Field(max_length=_ID_CHARS, description="The task's id")]
+
+
+class ListModels(_Arguments):
+    """What there is to generate with: endpoints, their prices in credits, their fields; and the credits left."""
+
+    endpoint: str | None = Field(default=None, description="Only this one, with the whole schema of its fields")
+
+
+class Generate(_Arguments):
+    """Make a picture or a video from a text. Answers with the picture, or with the task's id if it takes longer."""
+
+    prompt: str
+    endpoint: Endpointed = DEFAULT_ENDPOINT
+    options: Options = {}
+    wait_s: Seconds = 60
+
+
+class Edit(_Arguments):
+    """Change a picture as a text says, or make one from several."""
+
+    prompt: str | None = Field(default=None, description="What to change; some endpoints do one thing, and take none")
+    images: list[str] = Field(
+        min_length=1,
+        max_length=MAX_REFERENCES,
+        description="Each an https URL, a picture in base64, or the id of a task that made one",
+    )
+    endpoint: Endpointed = DEFAULT_ENDPOINT
+    options: Options = {}
+    wait_s: Seconds = 60
+
+
+class Wait(_Arguments):
+    """Wait for a task to end, and answer as generate does."""
+
+    task_id: TaskId
+    wait_s: Seconds = 60
+
+
+class Fetch(_Arguments):
+    """How a task is, at once; of one that is ready its picture, and a link that is good for some minutes."""
+
+    task_id: TaskId
+
+
+class Cancel(_Arguments):
+    """End a task that is on its way. What was held for it is given back."""
+
+    task_id: TaskId
+
+
+async def list_models(call: Call, asked: ListModels) -> list[ContentBlock]:
+    if asked.endpoint is not None:
+        offer = _offer(call, asked.endpoint)
+        schema = offer.endpoint.request_type.model_json_schema()
+        return [text_content({**_told(offer), "schema": schema})]
+    models = [_told(offer) for path, offer in call.offers.items() if path.removeprefix("/v1/") == offer.name]
+    return [text_content({"models": models, "credits": await call.itself.credits()})]
+
+
+async def generate(call: Call, asked: Generate) -> list[ContentBlock]:
+    return await _made(call, asked.endpoint, {**asked.options, "prompt": asked.prompt}, asked.wait_s)
+
+
+async def edit(call: Call, asked: Edit) -> list[ContentBlock]:
+    endpoint = _offer(call, asked.endpoint).endpoint
+    if not call.caller.may(Permission.GENERATE):  # before anything is read for it
+        raise NotDone(f"Not allowed: the role {call.caller.role.value} has no permission to generate")
+    images = [await _image(call, image) for image in asked.images]
+    prompt = {} if asked.prompt is None else {"prompt": asked.prompt}
+    body = {**asked.options, **prompt, **_as_fields(endpoint, images)}
+    return await _made(call, asked.endpoint, body, asked.wait_s)
+
+
+async def wait(call: Call, asked: Wait) -> list[ContentBlock]:
+    return await task_content(call.services, await _waited(call, asked.task_id, asked.wait_s))
+
+
+async def fetch(call: Call, asked: Fetch) -> list[ContentBlock]:
+    return await task_content(call.services, await _waited(call, asked.task_id, 0))
+
+
+async def cancel(call: Call, asked: Cancel) -> list[ContentBlock]:
+    task = await call.itself.cancel(asked.task_id)
+    return [text_content({"id": task["id"], "status": task["status"]})]
+
+
+async def _made(call: Call, endpoint: str, body: Mapping[str, Any], wait_s: float) -> list[ContentBlock]:
+    submitted = await call.itself.submit(_offer(call, endpoint).name, body)
+    task = await _waited(call, submitted["id"], wait_s)
+    made = await task_content(call.services, task)
+    warnings = submitted.get("warnings")
+    if warnings and task["status"] not in _ENDED:  # afterwards its details have them
+        made.append(text_content({"warnings": warnings}))
+    return made
+
+
+async def _waited(call: Call, task_id: str, wait_s: float) -> TaskResult:
+    """The task once it has ended, or after that time. Raises NotDone for one that came to nothing."""
+    give_up = time.monotonic() + wait_s
+    while True:
+        began = time.monotonic()
+        task = await call.itself.poll(task_id, wait=_LOOK_S)
+        await call.tell(task.get("progress") or 0.0, task["status"])
+        if task["status"] in _ENDED or time.monotonic() >= give_up:
+            break
+        await asyncio.sleep(began + _LOOK_S - time.monotonic())  # where many wait, it was answered at once
+    if task["status"] in _ENDED and task["status"] != Status.READY.value:
+        details = task.get("details")
+        raise NotDone(f"{task['status']}: {json.dumps(details)}" if details else task["status"])
+    return task
+
+
+async def _image(call: Call, image: str) -> str:
+    """What a field of an endpoint takes. A task's result goes in as it is stored: its link may lead to this machine."""
+    task = await call.services.tasks.get(image) if len(image) <= _ID_CHARS else None
+    if task is None:
+        return image
+    if task.status is not Status.READY or task.result is None:
+        raise NotDone(f"The task {image} has no picture: it is {task.status.value}")
+    if not media_type(task.result["key"]).startswith("image/"):
+        raise NotDone(f"The task {image} made no picture")
+    return base64.b64encode(await call.services.objects.get(task.result["key"])).decode()
+
+
+def _as_fields(endpoint: Endpoint, images: Sequence[str]) -> dict[str, Any]:
+    """By the names that the endpoint has for pictures that are to be changed. Raises NotDone."""
+    form = endpoint.request_type
+    names = [name for name, role in form.image_fields.items() if role == "references"]
+    if not names:
+        raise NotDone("This endpoint takes its pictures by fields of their own: pass them in options")
+    if len(names) == 1 and _is_list(form.model_fields[names[0]].annotation):
+        return {names[0]: list(images)}
+    if len(images) > len(names):
+        raise NotDone(f"This endpoint takes at most {len(names)} pictures")
+    return dict(zip(names, images, strict=False))
+
+
+def _is_list(annotation: object) -> bool:
+    return get_origin(annotation) is list or any(_is_list(each) for each in get_args(annotation))
+
+
+def _offer(call: Call, endpoint: str) -> Offer:
+    offer = call.offers.get(f"/v1/{endpoint.removeprefix('/').removeprefix('v1/')}")
+    if offer is None:
+        raise NotDone(f"There is no endpoint {endpoint[:100]}: list_models has them")
+    return offer
+
+
+def _told(offer: Offer) -> dict[str, Any]:
+    fields = offer.endpoint.request_type.model_fields
+    prices = {mode or "price": offer.endpoint.price_of(mode).model_dump() for mode in offer.endpoint.ways}
+    return {
+        "endpoint": offer.name,
+        "summary": offer.endpoint.summary,
+        "credits": prices,
+        "needs": [name for name, field in fields.items() if field.is_required()],
+        "takes": [name for name, field in fields.items() if not field.is_required()],
+    }
+
+
+A = TypeVar("A", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTool(Generic[A]):
+    name: str
+    arguments: type[A]
+    """Its docstring tells models what the tool is for."""
+    run: Callable[[Call, A], Awaitable[list[ContentBlock]]]
+    reads_only: bool = False
+
+
+TOOLS: Mapping[str, ServiceTool[Any]] = {
+    tool.name: tool
+    for tool in (
+        ServiceTool("list_models", ListModels, list_models, reads_only=True),
+        ServiceTool("generate", Generate, generate),
+        ServiceTool("edit", Edit, edit),
+        ServiceTool("wait", Wait, wait, reads_only=True),
+        ServiceTool("fetch", Fetch, fetch, reads_only=True),
+        ServiceTool("cancel", Cancel, cancel),
+    )
+}
+
+logger = logging.getLogger(__name__)
+
+_OUT_OF_REACH: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
+_PASSED_ON: Final = ("authorization", "x-key", "x-project", "traceparent")
+_ONCE: Final = Retries(tries=1, too_many_tries=1)
+_INSTRUCTIONS: Final = (
+    "Makes and changes pictures and videos. Each generation is a task that costs credits; generate and edit wait "
+    "for it and show the picture. What takes longer goes on by itself: wait and fetch tell of it by its id."
+)
+
+
+class McpServer:
+    """ASGI app of `/mcp`. `running` must be entered before requests come."""
+
+    def __init__(self, app: FastAPI, offers: Mapping[str, Offer]) -> None:
+        self._app = app
+        self._offers = offers
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """To be entered once each time the app starts."""
+        server = Server("gen-serve", instructions=_INSTRUCTIONS, on_list_tools=_listed, on_call_tool=self._called)
+        self._manager = StreamableHTTPSessionManager(server, stateless=True)
+        return self._manager.run()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        services: Services = self._app.state.services
+        try:
+            if not has_key_or_token(request.headers):  # the cookie of a session is for this service's pages
+                raise HTTPException(403, "Not authenticated")
+            request.state.caller = await authenticated(services, request, Permission.READ_TASKS)
+        except HTTPException as refusal:
+            await _challenge(request, services, refusal)(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, receive, send)
+
+    async def _called(
+        self, context: ServerRequestContext[dict[str, object], Request], params: CallToolRequestParams
+    ) -> CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            return _failed(f"There is no tool {params.name[:100]}: there are {', '.join(TOOLS)}")
+
+        async def tell(progress: float, what: str) -> None:
+            await context.session.report_progress(progress, 1.0, what)
+
+        assert context.request is not None, "over HTTP"
+        try:
+            arguments = tool.arguments.model_validate(params.arguments or {})
+            async with self._as_client(context.request) as http:
+                itself = AsyncClient(str(http.base_url), retries=_ONCE, http=http)
+                call = Call(itself, self._app.state.services, self._offers, context.request.state.caller, tell)
+                return CallToolResult(content=await tool.run(call, arguments))
+        except (NotDone, GenServeError) as refusal:
+            return _failed(str(refusal))
+        except _OUT_OF_REACH as problem:
+            logger.warning("a store is out of reach of tools: %s", type(problem).__name__)
+            return _failed("The service can't work now: try again shortly")
+        except ValidationError as problem:
+            return _failed("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problem.errors()))
+        except Exception:
+            logger.exception("unhandled error in the tool %s", params.name)
+            return _failed("Internal Server Error")
+
+    def _as_client(self, request: Request) -> httpx2.AsyncClient:
+        """To the app in this process, with the credentials that came with the call."""
+        services: Services = self._app.state.services
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        transport = httpx2.ASGITransport(self._app, raise_app_exceptions=False)
+        base = public_base(request, services.settings.service)
+        return httpx2.AsyncClient(transport=transport, base_url=base, headers=headers, timeout=None)
+
+
+async def _listed(
+    context: ServerRequestContext[dict[str, object], Request], params: PaginatedRequestParams | None
+) -> ListToolsResult:
+    return ListToolsResult(
+        tools=[
+            Tool(
+                name=tool.name,
+                description=tool.arguments.__doc__,
+                input_schema=tool.arguments.model_json_schema(),
+                annotations=ToolAnnotations(read_only_hint=tool.reads_only, destructive_hint=tool.name == "cancel"),
+            )
+            for tool in TOOLS.values()
+        ]
+    )
+
+
+def _failed(why: str) -> CallToolResult:
+    return CallToolResult(content=[text_content(why)], is_error=True)
+
+
+def _challenge(request: Request, services: Services, refusal: HTTPException) -> JSONResponse:
+    """Tells programs where to sign in: whoever shows nothing valid is answered 401 here, not 403."""
+    headers = dict(refusal.headers or {})
+    if refusal.status_code in (401, 403) and services.settings.accounts.programs:
+        metadata = public_base(request, services.settings.service) + RESOURCE_METADATA + MCP
+        headers["WWW-Authenticate"] = f"Bearer resource_metadata={quoted_string(metadata)}"
+    status = 401 if refusal.status_code == 403 else refusal.status_code
+    return http_error_response(request, refusal, status, headers)

@@ -1,0 +1,319 @@
+"""From OpenAI's fields to an endpoint's own request, and problems of that request back to the fields that were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, TypeAlias, TypeVar
+
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
+
+from serve_app.api.bodies import MAX_TEXT_BYTES, NUL, NUL_REFUSED
+from serve_app.api.middleware import FAMILY, real
+from serve_app.api.openai.schema import Asked, Refusal
+from serve_app.api.routes.schemas import elsewhere
+from serve_app.config.catalog import Catalog
+from serve_app.config.settings import Settings
+from serve_app.inputs.masks import alpha_mask
+from serve_app.inputs.settings import PICTURES
+from serve_app.schemas import GenerationRequest
+from serve_app.schemas.fields import Picture, PictureProblem
+from serve_app.schemas.video import ClipRequest
+from serve_app.submission.errors import Invalid
+from serve_app.submission.prepare import Offer
+
+Fits: TypeAlias = Callable[[Offer], bool]
+
+
+class Offered:
+    """What is served here, by the names that `model` may have."""
+
+    def __init__(self, offers: Mapping[str, Offer], catalog: Catalog, settings: Settings) -> None:
+        """`offers` by path. Raises ValueError where the settings name what does not fit."""
+        self._offers = {path.removeprefix("/v1/"): offer for path, offer in offers.items()}
+        self._catalog = catalog
+        self._service = settings.service
+        self._preferred = [
+            self._set("image_model", settings.openai.image_model, makes_pictures),
+            self._set("video_model", settings.openai.video_model, makes_videos),
+        ]
+
+    def chosen(self, model: str | None, fits: Fits, doing: str) -> Offer:
+        """Raises Refusal for a model that is not here, or can't do it; `doing` goes on from "does not"."""
+        if model is not None:
+            offer = self.named(model)
+            if not fits(offer):
+                others = ", ".join(each.name for each in self.all() if fits(each))
+                raise Refusal(
+                    400, f"{offer.name} does not {doing}: use one of {others}", "invalid_value", param="model"
+                )
+            return offer
+        for offer in (*self._preferred, *self.all()):
+            if offer is not None and fits(offer):
+                return offer
+        raise Refusal(400, f"No model here can {doing}", "model_not_found", param="model")
+
+    def named(self, model: str) -> Offer:
+        """Raises Refusal."""
+        name = real(f"/v1/{model}", self._service.path_aliases).removeprefix("/v1/")
+        for tried in (name, f"{FAMILY}-{name}"):
+            if offer := self._offers.get(tried):
+                return offer
+            own = self._catalog.names.get(tried)
+            if own and (message := elsewhere(own, self._catalog.served[own], self._service)):
+                raise _unknown(message)
+        raise _unknown(f"No such model: {model}; GET /v1/models lists those that there are")
+
+    def all(self) -> Iterator[Offer]:
+        """Each once, in the order of the catalog."""
+        return (offer for name, offer in self._offers.items() if name == offer.name)
+
+    def _set(self, key: str, name: str | None, fits: Fits) -> Offer | None:
+        offer = None if name is None else self._offers.get(name)
+        if name is not None and (offer is None or not fits(offer)):
+            raise ValueError(f"openai.{key}: {name} is no endpoint here that fits")
+        return offer
+
+
+def makes_pictures(offer: Offer) -> bool:
+    """From a prompt alone."""
+    form = offer.endpoint.request_type
+    needed = {name for name, field in form.model_fields.items() if field.is_required()}
+    return "prompt" in form.model_fields and not makes_videos(offer) and not needed & set(form.image_fields)
+
+
+def edits_pictures(offer: Offer) -> bool:
+    form = offer.endpoint.request_type
+    return "prompt" in form.model_fields and "references" in form.image_fields.values()
+
+
+def paints_masked(offer: Offer) -> bool:
+    return edits_pictures(offer) and "mask" in offer.endpoint.request_type.image_fields
+
+
+def makes_videos(offer: Offer) -> bool:
+    return issubclass(offer.endpoint.request_type, ClipRequest)
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(404, message, "model_not_found", param="model")
+
+
+T = TypeVar("T", bound=BaseModel)
+
+FORM: Final = "multipart/form-data"
+MAX_FILES: Final = 16
+"""As many pictures as OpenAI's clients send; with a mask one more."""
+_MAX_FIELDS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    fields: dict[str, Any]
+    files: Mapping[str, list[str]]
+    """In base64, by field."""
+    is_form: bool
+
+    def typed(self, fields: Mapping[str, Any], form: type[BaseModel]) -> dict[str, Any]:
+        """`fields`, where they came as texts, as `form` takes them."""
+        if not self.is_form:
+            return dict(fields)
+        return {
+            name: _typed(value, form, name) if name in form.model_fields else value for name, value in fields.items()
+        }
+
+    def file(self, name: str) -> str | None:
+        """The only file of a field. Raises Invalid where there are several."""
+        files = self.files.get(name, [])
+        if len(files) > 1:
+            raise Invalid(["body", name], "One file is taken here", "too_many_files")
+        return files[0] if files else None
+
+
+def is_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+
+
+async def read(request: Request) -> Sent:
+    """The body of a request that a `FilesRoute` handles. Raises HTTPException, Invalid, RequestValidationError."""
+    try:
+        return await _read_form(request) if is_form(request) else await _read_json(request)
+    except ClientDisconnect:
+        raise HTTPException(400, "The body ended early") from None
+
+
+async def _read_json(request: Request) -> Sent:
+    value = await request.json() if await request.body() else {}
+    if not isinstance(value, dict):
+        raise Invalid(["body"], "Input should be an object", "model_type")
+    return Sent(value, {}, is_form=False)
+
+
+async def _read_form(request: Request) -> Sent:
+    fields: dict[str, Any] = {}
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    limits = {"max_files": MAX_FILES + 1, "max_fields": _MAX_FIELDS, "max_part_size": MAX_TEXT_BYTES}
+    async with request.form(**limits) as form:
+        for name, value in form.multi_items():
+            field = name.removesuffix("[]")
+            if isinstance(value, UploadFile):
+                files[field].append(await _encoded(field, value))
+            elif field in fields:
+                raise Invalid(["body", field], "Sent twice", "sent_twice")
+            elif "\0" in name + value:
+                raise Invalid(["body", field], NUL_REFUSED, NUL)
+            else:
+                fields[field] = value
+    return Sent(fields, files, is_form=True)
+
+
+async def _encoded(field: str, file: UploadFile) -> str:
+    """As the service's own requests carry it."""
+    if not file.size:
+        raise Invalid(["body", field], "The file is empty", "file_empty")
+    if file.size > PICTURES.max_bytes:
+        raise Invalid(["body", field], f"A file may have {PICTURES.max_bytes // 2**20} MB", "file_too_large")
+    data = await file.read()
+    return await asyncio.to_thread(lambda: base64.b64encode(data).decode())
+
+
+def _typed(value: Any, form: type[BaseModel], name: str) -> Any:
+    if not isinstance(value, str) or _takes(form, name, value):
+        return value
+    try:
+        said = json.loads(value)
+    except ValueError:
+        return value
+    return said if isinstance(said, (bool, int, float)) else value
+
+
+def _takes(form: type[BaseModel], name: str, value: str) -> bool:
+    try:
+        _field(form, name).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _field(form: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(form.model_fields[name].rebuild_annotation())
+
+
+def validated(form: type[T], fields: Mapping[str, Any]) -> T:
+    """Raises RequestValidationError."""
+    try:
+        return form.model_validate(fields)
+    except ValidationError as problem:
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in problem.errors()]) from None
+
+
+_OTHER_NAMES: Final[Mapping[str, str]] = {"num_inference_steps": "steps", "guidance_scale": "guidance"}
+"""What serving engines, and the benchmarks made for them, call fields that many endpoints have."""
+
+
+class Translation:
+    """A request to `offer`, of the form `form`, field by field."""
+
+    def __init__(self, offer: Offer, form: type[GenerationRequest]) -> None:
+        self.offer = offer
+        self.form = form
+        self._fields: dict[str, Any] = {}
+        self._told_as: dict[str, str] = {}
+        """What each was sent as."""
+
+    def put(self, field: str, value: Any, told_as: str) -> None:
+        """None is left out. Raises Invalid where the endpoint has no such field, or it was set before."""
+        if value is None:
+            return
+        if field not in self.form.model_fields:
+            raise Invalid(["body", told_as], f"{self.offer.name} has no such field", "extra_forbidden")
+        if field in self._fields:
+            raise Invalid(["body", told_as], f"Sent twice: {self._told_as[field]} says the same", "sent_twice")
+        self._fields[field] = value
+        self._told_as[field] = told_as
+
+    def put_common(self, asked: Asked) -> None:
+        self.put("prompt", asked.prompt, "prompt")
+        if asked.safety_identifier:
+            self.put("user", asked.safety_identifier, "safety_identifier")
+        else:
+            self.put("user", asked.user or None, "user")
+
+    def put_further(self, fields: Mapping[str, Any], sent: Sent) -> None:
+        """The endpoint's own fields, which come last: none of them replaces what was sent as OpenAI's."""
+        for name, value in fields.items():
+            field = _OTHER_NAMES.get(name, name)
+            self.put(field, sent.typed({field: value}, self.form)[field], name)
+
+    def put_references(self, pictures: list[str], told_as: str) -> None:
+        """Pictures that came with the request, in the order of the endpoint's fields for them. Raises Invalid."""
+        fields = [name for name, role in self.form.image_fields.items() if role == "references"]
+        if _is_list(self.form, fields[0]):
+            self.put(fields[0], pictures, told_as)
+            return
+        if len(pictures) > len(fields):
+            message = f"{self.offer.name} takes {len(fields)} at most, not {len(pictures)}"
+            raise Invalid(["body", told_as], message, "too_long")
+        for field, picture in zip(fields, pictures, strict=False):
+            self.put(field, picture, told_as)
+
+    def request(self, **changes: Any) -> GenerationRequest:
+        """Raises RequestValidationError about the fields as they were sent."""
+        try:
+            return validated(self.form, self._fields | changes)
+        except RequestValidationError as problem:
+            raise RequestValidationError(
+                [{**each, "loc": self._location(each["loc"])} for each in problem.errors()]
+            ) from None
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Problems that are found later are about the fields as they were sent, too."""
+        try:
+            yield
+        except Invalid as problem:
+            entry = problem.entry
+            raise Invalid(self._location(entry["loc"]), entry["msg"], entry["type"], **entry.get("ctx", {})) from None
+
+    def _location(self, loc: Any) -> list[str]:
+        where = [str(part) for part in loc]
+        if len(where) > 1 and where[0] == "body" and (told := self._told_as.get(where[1])):
+            # Below a field of another name there are no places that the client knows.
+            return ["body", told, *(where[2:] if told == where[1] else ())]
+        return where
+
+
+@cache
+def _is_list(form: type[GenerationRequest], field: str) -> bool:
+    described = form.model_json_schema()["properties"][field]
+    return any(each.get("type") == "array" for each in described.get("anyOf", [described]))
+
+
+@cache
+def masked_by_alpha(form: type[GenerationRequest]) -> type[GenerationRequest]:
+    """The form with such masks."""
+
+    def prepared(self: GenerationRequest, pictures: list[Picture]) -> list[Picture]:
+        return form.prepared(self, [_white(each) if each.role == "mask" else each for each in pictures])
+
+    return type(form.__name__, (form,), {"prepared": prepared, "__module__": form.__module__})
+
+
+def _white(mask: Picture) -> Picture:
+    """Raises PictureProblem."""
+    white = alpha_mask(mask.image)
+    if white is None:
+        message = "The mask has no transparent parts, which are what is painted anew"
+        raise PictureProblem("mask", message, "image_invalid")
+    return Picture("mask", white)

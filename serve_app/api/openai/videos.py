@@ -1,0 +1,242 @@
+"""`/v1/videos`: videos as jobs, which are the project's own video tasks, however they were submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, get_args
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.api.auth import Generator, TaskReader
+from serve_app.api.bodies import FilesRoute
+from serve_app.api.hosts import public_base
+from serve_app.api.openai import waiting
+from serve_app.api.openai.schema import (
+    DeletedVideo,
+    Reference,
+    Refusal,
+    Status,
+    Video,
+    VideoCreation,
+    VideoError,
+    VideoList,
+    errors,
+)
+from serve_app.api.openai.translation import FORM, Offered, Sent, Translation, makes_videos, read, validated
+from serve_app.api.openai.waiting import failure, job_of
+from serve_app.api.routes.generate import IdempotencyKey
+from serve_app.api.routes.schemas import answer_refusals, rate_limit_headers
+from serve_app.api.services import Deps, Services
+from serve_app.inputs.geometry import CLIP_AREAS, RATIOS, clip_size
+from serve_app.schemas.video import AspectRatio, ImageToVideoRequest, TextToVideoRequest
+from serve_app.submission.errors import Invalid
+from serve_app.submission.prepare import Offer
+from serve_app.submission.submit import accept
+from serve_app.tasks import task as tasks
+from serve_app.tasks.limits import Refused
+
+_UNDECIDED: Final = "auto"
+_REFERENCE: Final = "input_reference"
+_STATUSES: Final[Mapping[tasks.Status, Status]] = {
+    tasks.Status.PENDING: "queued",
+    tasks.Status.REASONING: "in_progress",
+    tasks.Status.GENERATING: "in_progress",
+    tasks.Status.READY: "completed",
+}
+"""All others have failed."""
+
+VideoId = Annotated[str, Path(max_length=64, description="The video's, which is its task's")]
+
+
+def _sizes() -> Iterator[tuple[str, tuple[str, str]]]:
+    for resolution, area in CLIP_AREAS.items():
+        for ratio in get_args(AspectRatio):
+            if ratio != _UNDECIDED:
+                size = clip_size(RATIOS[ratio], area)
+                yield f"{size.width}x{size.height}", (resolution, ratio)
+
+
+_SIZES: Final[Mapping[str, tuple[str, str]]] = dict(_sizes())
+"""Resolution and ratio of each size that is made."""
+_KNOWN_AS: Final[Mapping[str, tuple[str, str]]] = {
+    "1280x720": ("hd", "16:9"),
+    "720x1280": ("hd", "9:16"),
+    "1920x1080": ("fhd", "16:9"),
+    "1080x1920": ("fhd", "9:16"),
+}
+"""What people call some of them; `size` of the video says what they have in truth."""
+
+
+def router(offered: Offered) -> APIRouter:
+    routes = APIRouter(prefix="/v1/videos", tags=["openai"], route_class=FilesRoute)
+    endpoints = [offer.name for offer in offered.all() if makes_videos(offer)]
+
+    @routes.post("", responses=errors(404, 408, 409, 413, 429), openapi_extra=_creation_body())
+    async def create_video(
+        request: Request,
+        response: Response,
+        services: Deps,
+        caller: Generator,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Video:
+        """Begins a video, from a prompt or a picture, as OpenAI's clients ask for it."""
+        sent = await read(request)
+        asked = validated(VideoCreation, sent.typed(sent.fields, VideoCreation))
+        offer = offered.chosen(asked.model, makes_videos, "make videos")
+        translation = _translation(offer, asked, sent)
+        body, limits = translation.request(), services.tasks.limits
+        base = public_base(request, services.settings.service)
+        try:
+            with translation.telling():
+                accepted = await accept(
+                    services.submission,
+                    caller,
+                    offer,
+                    body,
+                    base=base,
+                    idempotency_key=idempotency_key or "",
+                    traceparent=request.headers.get("traceparent", ""),
+                )
+        except Refused as refusal:
+            raise answer_refusals(refusal, offer.name, services) from None
+        if accepted.requests_left is not None:
+            response.headers.update(rate_limit_headers(limits, accepted.requests_left))
+        (task_id,) = waiting.ids_of([accepted])
+        return _shown(services, await _owned(services, caller, endpoints, task_id))
+
+    @routes.get("", responses=errors())
+    async def list_videos(
+        services: Deps,
+        caller: TaskReader,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+        after: Annotated[str | None, Query(max_length=64, description="`last_id` of the page before")] = None,
+        order: Annotated[Literal["desc"], Query(description="Newest first; there is no other")] = "desc",
+    ) -> VideoList:
+        """The videos of the key's project that are still kept, whatever route began them."""
+        cursor = None
+        if after is not None:
+            last = await _owned(services, caller, endpoints, after)
+            cursor = f"{round(last.created * 1000)}-{last.id}"
+        found, following = await services.tasks.list_tasks(
+            caller.project.id, limit=limit, cursor=cursor, endpoints=endpoints
+        )
+        while not found and following is not None:
+            # A page looks at so many tasks, and clients take one without videos for the last.
+            found, following = await services.tasks.list_tasks(
+                caller.project.id, limit=limit, cursor=following, endpoints=endpoints
+            )
+        return VideoList(
+            data=[_shown(services, task) for task in found],
+            first_id=found[0].id if found else None,
+            last_id=found[-1].id if found else None,
+            has_more=following is not None,
+        )
+
+    @routes.get("/{task_id}", responses=errors(404))
+    async def get_video(services: Deps, caller: TaskReader, task_id: VideoId) -> Video:
+        """How far a video of the key's project is."""
+        return _shown(services, await _owned(services, caller, endpoints, task_id))
+
+    @routes.get("/{task_id}/content", status_code=302, response_class=RedirectResponse, responses=errors(404))
+    async def get_video_content(
+        request: Request,
+        services: Deps,
+        caller: TaskReader,
+        task_id: VideoId,
+        variant: Annotated[Literal["video"], Query(description="There is no other")] = "video",
+    ) -> Response:
+        """Leads to the video's file, by a link that needs no key."""
+        task = await _owned(services, caller, endpoints, task_id)
+        if task.status is not tasks.Status.READY:
+            why = failure(task)[1] if task.status.terminal else "it is still being made"
+            raise Refusal(400, f"There is no video: {why}", "video_not_ready")
+        shown = await services.presenter.body(task, public_base(request, services.settings.service))
+        return RedirectResponse(shown["result"]["sample"], 302, {"Cache-Control": "no-store"})
+
+    @routes.delete("/{task_id}", responses=errors(404, 409))
+    async def delete_video(services: Deps, caller: Generator, task_id: VideoId) -> DeletedVideo:
+        """Cancels a video that is not ready: it costs nothing. One that has ended goes by itself, see `expires_at`."""
+        task = await _owned(services, caller, endpoints, task_id)
+        if await services.tasks.cancel(task.id, caller.project.id) == 2:
+            raise Refusal(409, "The video has ended already, and is kept until expires_at", "conflict")
+        return DeletedVideo(id=task.id)
+
+    return routes
+
+
+def _reference(asked: VideoCreation, sent: Sent) -> str | None:
+    """The picture to begin with: a file, or an address."""
+    if others := sorted(set(sent.files) - {_REFERENCE}):
+        raise Invalid(["body", others[0]], "No file is taken here", "extra_forbidden")
+    named = asked.further.get(_REFERENCE)
+    if (file := sent.file(_REFERENCE)) is not None:
+        return file
+    if named is None and (url := asked.further.get(f"{_REFERENCE}[image_url]")):
+        named = {"image_url": url}
+    if named is None:
+        return None
+    if not isinstance(named, dict) or set(named) != {"image_url"} or not isinstance(named["image_url"], str):
+        message = "Input should be a file, or an object with image_url; there are no files to name by file_id"
+        raise Invalid(["body", _REFERENCE], message, "value_error")
+    return named["image_url"]
+
+
+def _translation(offer: Offer, asked: VideoCreation, sent: Sent) -> Translation:
+    reference = _reference(asked, sent)
+    form, mode = (TextToVideoRequest, "t2v") if reference is None else (ImageToVideoRequest, "i2v")
+    translation = Translation(offer, form)
+    translation.put("mode", mode, _REFERENCE)
+    translation.put("keyframes", reference, _REFERENCE)
+    translation.put_common(asked)
+    translation.put("duration", asked.seconds, "seconds")
+    if asked.size not in (None, _UNDECIDED):
+        known = _SIZES | _KNOWN_AS
+        if asked.size not in known:
+            raise Invalid(["body", "size"], f"Input should be one of {', '.join(known)}, or auto", "value_error")
+        resolution, ratio = known[asked.size]
+        translation.put("resolution", resolution, "size")
+        translation.put("aspect_ratio", ratio, "size")
+    own = {name: value for name, value in asked.further.items() if name.partition("[")[0] != _REFERENCE}
+    translation.put_further(own, sent)
+    return translation
+
+
+async def _owned(services: Services, caller: Caller, endpoints: list[str], task_id: str) -> tasks.Task:
+    """A video of the caller's project. Raises Refusal."""
+    task = await services.tasks.get(task_id)
+    if task is None or task.project != caller.project.id or task.endpoint not in endpoints:
+        raise Refusal(404, "Video not found", "not_found")
+    return task
+
+
+def _shown(services: Services, task: tasks.Task) -> Video:
+    job = job_of(task)
+    status: Status = _STATUSES.get(task.status, "failed")
+    finished = task.finished
+    size = f"{job.width}x{job.height}" if job and job.width and job.height else _UNDECIDED
+    problem = VideoError(**dict(zip(("code", "message"), failure(task), strict=True))) if status == "failed" else None
+    return Video(
+        id=task.id,
+        model=task.endpoint,
+        status=status,
+        progress=int(100 * (task.progress or 0)),
+        created_at=int(task.created),
+        completed_at=None if finished is None else int(finished),
+        expires_at=None if finished is None else int(finished + services.tasks.limits.retention_s),
+        prompt=job.prompt if job else None,
+        seconds=str(job.clip.seconds) if job and job.clip else "",
+        size=size,
+        error=problem,
+    )
+
+
+def _creation_body() -> dict[str, Any]:
+    schema = VideoCreation.model_json_schema()
+    file = {"type": "string", "format": "binary", "description": "The picture to begin with."}
+    as_form = {**schema, "properties": {**schema["properties"], _REFERENCE: file}}
+    address = {**Reference.model_json_schema(), "description": "The picture to begin with."}
+    as_json = {**schema, "properties": {**schema["properties"], _REFERENCE: address}}
+    content = {"application/json": {"schema": as_json}, FORM: {"schema": as_form}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,167 @@
+"""Tasks that a client waits for within one request: accepted all or none, and cancelled when the client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from fastapi import Request
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.api.openai.schema import FOR_GOOD, SERVER, Refusal
+from serve_app.api.routes.results import task_views
+from serve_app.api.services import Services
+from serve_app.schemas import GenerationRequest
+from serve_app.storage.connection import UNREACHABLE
+from serve_app.submission.prepare import Offer
+from serve_app.submission.submit import accept
+from serve_app.tasks.task import Accepted, Job, NewerJob, Status, Task
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_RECHECK_S: Final = 2.0
+"""The completion channel may lose messages, so whoever waits also looks."""
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def accepted(
+    services: Services,
+    caller: Caller,
+    offer: Offer,
+    bodies: Sequence[GenerationRequest],
+    *,
+    base: str,
+    idempotency_key: str,
+    traceparent: str = "",
+) -> list[Accepted]:
+    """All of them. Raises what `accept` does; then those accepted before are cancelled, which costs nothing.
+
+    `idempotency_key` is for a single one.
+    """
+
+    async def one_by_one() -> list[Accepted]:
+        taken: list[Accepted] = []
+        try:
+            for body in bodies:
+                task = await accept(
+                    services.submission,
+                    caller,
+                    offer,
+                    body,
+                    base=base,
+                    idempotency_key=idempotency_key,
+                    traceparent=traceparent,
+                )
+                taken.append(task)
+        except Exception:
+            await cancel(services, caller, ids_of(taken))
+            raise
+        return taken
+
+    # To its end, also when this request is cancelled, as the proxy does once its client is gone: half an acceptance
+    # would be a task that nobody knows of.
+    accepting = asyncio.ensure_future(one_by_one())
+    try:
+        return await asyncio.shield(accepting)
+    except asyncio.CancelledError:
+        (taken,) = await asyncio.gather(accepting, return_exceptions=True)
+        if not isinstance(taken, BaseException) and not idempotency_key:
+            await cancel(services, caller, ids_of(taken))
+        raise
+
+
+async def ended(services: Services, request: Request, caller: Caller, ids: Sequence[str], *, keep: bool) -> list[Task]:
+    """The tasks, all of which have ended. Raises Refusal after `openai.wait_s`, which names them; they go on.
+
+    Raises ClientGone once the client is gone; then they are cancelled, unless they are to be kept.
+    """
+    try:
+        return await _unless_gone(request, _ends(services, ids))
+    except (ClientGone, asyncio.CancelledError):
+        if not keep:
+            await cancel(services, caller, ids)
+        raise
+    except UNREACHABLE as problem:
+        logger.warning("lost sight of tasks that a client waits for: %s", type(problem).__name__)
+        message = f"The task store is out of reach; what was accepted goes on: {', '.join(ids)}"
+        raise Refusal(503, message, "service_unavailable", kind=SERVER, headers=FOR_GOOD) from None
+
+
+async def cancel(services: Services, caller: Caller, ids: Sequence[str]) -> None:
+    for task_id in ids:
+        try:
+            await services.tasks.cancel(task_id, caller.project.id)
+        except UNREACHABLE as problem:
+            logger.warning("task %s, which nobody waits for, goes on: %s", task_id, type(problem).__name__)
+
+
+def ids_of(taken: Sequence[Accepted]) -> list[str]:
+    return [json.loads(each.reply)["id"] for each in taken]
+
+
+async def _ends(services: Services, ids: Sequence[str]) -> list[Task]:
+    wait_s = services.settings.openai.wait_s
+
+    async def last(task_id: str) -> Task | None:
+        *_, task = [look async for look in task_views(services, task_id, _RECHECK_S, wait_s)]
+        return task
+
+    found = await asyncio.gather(*map(last, ids))
+    tasks = [task for task in found if task is not None and task.status.terminal]
+    if len(tasks) < len(ids):
+        ready = {task.id for task in tasks}
+        named = ", ".join(task_id for task_id in ids if task_id not in ready)
+        message = (
+            f"Not ready after {wait_s:g} seconds, and still on its way: {named}. GET /v1/get_result?id=… tells what "
+            "becomes of it, DELETE /v1/tasks/… cancels it"
+        )
+        raise Refusal(504, message, "timeout", kind=SERVER, headers=FOR_GOOD)
+    return tasks
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of `work`. Raises ClientGone as soon as the client is; then the work is given up."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for each in (working, leaving):
+            each.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Returns once the client is gone. The body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+_MODERATED = {Status.REQUEST_MODERATED: "The request", Status.CONTENT_MODERATED: "What was made"}
+
+
+def job_of(task: Task) -> Job | None:
+    """None where the record can't be read: its key is gone, or a later release wrote it."""
+    try:
+        return Job.decode(task.job) if task.job else None
+    except (NewerJob, ValueError):
+        return None
+
+
+def failure(task: Task) -> tuple[str, str]:
+    """Code and message."""
+    details = task.details or {}
+    if what := _MODERATED.get(task.status):
+        reasons = ", ".join(details.get("Moderation Reasons", []))
+        return "moderation_blocked", f"{what} was moderated" + (f": {reasons}" if reasons else "")
+    return "generation_failed", str(details.get("error", "The task failed"))

@@ -1,0 +1,131 @@
+"""An organization's own money: what is left, what a request would cost, what was used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from serve_app.accounts.credits import Usage as UsageOfDay
+from serve_app.api.auth import CreditReader, MoneyReader
+from serve_app.api.bodies import FilesRoute
+from serve_app.api.errors import suggest_fields
+from serve_app.api.middleware import real
+from serve_app.api.routes.admin.scope import Day, OrganizationId, days_between, scoped
+from serve_app.api.routes.schemas import answer_refusals, elsewhere, errors, rate_limit_headers
+from serve_app.api.services import Deps
+from serve_app.submission.errors import Invalid
+from serve_app.submission.prepare import Offer, prepare
+from serve_app.tasks.limits import TooFast
+
+router = APIRouter(prefix="/v1", tags=["account"], route_class=FilesRoute)
+
+PRICING = "/v1/pricing"
+
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+
+
+class Credits(BaseModel):
+    credits: float = Field(description="What is left to spend, holds of tasks on their way taken off")
+
+
+class PriceRequest(BaseModel):
+    path: str = Field(max_length=200, description="As the request would go to: /v1/gen-…")
+    body: dict[str, Any] = Field(description="As the request would have it")
+
+
+class Price(BaseModel):
+    cost: float = Field(description="Credits")
+    input_mp: float
+    output_mp: float
+
+
+class DailyUsage(BaseModel):
+    day: date = Field(description="UTC, when the tasks were ready")
+    project: str
+    endpoint: str
+    tasks: int
+    cost: float = Field(description="Credits")
+
+
+class UsageReport(BaseModel):
+    usage: list[DailyUsage]
+
+
+@router.get("/credits", responses=errors(403, 503))
+async def get_credits(services: Deps, caller: CreditReader) -> Credits:
+    """What the key's organization has left."""
+    return Credits(credits=(await services.credits.balance(caller.organization)).balance / 1000)
+
+
+@router.post(PRICING.removeprefix("/v1"), responses=errors(400, 403, 404, 413, 429, 503))
+async def get_price(services: Deps, caller: CreditReader, request: PriceRequest, response: Response) -> Price:
+    """What a request would cost, checked as if it were submitted. Nothing is kept. Counts as a request of the key."""
+    asked = real(request.path, services.settings.service.path_aliases).removeprefix("/v1/")
+    name = services.catalog.names.get(asked)
+    if name is None:
+        raise HTTPException(404, "Not Found")
+    endpoint = services.catalog.served[name]
+    if message := elsewhere(name, endpoint, services.settings.service):
+        raise HTTPException(404, message)
+    limits = services.tasks.limits
+    try:
+        body = endpoint.request_type.model_validate(request.body)
+        left = await services.tasks.count_request(caller.id)
+        offer = Offer(name, endpoint, services.catalog.recipes(endpoint, services.settings))
+        prepared = await prepare(services.submission, caller, offer, body)
+    except ValidationError as problem:
+        raise RequestValidationError(
+            [
+                {**error, "loc": ("body", "body", *error["loc"])}
+                for error in suggest_fields(problem.errors(), endpoint.request_type.field_names(request.body))
+            ]
+        ) from None
+    except TooFast as refusal:
+        raise answer_refusals(refusal, name, services) from None
+    except Invalid as problem:
+        raise problem.within("body") from None
+    response.headers.update(rate_limit_headers(limits, left))
+    return Price(cost=prepared.price / 1000, input_mp=prepared.input_mp, output_mp=prepared.output_mp)
+
+
+@router.get("/usage", response_model=UsageReport, responses=errors(403, 404, 503) | _CSV)
+async def get_usage(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
+    project: Annotated[str | None, Query(max_length=64, description="Only of this one")] = None,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> Any:
+    """What was used, by day, project and endpoint."""
+    first, last = days_between(since, until, datetime.now(UTC).date())
+    found = await services.credits.usage(await scoped(services, caller, organization), first, last)
+    shown = [each for each in found if project in (None, each.project)]
+    if format == "csv":
+        name = f"usage-{first}-{last}.csv"
+        return Response(
+            _csv(shown), media_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+        )
+    return UsageReport(
+        usage=[
+            DailyUsage(
+                day=each.day, project=each.project, endpoint=each.endpoint, tasks=each.tasks, cost=each.cost / 1000
+            )
+            for each in shown
+        ]
+    )
+
+
+def _csv(found: list[UsageOfDay]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(("day", "project", "endpoint", "tasks", "credits"))
+    rows.writerows((each.day, each.project, each.endpoint, each.tasks, f"{each.cost / 1000:.3f}") for each in found)
+    return text.getvalue()

@@ -1,0 +1,14 @@
+"""`/v1/admin/…`: organizations and what belongs to them.
+
+Everyone acts in the organization of their key; an operator may name another. Who may do what is in `accounts/roles.py`.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from serve_app.api.routes.admin import credits, fleet, keys, members, organizations, projects
+
+router = APIRouter(prefix="/v1/admin", tags=["admin"])
+for part in (organizations, projects, members, keys, credits, fleet):
+    router.include_router(part.router)

@@ -1,0 +1,163 @@
+"""Credits: the balance in full, grants, the ledger."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query
+from pydantic import BaseModel, Field
+
+from serve_app.accounts.credits import TooLittle, told
+from serve_app.api.auth import AccountReader, MoneyReader, Operator
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.routes.admin.scope import Before, Day, OrganizationId, PageLimit, days_between, scoped
+from serve_app.api.routes.schemas import errors
+from serve_app.api.services import Deps
+
+router = APIRouter(route_class=JsonRoute)
+
+
+class CreditBalance(BaseModel):
+    """Credits. What was granted is what is left, held and spent."""
+
+    credits: float = Field(description="Left to spend")
+    held: float = Field(description="For tasks on their way")
+    spent: float
+    granted: float
+
+
+class CreditGrantRequest(BaseModel):
+    id: str = Field(min_length=1, max_length=100, description="A grant that is repeated under its id is made once")
+    credits: Annotated[float, Field(ge=-1e12, le=1e12)] = Field(description="Below 0 takes some back")
+    note: str = Field(default="", max_length=500)
+
+
+class CreditGrant(BaseModel):
+    credits: float = Field(description="Left to spend")
+    repeated: bool = Field(description="Whether this grant was made before, and nothing was changed")
+
+
+class LedgerEntry(BaseModel):
+    id: str
+    at: float = Field(description="Epoch seconds")
+    kind: str = Field(description="grant, hold, settle or return")
+    credits: float = Field(description="The change of the balance")
+    balance: float = Field(description="After it")
+    about: dict[str, str] = Field(description="Of a task: task, project, endpoint; of a grant: grant, by, note")
+
+
+class LedgerPage(BaseModel):
+    entries: list[LedgerEntry]
+    next: str | None = Field(description="`before` of the next page; null on the last one")
+
+
+@router.get("/credits", responses=errors(403, 404, 503))
+async def get_credit_balance(services: Deps, caller: MoneyReader, organization: OrganizationId = None) -> CreditBalance:
+    now = await services.credits.balance(await scoped(services, caller, organization))
+    return CreditBalance(
+        credits=now.balance / 1000, held=now.held / 1000, spent=now.spent / 1000, granted=now.granted / 1000
+    )
+
+
+@router.post("/credits/grants", responses=errors(403, 404, 409, 503))
+async def grant_credits(
+    services: Deps, caller: Operator, wanted: CreditGrantRequest, organization: OrganizationId = None
+) -> CreditGrant:
+    """Gives credits to an organization."""
+    chosen = await scoped(services, caller, organization)
+    try:
+        left, made = await services.credits.grant(
+            chosen, wanted.id, round(wanted.credits * 1000), caller.id, wanted.note
+        )
+    except TooLittle as problem:
+        raise HTTPException(409, f"There are only {told(problem.balance)} credits to take back") from None
+    return CreditGrant(credits=left / 1000, repeated=not made)
+
+
+@router.get("/ledger", responses=errors(403, 404, 503))
+async def list_ledger_entries(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    limit: PageLimit = 100,
+    before: Before = None,
+) -> LedgerPage:
+    """Every change of the balance, newest first."""
+    entries, following = await services.credits.ledger(await scoped(services, caller, organization), limit, before)
+    return LedgerPage(
+        entries=[
+            LedgerEntry(
+                id=entry.id,
+                at=entry.at,
+                kind=entry.kind,
+                credits=entry.amount / 1000,
+                balance=entry.balance / 1000,
+                about={name: _in_credits(name, value) for name, value in entry.about.items()},
+            )
+            for entry in entries
+        ],
+        next=following,
+    )
+
+
+def _in_credits(name: str, value: str) -> str:
+    return told(int(value)) if name == "cost" else value
+
+
+Model = Annotated[str, Path(max_length=100)]
+
+
+class Licence(BaseModel):
+    model: str
+    since: float = Field(description="Epoch seconds")
+
+
+class LicenceList(BaseModel):
+    licences: list[Licence]
+
+
+class LicensedGenerations(BaseModel):
+    day: date = Field(description="UTC")
+    model: str
+    generations: int
+
+
+class LicensedGenerationsList(BaseModel):
+    usage: list[LicensedGenerations]
+
+
+@router.get("/licences", responses=errors(403, 404, 503))
+async def list_licences(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> LicenceList:
+    found = await services.licences.list(await scoped(services, caller, organization))
+    return LicenceList(licences=[Licence(model=model, since=since) for model, since in found.items()])
+
+
+@router.get("/licences/usage", responses=errors(403, 404, 503))
+async def list_licensed_generations(
+    services: Deps,
+    caller: MoneyReader,
+    organization: OrganizationId = None,
+    since: Annotated[Day | None, Query(description="First day, UTC; else the first of this month")] = None,
+    until: Annotated[Day | None, Query(description="Last day, UTC; else today")] = None,
+) -> LicensedGenerationsList:
+    """What was reported, by day and model."""
+    first, last = days_between(since, until, datetime.now(UTC).date())
+    found = await services.licences.reported(await scoped(services, caller, organization), first, last)
+    return LicensedGenerationsList(
+        usage=[LicensedGenerations(day=each.day, model=each.model, generations=each.count) for each in found]
+    )
+
+
+@router.put("/licences/{model}", status_code=204, responses=errors(403, 404, 503))
+async def grant_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
+    """Licenses a model; holds from the next report on."""
+    if model not in services.catalog.licensed_models:
+        raise HTTPException(404, "There is no such model")
+    await services.licences.license(await scoped(services, caller, organization), model, caller.id)
+
+
+@router.delete("/licences/{model}", status_code=204, responses=errors(403, 404, 503))
+async def revoke_licence(services: Deps, caller: Operator, model: Model, organization: OrganizationId = None) -> None:
+    if not await services.licences.withdraw(await scoped(services, caller, organization), model, caller.id):
+        raise HTTPException(404, "There is no such licence")

@@ -1,0 +1,116 @@
+"""API keys. A developer makes and revokes those of their own project, an administrator those of all."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query
+from pydantic import BaseModel, Field
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.accounts.audit import IndexFull
+from serve_app.accounts.keys import ApiKey
+from serve_app.accounts.projects import Project
+from serve_app.accounts.roles import Permission, Role, may_hand_out
+from serve_app.api.auth import AccountReader, KeyMaker
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.routes.admin.scope import LATER, project_within
+from serve_app.api.routes.schemas import errors
+from serve_app.api.services import Deps
+from serve_app.submission.errors import Invalid
+
+router = APIRouter(prefix="/keys", route_class=JsonRoute)
+
+
+_LATEST = 4_102_444_800.0
+"""2100-01-01."""
+
+
+class CreateKeyRequest(BaseModel):
+    name: str = Field(min_length=1, max_length=100, description="What it is for")
+    project: str | None = Field(default=None, max_length=64, description="Else the project of the key that asks")
+    role: Role = Role.DEVELOPER
+    expires: float | None = Field(
+        default=None, le=_LATEST, allow_inf_nan=False, description="Epoch seconds; null: valid until it is revoked"
+    )
+
+
+class Key(BaseModel):
+    id: str
+    name: str
+    project: str
+    role: Role
+    hint: str = Field(description="How the key begins")
+    created: float
+    expires: float | None
+    used: float | None = Field(description="Last use, epoch seconds, at most some seconds late; null for never")
+
+
+class CreatedApiKey(Key):
+    key: str = Field(description="The key itself. It is shown this once, and stored nowhere")
+
+
+class KeyList(BaseModel):
+    keys: list[Key]
+
+
+@router.get("", responses=errors(403, 404, 503))
+async def list_keys(
+    services: Deps, caller: AccountReader, project: Annotated[str | None, Query(max_length=64)] = None
+) -> KeyList:
+    """The valid keys of a project, oldest first."""
+    chosen = await project_within(services, caller, project or caller.project.id)
+    return KeyList(keys=[_shown(key) for key in await services.keys.list(chosen.id)])
+
+
+@router.post("", status_code=201, responses=errors(403, 404, 429, 503))
+async def create_key(services: Deps, caller: KeyMaker, new: CreateKeyRequest) -> CreatedApiKey:
+    """Makes a key, of a role that may do no more than the caller."""
+    project = await project_within(services, caller, new.project or caller.project.id)
+    _check_reach(caller, project)
+    if not may_hand_out(caller.role, new.role):
+        raise HTTPException(403, f"Not allowed: a {caller.role} can't make keys of the role {new.role}")
+    if new.expires is not None and new.expires <= time.time():
+        raise Invalid(["body", "expires"], "must be in the future, in epoch seconds")
+    most = None if caller.may(Permission.OPERATE) else services.settings.accounts.max_keys
+    try:
+        key, secret = await services.keys.create(
+            new.name,
+            project.id,
+            role=new.role,
+            expires=new.expires,
+            organization=project.organization,
+            actor=caller.id,
+            most=most,
+        )
+    except IndexFull:
+        detail = f"Too many keys: this project may have {most}; revoke one first"
+        raise HTTPException(429, detail, LATER) from None
+    return CreatedApiKey(**_shown(key).model_dump(), key=secret)
+
+
+@router.delete("/{key_id}", status_code=204, responses=errors(403, 404, 503))
+async def revoke_key(services: Deps, caller: KeyMaker, key_id: Annotated[str, Path(max_length=64)]) -> None:
+    """Revokes a key: it stops working within 10 s everywhere. Tasks it submitted go on."""
+    key = await services.keys.get(key_id)
+    if key is None:
+        raise HTTPException(404, "There is no such key")
+    try:
+        project = await project_within(services, caller, key.project)
+    except HTTPException:
+        raise HTTPException(404, "There is no such key") from None
+    _check_reach(caller, project)
+    if not may_hand_out(caller.role, key.role):
+        raise HTTPException(403, f"Not allowed: a {caller.role} can't revoke keys of the role {key.role}")
+    await services.keys.revoke(key_id, organization=project.organization, actor=caller.id)
+    await services.leaving.key(key_id, project.organization)
+
+
+def _check_reach(caller: Caller, project: Project) -> None:
+    if project.id != caller.project.id and not caller.may(Permission.MANAGE_KEYS):
+        raise HTTPException(403, f"Not allowed: this needs the permission to {Permission.MANAGE_KEYS}")
+
+
+def _shown(key: ApiKey) -> Key:
+    return Key.model_validate(key, from_attributes=True)

@@ -1,0 +1,74 @@
+"""Members: which role people have who come with a token instead of a key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, HTTPException, Path
+from pydantic import BaseModel
+
+from serve_app.accounts.roles import Permission, Role
+from serve_app.accounts.sessions import Kind
+from serve_app.api.auth import AccountReader, MemberMaker, Operator
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.routes.admin.scope import LATER, OrganizationId, scoped
+from serve_app.api.routes.schemas import errors
+from serve_app.api.services import Deps
+
+router = APIRouter(route_class=JsonRoute)
+
+Person = Annotated[str, Path(max_length=200, description="As tokens name them: the claim `sub`")]
+MemberRole = Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]
+
+
+class SetMemberRequest(BaseModel):
+    role: MemberRole
+
+
+class Member(BaseModel):
+    person: str
+    role: Role
+
+
+class MemberList(BaseModel):
+    members: list[Member]
+
+
+@router.get("/members", responses=errors(403, 404, 503))
+async def list_members(services: Deps, caller: AccountReader, organization: OrganizationId = None) -> MemberList:
+    members = await services.organizations.members(await scoped(services, caller, organization))
+    return MemberList(members=[Member(person=person, role=role) for person, role in members.items()])
+
+
+@router.put("/members/{person:path}", responses=errors(403, 404, 429, 503))
+async def set_member(
+    services: Deps, caller: MemberMaker, person: Person, change: SetMemberRequest, organization: OrganizationId = None
+) -> Member:
+    """Makes someone a member, or gives a member another role."""
+    chosen = await scoped(services, caller, organization)
+    most = services.settings.accounts.max_members
+    if not (caller.may(Permission.OPERATE) or await services.organizations.has_room(chosen, person, most)):
+        raise HTTPException(429, f"Too many members: an organization may have {most}; take one out first", LATER)
+    await services.organizations.put_member(chosen, person, change.role, caller.id)
+    await services.invitations.withdraw(chosen, person)  # which may give more than the new role may
+    return Member(person=person, role=change.role)
+
+
+@router.delete("/members/{person:path}", status_code=204, responses=errors(403, 404, 503))
+async def remove_member(
+    services: Deps, caller: MemberMaker, person: Person, organization: OrganizationId = None
+) -> None:
+    chosen = await scoped(services, caller, organization)
+    if not await services.organizations.remove_member(chosen, person, caller.id):
+        raise HTTPException(404, "There is no such member")
+    await services.leaving.member(person, chosen, caller.id)
+
+
+@router.delete("/people/{person:path}", status_code=204, responses=errors(403, 404, 503))
+async def delete_person(services: Deps, caller: Operator, person: Annotated[str, Path(max_length=200)]) -> None:
+    """Takes a password and its sessions away. Whoever is no member any more may be invited by that name again."""
+    if not await services.people.forget(person):
+        raise HTTPException(404, "There is no one of that name who has a password")
+    for organization in await services.organizations.of_person(person):
+        await services.leaving.member(person, organization, caller.id)
+    await services.sessions.end_all(Kind.PERSON, person)

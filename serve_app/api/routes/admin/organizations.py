@@ -1,0 +1,162 @@
+"""Organizations, which safety levels each may ask for, and what holds whatever they ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path
+from pydantic import BaseModel, Field
+
+from deployments.contract.moderation import CATEGORIES
+from serve_app.accounts.organizations import HIGHEST_TOLERANCE, Name
+from serve_app.accounts.organizations import Organization as StoredOrganization
+from serve_app.api.auth import AccountReader, AuditReader, Operator
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.routes.admin.scope import Before, OrganizationId, PageLimit, scoped
+from serve_app.api.routes.schemas import errors
+from serve_app.api.services import Deps
+from serve_app.submission.errors import Invalid
+
+router = APIRouter(route_class=JsonRoute)
+
+OrganizationPath = Annotated[str, Path(max_length=64)]
+
+
+class CreateOrganizationRequest(BaseModel):
+    id: Name
+    name: str = Field(default="", max_length=200, description="What people call it; else its id")
+
+
+class Organization(BaseModel):
+    id: str
+    name: str
+    created: float | None = Field(description="Epoch seconds; null for the one that was always there")
+    safety: dict[str, int] = Field(description="Highest safety tolerance by endpoint, where it is not the catalog's")
+    ceilings: dict[str, int] = Field(description="Highest safety tolerance that counts, by category of moderation")
+
+
+class OrganizationList(BaseModel):
+    organizations: list[Organization]
+
+
+class SafetyToleranceRequest(BaseModel):
+    tolerance: int | None = Field(
+        ge=0, le=HIGHEST_TOLERANCE, description="The highest that may be asked for; null leaves it to the catalog"
+    )
+
+
+class SafetyCeilingRequest(BaseModel):
+    tolerance: int | None = Field(
+        ge=0, le=HIGHEST_TOLERANCE, description="The highest that counts for this category; null: no such limit"
+    )
+
+
+@router.get("/organizations", responses=errors(403, 503))
+async def list_organizations(services: Deps, caller: Operator) -> OrganizationList:
+    """All organizations."""
+    return OrganizationList(organizations=[_shown(each) for each in await services.organizations.list()])
+
+
+@router.post("/organizations", status_code=201, responses=errors(403, 409, 503))
+async def create_organization(services: Deps, caller: Operator, new: CreateOrganizationRequest) -> Organization:
+    """Makes an organization, without credits."""
+    if new.id == "default" or not await services.organizations.create(new.id, new.name or new.id, caller.id):
+        raise HTTPException(409, "There is an organization of that id")
+    return await _found(services, new.id)
+
+
+@router.get("/organizations/{organization}", responses=errors(403, 404, 503))
+async def get_organization(services: Deps, caller: AccountReader, organization: OrganizationPath) -> Organization:
+    return await _found(services, await scoped(services, caller, organization))
+
+
+@router.put("/organizations/{organization}/safety/{endpoint:path}", responses=errors(403, 404, 503))
+async def set_safety_tolerance(
+    services: Deps,
+    caller: Operator,
+    organization: OrganizationPath,
+    endpoint: Annotated[str, Path(max_length=100)],
+    approved: SafetyToleranceRequest,
+) -> Organization:
+    """Sets the highest safety tolerance that an organization may ask an endpoint for; seen everywhere within 10 s."""
+    if endpoint not in services.catalog.served:
+        raise HTTPException(404, "There is no such endpoint")
+    highest = services.catalog.served[endpoint].highest_tolerance
+    if approved.tolerance is not None and approved.tolerance > highest:
+        raise Invalid(["body", "tolerance"], f"Requests to {endpoint} can name levels up to {highest}")
+    organization = await scoped(services, caller, organization)
+    await services.organizations.approve(organization, endpoint, approved.tolerance, caller.id)
+    return await _found(services, organization)
+
+
+@router.put("/organizations/{organization}/ceilings/{category}", responses=errors(403, 404, 503))
+async def set_safety_ceiling(
+    services: Deps,
+    caller: Operator,
+    organization: OrganizationPath,
+    category: Annotated[str, Path(max_length=100, examples=["violence"])],
+    ceiling: SafetyCeilingRequest,
+) -> Organization:
+    """Holds a category of moderation to a tolerance, whatever an organization asks for; seen everywhere within 10 s."""
+    if category not in CATEGORIES:
+        raise HTTPException(404, f"There is no such category; there are: {', '.join(CATEGORIES)}")
+    organization = await scoped(services, caller, organization)
+    await services.organizations.cap(organization, category, ceiling.tolerance, caller.id)
+    return await _found(services, organization)
+
+
+async def _found(services: Deps, organization: str) -> Organization:
+    found = await services.organizations.get(organization)
+    if found is None:
+        raise HTTPException(404, "There is no such organization")
+    return _shown(found)
+
+
+def _shown(organization: StoredOrganization) -> Organization:
+    return Organization(
+        id=organization.id,
+        name=organization.name,
+        created=organization.created or None,
+        safety=dict(organization.safety),
+        ceilings=dict(organization.ceilings),
+    )
+
+
+class AuditEntry(BaseModel):
+    id: str
+    at: float = Field(description="Epoch seconds")
+    actor: str = Field(description="The id of a key, whom a token named, or `command line`")
+    action: str
+    subject: str
+    details: dict[str, str]
+
+
+class AuditPage(BaseModel):
+    changes: list[AuditEntry]
+    next: str | None = Field(description="`before` of the next page; null on the last one")
+
+
+@router.get("/audit", responses=errors(403, 404, 503))
+async def list_audit_entries(
+    services: Deps,
+    caller: AuditReader,
+    organization: OrganizationId = None,
+    limit: PageLimit = 100,
+    before: Before = None,
+) -> AuditPage:
+    """All changes, newest first."""
+    found, following = await services.audit.read(await scoped(services, caller, organization), limit, before)
+    return AuditPage(
+        changes=[
+            AuditEntry(
+                id=each.id,
+                at=each.at,
+                actor=each.actor,
+                action=each.action,
+                subject=each.subject,
+                details=dict(each.details),
+            )
+            for each in found
+        ],
+        next=following,
+    )

@@ -1,0 +1,141 @@
+"""Tuned models: upload, list, look at, delete."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
+
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.api.auth import Generator, TaskReader
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.errors import ApiError
+from serve_app.api.routes.schemas import PROJECT_CLOSED, errors
+from serve_app.api.services import Deps
+from serve_app.finetunes.registry import CheckFailed, Finetune, ProjectClosed, Refused, Removed, TooMany, TooSlow
+from serve_app.submission.errors import Invalid
+
+router = APIRouter(prefix="/v1", tags=["tuned models"], route_class=JsonRoute)
+
+UPLOAD = "/v1/finetunes"
+
+_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The safetensors file itself.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class FinetuneDetails(BaseModel):
+    finetune_id: str
+    name: str
+    base: str
+    status: str
+    rank: int
+    layers: int
+    size: int
+    created: float
+
+
+class FinetuneList(BaseModel):
+    finetunes: list[FinetuneDetails]
+
+
+class FinetuneDetailsResponse(BaseModel):
+    finetune_details: FinetuneDetails
+
+
+class DeleteFinetuneRequest(BaseModel):
+    finetune_id: Annotated[str, Field(max_length=128)]
+
+
+class DeletedFinetune(BaseModel):
+    status: str
+    message: str
+    deleted_finetune_id: str
+    timestamp: float
+
+
+@router.post(UPLOAD.removeprefix("/v1"), responses=errors(403, 408, 409, 413, 429, 503), openapi_extra=_FILE)
+async def upload_finetune(
+    request: Request,
+    services: Deps,
+    caller: Generator,
+    name: Annotated[str, Query(min_length=1, max_length=128, description="What to call it")],
+    base: Annotated[str, Query(max_length=128, description="The endpoint it was made for, e.g. gen-3-image-klein")],
+) -> FinetuneDetails:
+    """Uploads a tuned model (LoRA). It is checked against its base: every matrix must belong to a layer and fit."""
+    endpoint = services.catalog.endpoints.get(base)
+    if endpoint is None or endpoint.finetuned is None:
+        known = sorted(name for name, endpoint in services.catalog.endpoints.items() if endpoint.finetuned)
+        raise Invalid(["query", "base"], f"Tuned models are possible for: {', '.join(known)}")
+    try:
+        finetune = await services.uploads.receive(request.stream(), name=name, project=caller.project, endpoint=base)
+    except Refused as reason:
+        raise Invalid(["body"], f"Not a tuned model of {base}: {reason}", "finetune_invalid") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The body ended early") from None  # that nobody hears, and no failure of the service
+    except TooSlow as reason:
+        # The rest of the body stays unread, so the connection can't be used again.
+        raise HTTPException(408, str(reason), {"Connection": "close"}) from None
+    except TooMany as reason:
+        raise HTTPException(429, str(reason), {"Retry-After": "10"}) from None
+    except ProjectClosed:
+        raise ApiError(403, "project_closed", PROJECT_CLOSED) from None
+    except Removed:
+        raise HTTPException(409, "This tuned model was deleted while it was being uploaded") from None
+    except CheckFailed:
+        raise HTTPException(503, "The file could not be checked now; try again later", {"Retry-After": "30"}) from None
+    return _details(finetune)
+
+
+@router.get("/my_finetunes", responses=errors(403, 503))
+async def list_finetunes(services: Deps, caller: TaskReader) -> FinetuneList:
+    """The tuned models of the key's project, newest first."""
+    return FinetuneList(finetunes=[_details(finetune) for finetune in await services.finetunes.list(caller.project.id)])
+
+
+@router.get("/finetune_details", responses=errors(403, 404, 503))
+async def get_finetune(
+    services: Deps, caller: TaskReader, finetune_id: Annotated[str, Query(max_length=128)]
+) -> FinetuneDetailsResponse:
+    """One tuned model of the key's project."""
+    return FinetuneDetailsResponse(finetune_details=_details(await _owned(services, caller, finetune_id)))
+
+
+@router.post("/delete_finetune", responses=errors(403, 404, 503))
+async def delete_finetune(services: Deps, caller: Generator, request: DeleteFinetuneRequest) -> DeletedFinetune:
+    """Deletes a tuned model. Tasks that use it and have not begun end as `Error`."""
+    finetune = await _owned(services, caller, request.finetune_id)
+    await services.uploads.remove(finetune)
+    return DeletedFinetune(
+        status="success",
+        message=f"Deleted {finetune.name}",
+        deleted_finetune_id=finetune.id,
+        timestamp=round(time.time(), 3),
+    )
+
+
+async def _owned(services: Deps, caller: Caller, finetune_id: str) -> Finetune:
+    finetune = await services.finetunes.get(finetune_id, caller.project.id)
+    if finetune is None:
+        raise ApiError(404, "finetune_not_found", "Finetune not found or access denied")
+    return finetune
+
+
+def _details(finetune: Finetune) -> FinetuneDetails:
+    return FinetuneDetails(
+        finetune_id=finetune.id,
+        name=finetune.name,
+        base=finetune.endpoint,
+        status=finetune.status,
+        rank=finetune.rank,
+        layers=finetune.layers,
+        size=finetune.size,
+        created=finetune.created,
+    )

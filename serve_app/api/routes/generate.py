@@ -1,0 +1,145 @@
+"""`POST /v1/<endpoint>`: HTTP around `submission.accept`, under every name that an endpoint has.
+
+An endpoint that the catalog gives to other regions only is a 404 here, which names the addresses that serve it. Tasks
+have no region: every address answers for every task that its store knows. What is not served anywhere any more is a
+410.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, HTTPException, Request, Response
+from pydantic import BaseModel
+
+from serve_app.api.auth import Generator
+from serve_app.api.bodies import FilesRoute
+from serve_app.api.hosts import public_base
+from serve_app.api.openapi import camel_case
+from serve_app.api.routes.schemas import (
+    ErrorResponse,
+    Submission,
+    answer_refusals,
+    elsewhere,
+    errors,
+    rate_limit_headers,
+)
+from serve_app.api.services import Deps
+from serve_app.config.catalog import Catalog, Endpoint, Withdrawn
+from serve_app.config.settings import Settings
+from serve_app.schemas import GenerationRequest
+from serve_app.schemas.examples import examples
+from serve_app.submission.prepare import Offer
+from serve_app.submission.submit import accept
+from serve_app.tasks.limits import Refused
+
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+
+
+def offers(catalog: Catalog, settings: Settings) -> dict[str, Offer]:
+    """What is served here, by path."""
+    here = {
+        name: Offer(name, endpoint, catalog.recipes(endpoint, settings))
+        for name, endpoint in catalog.served.items()
+        if not elsewhere(name, endpoint, settings.service)
+    }
+    return {f"/v1/{name}": here[own] for name, own in catalog.names.items() if own in here}
+
+
+def router(catalog: Catalog, settings: Settings, offers: Mapping[str, Offer]) -> APIRouter:
+    """One route per name of the catalog."""
+    routes = APIRouter(tags=["generate"], route_class=FilesRoute)
+    for name, own in catalog.names.items():
+        path, endpoint = f"/v1/{name}", catalog.served[own]
+        if message := elsewhere(own, endpoint, settings.service):
+            routes.add_api_route(path, _refusing(404, message), methods=["POST"], include_in_schema=False)
+            continue
+        routes.add_api_route(
+            path,
+            _handler(offers[path]),
+            methods=["POST"],
+            response_model=Submission,
+            response_model_exclude_unset=True,
+            summary=endpoint.summary or name,
+            operation_id=camel_case(name),
+            deprecated=name in catalog.deprecated or None,
+            openapi_extra={**_to_try(endpoint), "x-prices": _prices(endpoint)},
+            responses=errors(*((400,) if endpoint.takes_finetunes else ()), 402, 403, 409, 413, 429, 503),
+        )
+    for name, withdrawn in catalog.withdrawn.items():
+        routes.add_api_route(
+            f"/v1/{name}",
+            _refusing(410, _farewell(name, withdrawn)),
+            methods=["POST"],
+            status_code=410,
+            response_model=ErrorResponse,
+            response_description="Not served any more",
+            summary=f"Not served any more: {name}",
+            operation_id=camel_case(name),
+            deprecated=True,
+        )
+    return routes
+
+
+def _prices(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """In credits: the first megapixel, each further one, each one sent; for each mode, where there are several."""
+    return [
+        {**({"mode": mode} if mode else {}), **endpoint.price_of(mode).model_dump(mode="json")}
+        for mode in endpoint.ways
+    ]
+
+
+def _to_try(endpoint: Endpoint) -> dict[str, Any]:
+    """Bodies for the description, which it offers to send."""
+    bodies = examples(endpoint.request, tuned=endpoint.takes_finetunes)
+    shown = {name: {"value": body} for name, body in bodies.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": shown}}}}
+
+
+def _farewell(name: str, withdrawn: Withdrawn) -> str:
+    gone = f"{name} is not served any more"
+    if withdrawn.successors:
+        return f"{gone}: use {' or '.join(withdrawn.successors)}"
+    return f"{gone}, and nothing succeeds it" + (f": {withdrawn.advice}" if withdrawn.advice else "")
+
+
+def _refusing(status: int, message: str) -> Callable[[], Awaitable[None]]:
+    async def refuse() -> None:
+        raise HTTPException(status, message)
+
+    return refuse
+
+
+def _handler(offer: Offer) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def submit(
+        body: BaseModel,
+        request: Request,
+        response: Response,
+        services: Deps,
+        caller: Generator,
+        idempotency_key: IdempotencyKey = None,
+    ) -> dict[str, Any]:
+        assert isinstance(body, GenerationRequest)
+        base = public_base(request, services.settings.service)
+        limits = services.tasks.limits
+        try:
+            accepted = await accept(
+                services.submission,
+                caller,
+                offer,
+                body,
+                base=base,
+                idempotency_key=idempotency_key or "",
+                traceparent=request.headers.get("traceparent", ""),
+            )
+        except Refused as refusal:
+            raise answer_refusals(refusal, offer.name, services) from None
+        if accepted.requests_left is not None:
+            response.headers.update(rate_limit_headers(limits, accepted.requests_left))
+        return json.loads(accepted.reply)
+
+    # The real type, for validation and for the API's description.
+    submit.__annotations__["body"] = offer.endpoint.request_type
+    return submit

@@ -1,0 +1,43 @@
+"""Liveness and readiness."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from serve_app.api.errors import SHORTLY
+from serve_app.api.services import Deps
+
+ALIVE: Final = "/healthz"
+READY: Final = "/readyz"
+
+router = APIRouter(tags=["health"])
+
+
+class NotReady(BaseModel):
+    detail: str
+    code: str
+    missing: list[str] = Field(description="What is missing, in words")
+
+
+_MISSING: Final[dict[int | str, dict[str, Any]]] = {503: {"model": NotReady, "description": "Something is missing"}}
+
+
+@router.get(ALIVE)
+async def get_health() -> dict[str, str]:
+    """This replica answers."""
+    return {"status": "ok"}
+
+
+@router.get(READY, response_model=dict[str, str], responses=_MISSING)
+async def get_readiness(services: Deps) -> dict[str, str] | JSONResponse:
+    """New tasks can be taken and worked on: the task store is in reach and has room, the object store takes objects,
+    and a dispatcher runs."""
+    missing = await services.readiness.missing()
+    if missing:
+        told = {"detail": f"Not ready: {'; '.join(missing)}", "code": "not_ready", "missing": missing}
+        return JSONResponse(told, status_code=503, headers=SHORTLY)
+    return {"status": "ready"}

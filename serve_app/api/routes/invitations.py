@@ -1,0 +1,123 @@
+"""Invitations: links that make people members."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, HTTPException, Request, Response
+from pydantic import AfterValidator, BaseModel, Field
+
+from serve_app.accounts.attempt_limiter import TooOften
+from serve_app.accounts.members import INVITATION_LIFE_S, LONGEST_PASSWORD, SHORTEST_PASSWORD
+from serve_app.accounts.roles import Role, may_hand_out
+from serve_app.accounts.sessions import Kind
+from serve_app.api.auth import MemberMaker, check_origin
+from serve_app.api.bodies import JsonRoute
+from serve_app.api.hosts import client_address, public_base
+from serve_app.api.routes.schemas import Secret, errors
+from serve_app.api.routes.session import SessionInfo, begin
+from serve_app.api.services import Deps
+
+router = APIRouter(prefix="/v1", tags=["session"], route_class=JsonRoute)
+
+_Secret = Annotated[str, Header(alias="x-secret", max_length=64, description="As in the link")]
+"""In no address: proxies log those, and whoever reads it first accepts."""
+_GONE = "This invitation was accepted already, or is over"
+
+
+def _plain(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name has no characters that nobody sees")
+    return name
+
+
+class CreateInvitationRequest(BaseModel):
+    role: Literal[Role.ADMINISTRATOR, Role.DEVELOPER, Role.BILLING_MANAGER, Role.VIEWER]
+
+
+class CreatedInvitation(BaseModel):
+    link: str = Field(description="To be sent to one person; shown once")
+    expires_in: int = Field(description="Seconds")
+
+
+class Invitation(BaseModel):
+    organization: str
+    role: Role
+    by: str
+
+
+class AcceptInvitationRequest(BaseModel):
+    name: Annotated[str, AfterValidator(_plain)] = Field(
+        max_length=200, pattern=r"^[^\s@/()]+@[^\s@/()]+$", description="An e-mail address: keys and programs have none"
+    )
+    password: Secret = Field(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)
+
+
+@router.post("/invitations", responses=errors(403, 429, 503))
+async def create_invitation(
+    request: Request, services: Deps, caller: MemberMaker, wanted: CreateInvitationRequest
+) -> CreatedInvitation:
+    """A link that makes whoever opens it first a member of the caller's organization."""
+    if not may_hand_out(caller.role, wanted.role):
+        raise HTTPException(403, f"Not allowed: you can't make anybody a {wanted.role.value}")
+    try:
+        secret = await services.invitations.write(caller.organization, wanted.role, caller.id)
+    except TooOften as refusal:
+        raise HTTPException(429, "Too many invitations lately", {"Retry-After": str(refusal.retry_s)}) from None
+    link = f"{public_base(request, services.settings.service)}/invitation#{secret}"
+    return CreatedInvitation(link=link, expires_in=INVITATION_LIFE_S)
+
+
+@router.get("/invitation", responses=errors(404, 503))
+async def get_invitation(services: Deps, secret: _Secret) -> Invitation:
+    found = await services.invitations.find(secret)
+    if found is None:
+        raise HTTPException(404, _GONE)
+    return Invitation(organization=found.organization, role=found.role, by=found.by)
+
+
+@router.post("/invitation", responses=errors(403, 404, 409, 429, 503))
+async def accept_invitation(
+    request: Request, response: Response, services: Deps, secret: _Secret, acceptance: AcceptInvitationRequest
+) -> SessionInfo:
+    """Makes a person of that name, or takes the one who has that password, a member, and signs them in."""
+    check_origin(request, services.settings.service)
+    if await services.invitations.find(secret) is None:
+        raise HTTPException(404, _GONE)
+    name, password = acceptance.name, acceptance.password.get_secret_value()
+    if not await services.people.is_known(name):
+        await _check_free(services, name)
+    is_new = await services.people.enrol(name, password)
+    if not is_new:
+        await _check_password(services, request, name, password)
+    found = await services.invitations.take(secret)
+    if found is None:  # somebody else was faster
+        # Unless they became a member meanwhile, by another request of theirs.
+        if is_new and not await services.organizations.of_person(name):
+            await services.people.forget(name)
+        raise HTTPException(404, _GONE)
+    has = await services.organizations.role_of(found.organization, name)
+    if has is None or may_hand_out(found.role, has):  # nobody is less by an invitation
+        await services.organizations.put_member(found.organization, name, found.role, found.by)
+    projects = await services.projects.list(found.organization)
+    if not projects:
+        raise HTTPException(409, "You are a member now; there is no project yet to be in")
+    return await begin(services, request, response, Kind.PERSON, name, projects[0])
+
+
+async def _check_free(services: Deps, name: str) -> None:
+    """Nobody may take the name of a member who signs in by a token: what they may, the one of that name may."""
+    accounts = services.settings.accounts
+    if accounts.openid is not None or accounts.issuers:
+        raise HTTPException(403, "People sign in by another provider here: ask to be made a member by the name there")
+    if await services.organizations.of_person(name):
+        raise HTTPException(409, "There is someone of that name")
+
+
+async def _check_password(services: Deps, request: Request, name: str, password: str) -> None:
+    try:
+        right = await services.people.verify(name, password, client_address(request, services.settings.service))
+    except TooOften as refusal:
+        raise HTTPException(429, "Too many sign-ins failed", {"Retry-After": str(refusal.retry_s)}) from None
+    if not right:
+        raise HTTPException(409, "There is someone of that name, who has another password")

@@ -1,0 +1,220 @@
+"""Polling, and the result files themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+
+from deployments.contract.job import media_type
+from serve_app.api.errors import ApiError
+from serve_app.api.hosts import public_base
+from serve_app.api.routes.schemas import TaskResult, errors
+from serve_app.api.services import Deps, Services
+from serve_app.tasks.task import Task
+from serve_app.tasks.views import Vocabulary, encoded, not_found
+
+
+async def encode_view(services: Services, task: Task, request: Request) -> bytes:
+    """The contract's result body, in the words that the client knows."""
+    vocabulary = await _vocabulary_for(services, task, request.headers.get("user-agent", ""))
+    base = public_base(request, services.settings.service)
+    return encoded(await services.presenter.body(task, base, vocabulary))
+
+
+async def task_views(services: Services, task_id: str, every_s: float, give_up_s: float) -> AsyncIterator[Task | None]:
+    """The task at once, every so often and as soon as it ends, which is the last look; None where there is none.
+
+    Ends are heard of, too, but the channel they come by may lose messages, so that looking alone must do.
+    """
+    give_up = time.monotonic() + give_up_s
+    with services.completions.expect(task_id) as ended:
+        while True:
+            task = await services.tasks.get(task_id)
+            yield task
+            left = give_up - time.monotonic()
+            if task is None or task.status.terminal or left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), min(left, every_s))
+
+
+async def _vocabulary_for(services: Services, task: Task, user_agent: str) -> Vocabulary:
+    if any(client in user_agent for client in services.settings.service.basic_status_clients):
+        return "basic"
+    return (await services.projects.get(task.project)).statuses
+
+
+router = APIRouter(tags=["results"])
+
+FILES = "/v1/results/"
+"""Where result files are, for everyone who has a link."""
+_RECHECK_S = 2.0
+"""The completion channel may lose messages, so a waiting poll also looks by itself."""
+_QUERY = re.compile(rb"(?<=://)([^\"?]*)\?[^\"]*")
+"""Of a link, with what stands in front of it."""
+_CONDITIONS = StaticFiles(check_dir=False)
+"""Knows when a file is unchanged; serves none."""
+_OPEN = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "Range",
+    "Access-Control-Expose-Headers": "Content-Length, Content-Range, ETag",
+}
+
+
+@router.get(
+    "/v1/get_result",
+    response_model=TaskResult,
+    responses=errors(503)
+    | {404: {"model": TaskResult, "description": "No such task"}, 304: {"description": "Unchanged"}},
+)
+async def get_result(
+    request: Request,
+    services: Deps,
+    task_id: Annotated[str, Query(alias="id", max_length=64, description="The task's id")],
+    wait: Annotated[
+        float, Query(ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the task to end")
+    ] = 0,
+) -> Response:
+    """A task's status and, once it is `Ready`, its result with a fresh signed link. Needs no key: the id is enough."""
+    task_id = task_id.lower()  # some clients write ids in capitals
+    with services.watchers.one_more(task_id) if wait else nullcontext(False) as may_wait:
+        *_, task = [look async for look in task_views(services, task_id, _RECHECK_S, wait if may_wait else 0)]
+    if task is None:
+        return JSONResponse(not_found(task_id), status_code=404)
+
+    content = await encode_view(services, task, request)
+    headers = {"ETag": _etag(content, services.settings.links.image_life_s), "Cache-Control": "private, no-cache"}
+    if services.settings.service.basic_status_clients:
+        headers["Vary"] = "User-Agent"
+    if not task.status.terminal:
+        headers["Retry-After"] = "1"
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+@router.api_route(
+    FILES + "{key:path}",
+    methods=["GET", "HEAD"],
+    response_class=FileResponse,
+    responses=errors(403, 404),
+    include_in_schema=False,
+)
+async def get_file(request: Request, services: Deps, key: str, se: str = "", sig: str = "") -> Response:
+    """A result file of the local object store, by a signed link. Ranges, `If-None-Match` and `If-Modified-Since`."""
+    if services.objects.root is None or not services.links.verify(key, se, sig, time.time()):
+        raise ApiError(403, "link_expired", "This link is not valid or has expired; poll again for a fresh one", _OPEN)
+    path = services.objects.root / key
+    found = await run_in_threadpool(_stat, path)
+    if found is None:
+        raise ApiError(404, "result_expired", "This result is no longer kept", _OPEN)
+    headers = _OPEN | {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=600"}
+    answer = _ResultFile(path, media_type=media_type(key), headers=headers, stat_result=found)
+    if not _CONDITIONS.is_not_modified(answer.headers, request.headers):
+        return answer
+    unchanged = NotModifiedResponse(answer.headers)
+    unchanged.headers.update(_OPEN)
+    return unchanged
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None where there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+class _ResultFile(FileResponse):
+    """Answers ranges it can't serve as the contract and RFC 9110 have it, where its base answers in plain text."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []  # as if none was asked for: the whole file
+        except RangeNotSatisfiable:
+            headers = _OPEN | {"Content-Range": f"bytes */{file_size}"}
+            raise HTTPException(416, f"No such range: the file has {file_size} bytes", headers) from None
+
+
+@router.options(FILES + "{key:path}", include_in_schema=False)
+async def preflight(key: str) -> Response:
+    return Response(status_code=204, headers=_OPEN)
+
+
+def _etag(content: bytes, life_s: float) -> str:
+    """Changes with whatever a client can see, but for signatures of links, which some stores make anew at each poll;
+    and before a link of an earlier answer ends."""
+    seen, links = _QUERY.subn(rb"\1", content)
+    until = str(time.time() // (life_s / 2)) if links else ""
+    return f'"{hashlib.sha256(seen + until.encode()).hexdigest()[:24]}"'
+
+
+events_router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
+
+_LOOK_EVERY_S: Final = 0.5
+_LONGEST_S: Final = 300.0
+"""Then the stream ends, and the client, as browsers do by themselves, comes back: a replica that drains gets empty."""
+_STREAM: Final[dict[str, Any]] = {
+    "description": "Events `status` and, last, `end`; `data` is what `get_result` answers",
+    "content": {"text/event-stream": {}},
+}
+# By its model alone FastAPI would describe an error as a stream, too.
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    code: {
+        "description": told["description"],
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{told['model'].__name__}"}}},
+    }
+    for code, told in errors(404, 503).items()
+}
+
+
+async def _known(
+    services: Deps, task_id: Annotated[str, PathParameter(max_length=64, description="The task's id")]
+) -> str:
+    """Before the stream begins: afterwards no status could be told."""
+    if await services.tasks.get(task_id) is None:
+        raise ApiError(404, "task_not_found", "Task not found")
+    return task_id
+
+
+@events_router.get("/{task_id}/events", response_class=EventSourceResponse, responses=_ERRORS | {200: _STREAM})
+async def stream_task_events(
+    request: Request, services: Deps, task_id: Annotated[str, Depends(_known)]
+) -> AsyncIterator[ServerSentEvent]:
+    """A task's status, progress and previews as they change, and its end. Needs no key: the id is enough."""
+    seen: object = None
+    with services.watchers.one_more(task_id) as may_wait:
+        async for task in task_views(services, task_id, _LOOK_EVERY_S, _LONGEST_S if may_wait else 0):
+            if task is None:
+                return
+            if (here := _told(task)) != seen:
+                seen = here
+                body = (await encode_view(services, task, request)).decode()
+                yield ServerSentEvent(event="end" if task.status.terminal else "status", raw_data=body)
+
+
+def _told(task: Task) -> object:
+    """What a client sees of it; links, which are signed anew every time, are no news."""
+    return task.status, task.progress, task.details, task.preview

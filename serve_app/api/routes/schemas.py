@@ -1,0 +1,257 @@
+"""Types and response bodies that several routes share."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import HTTPException
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
+
+from serve_app.accounts.credits import told
+from serve_app.api.errors import OUT_OF_REACH, SHORTLY, ApiError, Code
+from serve_app.api.services import Services
+from serve_app.config.catalog import Endpoint
+from serve_app.config.settings import ServiceSettings
+from serve_app.storage.tally import Tallied
+from serve_app.submission.errors import Invalid
+from serve_app.tasks.limits import (
+    IdempotencyMismatch,
+    InsufficientCredits,
+    Limits,
+    ProjectClosed,
+    QueueFull,
+    Refused,
+    ReplyUnreadable,
+    SpendingLimitReached,
+    StillInWork,
+    StoreFull,
+    TooFast,
+    TooLate,
+    TooManyActive,
+)
+from serve_app.tasks.task import Status
+
+
+def _is_text(secret: SecretStr) -> SecretStr:
+    """Raises ValueError for halves of surrogate pairs, which are JSON."""
+    try:
+        secret.get_secret_value().encode()
+    except UnicodeEncodeError:
+        raise ValueError("this is no text") from None
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_is_text)]
+
+
+class ErrorResponse(BaseModel):
+    detail: str = Field(description="What is wrong, for people")
+    code: str = Field(description="What is wrong, for programs; never changes")
+    hint: str | None = Field(default=None, description="What to send instead, where that can be said")
+    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
+
+
+class ValidationErrorEntry(BaseModel):
+    type: str = Field(description="What is wrong, for programs")
+    loc: list[str] = Field(description="Where: `body`, `query`, `path` or `header`, then names of fields")
+    msg: str = Field(description="What is wrong, for people")
+    ctx: dict[str, Any] | None = Field(default=None, description="Bounds that were passed")
+
+
+class ValidationErrorResponse(BaseModel):
+    detail: list[ValidationErrorEntry]
+    code: str = Field(description="`invalid_request`")
+    request_id: str | None = Field(default=None, description="As in the header `x-request-id`, and in the logs")
+
+
+MEANINGS = {
+    400: "No such tuned model, or not ready",
+    401: "The bearer token is refused; the answer says why",
+    402: "Not enough credits, or a spending limit reached",
+    403: "Key missing, wrong, expired or revoked, or of a role that may not do this",
+    404: "Not found",
+    408: "The file came too slowly",
+    409: "Not possible in the present state",
+    413: "Request body too large",
+    429: "Too many requests or active tasks, or the queue is full; see `Retry-After`",
+    500: "The report could not be processed, and was not counted",
+    503: "The task store or the object store is out of reach, or too much is on its way; see `Retry-After`",
+}
+
+
+def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route that may answer these, beside 422; where keys may be refused, so may tokens."""
+    all_codes = (401, *codes) if 403 in codes else codes
+    described: dict[int | str, dict[str, Any]] = {
+        code: {"model": ErrorResponse, "description": MEANINGS[code]} for code in all_codes
+    }
+    described[422] = {"model": ValidationErrorResponse, "description": "The request failed validation"}
+    return described
+
+
+class Submission(BaseModel):
+    """An accepted task."""
+
+    id: str
+    polling_url: str
+    cost: float | None = Field(description="Cost in credits")
+    input_mp: float | None = Field(description="Megapixels of 2^20 pixels of what was sent, 2 decimals; no masks")
+    output_mp: float | None = Field(
+        description="Megapixels of 2^20 pixels of what will be delivered, 2 decimals; of the tier where the prompt "
+        "decides on the ratio"
+    )
+    status: str | None = Field(default=None, description="`Pending`; only with a webhook")
+    webhook_url: str | None = Field(default=None, description="Only with a webhook")
+    warnings: list[str] | None = Field(
+        default=None,
+        description="What of the request can't be done, though it was accepted; `details` says so beside the result, "
+        "too. Left out where there is nothing to say",
+    )
+
+
+class TaskResult(BaseModel):
+    """What polling answers."""
+
+    id: str
+    status: Status
+    result: dict[str, Any] | None = None
+    progress: float | None = Field(default=None, description="0.0 to 1.0, never falls; null when not known")
+    details: dict[str, Any] | None = Field(
+        default=None,
+        description="`Moderation Reasons`, `error`, or beside a result `warnings`: what of it could not be done",
+    )
+    preview: dict[str, Any] | None = None
+    cost: float | None = Field(default=None, description="Settled cost in credits, once known")
+
+
+class TaskSummary(BaseModel):
+    id: str
+    endpoint: str
+    status: Status
+    prompt: str | None = Field(description="As it was sent; of a long one how it begins. Null where it can't be read")
+    thumbnail: str | None = Field(
+        description="Link to a small picture of the result, or of how far it is; null where there is none"
+    )
+    progress: float | None = Field(description="0.0 to 1.0; null when not known")
+    attempt: int = Field(description="How often work on the task was begun")
+    created: float = Field(description="Epoch seconds")
+    started: float | None
+    finished: float | None
+    cost: float | None = Field(description="Settled cost in credits, once known")
+
+
+class DeliveryAttempt(BaseModel):
+    at: float = Field(description="Epoch seconds")
+    status: int | None = Field(description="HTTP status of the receiver's answer; null when there was none")
+    error: str | None = Field(description="Why there was no answer")
+    response: str | None = Field(description="How the answer's body begins, at most 1 KiB")
+    took_s: float = Field(description="Seconds from connecting to the answer")
+
+
+class TaskDelivery(BaseModel):
+    """How a task's webhook fares."""
+
+    id: str = Field(description="The task's; every attempt carries it as `webhook-id`")
+    receiver: str = Field(description="Scheme, host and port of `webhook_url`, whose other parts may be secrets")
+    state: Literal["not due", "waiting", "sending", "delivered", "failed"] = Field(
+        description="`not due` until the task ends; `failed` once no more attempts follow"
+    )
+    next: float | None = Field(description="When the next attempt is due, epoch seconds")
+    attempts: list[DeliveryAttempt] = Field(description="The latest 50, oldest first")
+
+
+class TaskPage(BaseModel):
+    tasks: list[TaskSummary]
+    next: str | None = Field(
+        description="Cursor of the next page; null on the last one. With filters a page may have fewer tasks than "
+        "`limit`, and others follow"
+    )
+
+
+PROJECT_CLOSED: Final = "Not allowed: this project is closed"
+
+_MEMORY_FREED_S = 30
+"""Tasks are swept every few seconds, once their retention is over."""
+_SOON = 5
+"""Seconds until another try is worth it, where nothing better is known."""
+
+
+def answer_refusals(refusal: Refused, endpoint: str, services: Services) -> Exception:
+    """The exception that the client is to see as an answer. Counts it among the figures."""
+    services.tally.count(Tallied.REFUSALS, f"{_reason(refusal)} {endpoint}")
+    limits = services.tasks.limits
+    match refusal:
+        case IdempotencyMismatch():
+            message = "This Idempotency-Key was used with another request body in the last 24 hours"
+            return Invalid(["header", "Idempotency-Key"], message, "idempotency_key_reused")
+        case StillInWork():
+            message = "The first request with this Idempotency-Key is still being handled; send it again shortly"
+            return ApiError(409, "request_in_progress", message, {"Retry-After": "1"})
+        case ReplyUnreadable():
+            message = "The first reply to this Idempotency-Key can't be read any more; its task is among GET /v1/tasks"
+            return ApiError(409, "reply_unreadable", message)
+        case ProjectClosed():
+            return ApiError(403, "project_closed", PROJECT_CLOSED)
+        case InsufficientCredits():
+            return HTTPException(402, "Insufficient credits")
+        case SpendingLimitReached():
+            headers = {"Retry-After": _seconds(refusal.resets - time.time())}
+            return ApiError(402, "spending_limit_reached", _over_limit(refusal), headers)
+        case TooFast(wait_s=wait_s):
+            headers = {"Retry-After": _seconds(wait_s), **rate_limit_headers(limits, left=0, wait_s=wait_s)}
+            return HTTPException(
+                429, f"Too many requests: this key may send {limits.requests_per_s:g} a second", headers
+            )
+        case TooManyActive(limit=limit):
+            return _later("too_many_active_tasks", f"Too many active tasks: this project may have {limit} at a time")
+        case QueueFull():
+            return _later("queue_full", f"The queue of {endpoint} is full")
+        case StoreFull():
+            message = "The task store is nearly full and takes no new tasks for now; nothing was charged"
+            return ApiError(503, "store_full", message, {"Retry-After": str(_MEMORY_FREED_S)})
+        case TooLate():
+            return ApiError(503, "store_unavailable", OUT_OF_REACH, SHORTLY)
+        case _:
+            return refusal
+
+
+def _reason(refusal: Refused) -> str:
+    """The name of its kind: `queue_full`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
+
+
+def rate_limit_headers(limits: Limits, left: int, wait_s: float = 0.0) -> dict[str, str]:
+    """Headers for a key that may send `left` more requests right now; `wait_s` is until the next where none is left."""
+    until_more = wait_s or 1 / limits.requests_per_s
+    return {
+        "RateLimit-Policy": f'"requests";q={limits.burst};w={math.ceil(limits.burst / limits.requests_per_s)}',
+        "RateLimit": f'"requests";r={left};t={_seconds(until_more)}',
+    }
+
+
+def _over_limit(refusal: SpendingLimitReached) -> str:
+    resets = datetime.fromtimestamp(refusal.resets, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"Spending limit reached: this project may spend {told(refusal.limit)} credits a {refusal.window} and has "
+        f"spent {told(refusal.spent)}, tasks on their way included; it resets at {resets}"
+    )
+
+
+def _later(code: Code, message: str) -> ApiError:
+    return ApiError(429, code, message, {"Retry-After": str(_SOON)})
+
+
+def _seconds(wait_s: float) -> str:
+    return str(max(1, math.ceil(wait_s)))
+
+
+def elsewhere(name: str, endpoint: Endpoint, service: ServiceSettings) -> str | None:
+    """Where an endpoint is served that is not served here, as clients are told; None where it is."""
+    if service.region is None or not endpoint.regions or service.region in endpoint.regions:
+        return None
+    addresses = ", ".join(f"{service.regions[region].rstrip('/')}/v1/{name}" for region in endpoint.regions)
+    return f"Not served in region {service.region}; this endpoint is at {addresses}"

@@ -1,0 +1,68 @@
+"""How the webhook of a project's own task fares, and having it sent again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path
+
+from serve_app.api.auth import Generator, TaskReader
+from serve_app.api.errors import ApiError
+from serve_app.api.routes.schemas import DeliveryAttempt, TaskDelivery, errors
+from serve_app.api.services import Deps, Services
+from serve_app.inputs.url_guard import receiver_of
+from serve_app.tasks.task import Task
+from serve_app.webhooks.outbox import Delivery
+
+router = APIRouter(prefix="/v1/tasks/{task_id}/deliveries", tags=["tasks"])
+
+TaskId = Annotated[str, Path(max_length=64)]
+
+
+@router.get("", responses=errors(403, 404, 503))
+async def get_deliveries(services: Deps, caller: TaskReader, task_id: TaskId) -> TaskDelivery:
+    """The state of a task's webhook, and every attempt at it."""
+    task = await _with_webhook(services, caller.project.id, task_id)
+    return _shown(task, await services.outbox.get(task_id))
+
+
+@router.post("/replay", responses=errors(403, 404, 409, 503))
+async def replay_deliveries(services: Deps, caller: Generator, task_id: TaskId) -> TaskDelivery:
+    """Sends a task's webhook again, at once and with all its attempts, whether it was delivered or given up."""
+    task = await _with_webhook(services, caller.project.id, task_id)
+    if not await services.outbox.replay(task_id):
+        raise HTTPException(409, "There is nothing to send yet: the task has not ended")
+    return _shown(task, await services.outbox.get(task_id))
+
+
+async def _with_webhook(services: Services, project: str, task_id: str) -> Task:
+    task = await services.tasks.get(task_id)
+    if task is None or task.project != project:
+        raise ApiError(404, "task_not_found", "There is no such task")
+    if task.webhook is None:
+        raise HTTPException(404, "The task was submitted without webhook_url")
+    return task
+
+
+def _shown(task: Task, delivery: Delivery | None) -> TaskDelivery:
+    assert task.webhook is not None
+    receiver = receiver_of(task.webhook.url) if task.webhook.url else task.webhook.receiver
+    if delivery is None:
+        return TaskDelivery(id=task.id, receiver=receiver, state="not due", next=None, attempts=[])
+    attempts = [
+        DeliveryAttempt(
+            at=attempt.at,
+            status=attempt.status,
+            error=attempt.error or None,
+            response=None if attempt.status is None else attempt.text,
+            took_s=attempt.took_s,
+        )
+        for attempt in delivery.log
+    ]
+    return TaskDelivery(
+        id=task.id,
+        receiver=receiver,
+        state=delivery.state.value,
+        next=delivery.next,
+        attempts=attempts,
+    )

@@ -1,0 +1,175 @@
+"""`gen-serve metrics`: the figures for Prometheus, from a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from serve_app.cli.fields import Schema
+from serve_app.cli.output import Amount, Cell, Moment, show
+from serve_app.cli.service import BaseUrl, Config, Json, Key, connect, connect_without_key
+from serve_app.cli.store import connected, load_settings
+from serve_app.config import catalog
+from serve_app.config.settings import reachable
+from serve_app.storage.pages import LogLevels
+
+
+def metrics(config: Config = None) -> None:
+    """Serve the figures for Prometheus until stopped: for clusters, where no `gen-serve up` does.
+
+    One process is enough, however many replicas run. It needs the task store alone, not Ray.
+    """
+    from serve_app.api.metrics import PATH, create_metrics_app
+    from serve_app.launcher.running import MetricsServer, PortInUse, listen
+
+    chosen = load_settings(config)
+    host, port = chosen.metrics.host, chosen.metrics.port
+    if port is None:
+        raise ValueError("metrics.port is null: set it, or GEN_METRICS__PORT, to the port to serve the figures on")
+    if chosen.redis.url is None:
+        raise ValueError(
+            "redis.url is not set: gen-serve up, which runs the embedded server, serves the figures there itself"
+        )
+    app = create_metrics_app(chosen, catalog.load(chosen))
+    try:
+        listener = listen(host, port, "metrics.port")
+    except PortInUse as problem:
+        raise ValueError(str(problem)) from None
+    print(f"figures: http://{reachable(host)}:{port}{PATH}", flush=True)
+    MetricsServer(app, listener).until_stopped()
+
+
+logs = typer.Typer(help="How much a running service logs.", no_args_is_help=True)
+
+USUAL = "default"
+
+
+@logs.command("level")
+def level(
+    module: Annotated[str, typer.Argument(help="A module, or what is above several: serve_app.dispatcher.")],
+    least: Annotated[
+        str, typer.Argument(metavar="LEVEL", help="debug, info, warning, error, critical; default: as in the settings.")
+    ],
+    config: Config = None,
+) -> None:
+    """Set the least that a module logs; takes hold within seconds, in models with their next job.
+
+    \b
+    gen-serve logs level serve_app.dispatcher debug
+    """
+
+    async def store() -> None:
+        async with connected(config) as (redis, prefix):
+            await LogLevels(redis, prefix).set(module, None if least == USUAL else least)
+
+    asyncio.run(store())
+    print(f"{module}: {least}")
+
+
+@logs.command("levels")
+def levels(as_json: Json = False, config: Config = None) -> None:
+    """List the levels that were set; all others are as in the settings."""
+
+    async def read() -> dict[str, str]:
+        async with connected(config) as (redis, prefix):
+            return await LogLevels(redis, prefix).read()
+
+    found = asyncio.run(read())
+    show(("module", "level"), sorted(found.items()), as_json=as_json)
+
+
+def openapi(
+    config: Config = None,
+    admin: Annotated[bool, typer.Option("--admin", help="Of sessions and administration.")] = False,
+) -> None:
+    """Print the OpenAPI description of the service."""
+    from serve_app.api.app import create_app
+    from serve_app.api.openapi import admin_document
+
+    chosen = load_settings(config)
+    app = create_app(chosen, catalog.load(chosen))
+    print(json.dumps(admin_document(app) if admin else app.openapi(), indent=2, sort_keys=True))
+
+
+_COLUMNS = ("endpoint", "mode", "credits", "per", "further MP", "MP sent", "deprecated", "does")
+
+
+def models(as_json: Json = False, base_url: BaseUrl = None) -> None:
+    """List the endpoints with their prices: credits for the first megapixel, each further one, each one sent."""
+    with connect_without_key(base_url) as client:
+        endpoints = client.description().endpoints()
+    show(_COLUMNS, (row for name in endpoints for row in _rows(name, endpoints[name])), as_json=as_json)
+
+
+def _rows(name: str, operation: Schema) -> Iterator[tuple[Cell, ...]]:
+    """One for each mode; one without prices where the service does not say them."""
+    prices: list[dict[str, Any]] = operation.get("x-prices") or [{}]
+    for price in prices:
+        yield (
+            name,
+            price.get("mode"),
+            _amount(price, "first"),
+            "second" if price.get("per_second") else "picture" if price else None,
+            _amount(price, "out"),
+            _amount(price, "input"),
+            operation.get("deprecated", False),
+            operation.get("summary", ""),
+        )
+
+
+def _amount(price: dict[str, Any], name: str) -> Amount | None:
+    return Amount(price[name]) if name in price else None
+
+
+finetunes = typer.Typer(help="Tuned models (LoRA).", no_args_is_help=True)
+
+
+@finetunes.command()
+def add(
+    file: Annotated[Path, typer.Argument(help="Safetensors file.")],
+    base: Annotated[str, typer.Option(help="Endpoint it was made for, e.g. gen-3-image-klein.")],
+    name: Annotated[str, typer.Option(help="What to call it; else the file's name.")] = "",
+    base_url: BaseUrl = None,
+    key: Key = "",
+) -> None:
+    """Upload a tuned model and print its id."""
+    if not file.is_file():
+        raise FileNotFoundError(f"no such file: {file}")
+    with connect(base_url, key) as client:
+        print(client.upload_finetune(file, base, name or file.stem)["finetune_id"])
+
+
+@finetunes.command("list")
+def list_finetunes(as_json: Json = False, base_url: BaseUrl = None, key: Key = "") -> None:
+    """List the tuned models of the key's project, newest first."""
+    with connect(base_url, key) as client:
+        found = client.finetunes()
+    show(
+        ("id", "name", "base", "status", "rank", "MB", "uploaded"),
+        (
+            (
+                finetune["finetune_id"],
+                finetune["name"],
+                finetune["base"],
+                finetune["status"],
+                finetune["rank"],
+                round(finetune["size"] / 1e6, 1),
+                Moment(finetune["created"]),
+            )
+            for finetune in found
+        ),
+        as_json=as_json,
+    )
+
+
+@finetunes.command()
+def remove(finetune_id: str, base_url: BaseUrl = None, key: Key = "") -> None:
+    """Delete a tuned model."""
+    with connect(base_url, key) as client:
+        client.delete_finetune(finetune_id)
+    print(f"deleted {finetune_id}")

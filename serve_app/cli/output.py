@@ -1,0 +1,236 @@
+"""Lists: tables for people, and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
+
+import httpx2
+import typer
+from gen_serve_client import GenServeError, Result
+from gen_serve_client.types import TaskResult
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from serve_app.cli.fields import Form
+from serve_app.cli.service import Client, told
+
+
+class Moment(float):
+    """Epoch seconds."""
+
+    def __str__(self) -> str:
+        return f"{datetime.fromtimestamp(self):%Y-%m-%d %H:%M}"
+
+
+class Amount(float):
+    """Credits."""
+
+    @classmethod
+    def of(cls, millicredits: int) -> Self:
+        return cls(millicredits / 1000)
+
+    def __str__(self) -> str:
+        return f"{self:.3f}".rstrip("0").rstrip(".")
+
+
+class Bytes(float):
+    """A size."""
+
+    def __str__(self) -> str:
+        return decimal(int(self))
+
+
+class Spent(NamedTuple):
+    """What was spent in a window of time, and what may be at most."""
+
+    spent: Amount
+    limit: Amount | None
+
+    def __str__(self) -> str:
+        return f"{self.spent}" + ("" if self.limit is None else f" of {self.limit}")
+
+
+Cell: TypeAlias = str | float | Spent | Mapping[str, Any] | None
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, as_json: bool = False) -> None:
+    """Prints a row a line, or an array of objects whose keys are the names of the columns, spaces as underscores."""
+    if as_json:
+        show_json(as_objects(columns, rows))
+    else:
+        width = None if sys.stdout.isatty() else 1000
+        Console(width=width).print(table(columns, rows), crop=False)
+
+
+def as_objects(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[dict[str, Any]]:
+    names = [name.replace(" ", "_") for name in columns]
+    return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+
+def show_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """Ids are never cut, and into a pipe nothing is."""
+    drawn = Table(box=None)
+    for name in columns:
+        drawn.add_column(name, no_wrap=True, overflow="ignore" if name == "id" else "ellipsis")
+    for row in rows:
+        drawn.add_row(*(Text(_told(cell)) for cell in row))
+    return drawn
+
+
+def moment(at: float | None) -> str:
+    """Epoch seconds as local time, or nothing."""
+    return "" if at is None else str(Moment(at))
+
+
+def at(seconds: float | None) -> Moment | None:
+    """A cell of epoch seconds, which may be unknown."""
+    return None if seconds is None else Moment(seconds)
+
+
+def _plain(cell: Cell) -> Any:
+    return cell._asdict() if isinstance(cell, Spent) else cell
+
+
+def _told(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Mapping):
+        return " ".join(f"{name}={value}" for name, value in cell.items())
+    if isinstance(cell, bool):
+        return "yes" if cell else ""
+    if type(cell) is float:
+        return f"{cell:g}"
+    return str(cell)
+
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+_WARNINGS: Final = 10
+_WARNING_CHARS: Final = 500
+
+
+def followed(client: Client, task_id: str) -> Result:
+    """What the task made, once it is there. Raises as `Client.wait` does."""
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        line = bar.add_task("Pending", total=1.0)
+
+        def show(task: TaskResult) -> None:
+            bar.update(line, description=task["status"], completed=task.get("progress") or 0)
+
+        return client.wait(task_id, progress=show)
+
+
+def offer_to_cancel(client: Client, task_id: str) -> None:
+    """After a Ctrl-C: asks on a terminal; elsewhere nobody is left who would want the result. Another one leaves."""
+    try:
+        if not _someone_answers() or typer.confirm("Cancel the task?", default=True, err=True):
+            client.cancel(task_id)
+            say(f"cancelled {task_id}; it costs nothing")
+            return
+    except GenServeError as problem:
+        say(f"not cancelled: {told(problem)}")
+    except (KeyboardInterrupt, typer.Abort):
+        say("")
+    say_how_to_go_on(task_id)
+
+
+def say_how_to_go_on(task_id: str) -> None:
+    say(f"{task_id} goes on; gen-serve tasks wait {task_id} fetches it")
+
+
+def say_what_was_made(result: Result) -> None:
+    """Its seed, cost and id, beside the name of the file, which goes to stdout."""
+    facts = [
+        f"seed {result.facts['seed']}" if "seed" in result.facts else "",
+        f"{Amount(result.cost)} credits" if result.cost is not None else "",
+        f"{result.facts['duration']:.1f} s" if "duration" in result.facts else "",
+        f"id {result.id}",
+    ]
+    say(" · ".join(fact for fact in facts if fact))
+
+
+def say_warnings(submitted: Mapping[str, Any]) -> None:
+    """What the service can't do of what was asked for. It may be any service: its text is kept short, and plain."""
+    warnings = submitted.get("warnings")
+    told = [each for each in warnings if isinstance(each, str)] if isinstance(warnings, list) else []
+    for warning in told[:_WARNINGS]:
+        say("warning: " + "".join(letter if letter.isprintable() else " " for letter in warning[:_WARNING_CHARS]))
+
+
+def say(text: str) -> None:
+    """To the person, where programs that read stdout don't see it."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _someone_answers() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="File to write, or the folder for it; default <id>.<format>. The suffix says which format to ask for.",
+        show_default=False,
+    ),
+]
+
+_FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".mp4": "mp4"}
+_VIDEO = "mp4"
+
+
+def check_place(output: Path | None) -> None:
+    """Raises ValueError when nothing can be written there. Makes no folder."""
+    folder = Path() if output is None else output if output.is_dir() else output.parent
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder} for {output.name if output else 'the result'}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"nothing can be written in {folder.resolve()}; name another place with -o")
+
+
+def with_format(body: Mapping[str, Any], endpoint: str, form: Form, output: Path | None) -> dict[str, Any]:
+    """The body, with the format that the suffix of `output` asks for. Raises ValueError when that is not to be had."""
+    suffix = "" if output is None or output.is_dir() else output.suffix.lower()
+    wanted, made = _FORMATS.get(suffix), form.formats
+    if not suffix or (wanted is None and made is None):
+        return dict(body)
+    if wanted is None or (made is not None and wanted not in made):
+        raise ValueError(f"{endpoint} makes {', '.join(made or ())}, and no {output}; name a file of that kind")
+    if wanted == _VIDEO:
+        return dict(body)
+    given = body.get("output_format")
+    if given is not None and _FORMATS.get(f".{given}".lower(), given) != wanted:
+        raise ValueError(f"{output} is no name for a file of output_format={given}; leave out the one or the other")
+    return {**body, "output_format": given or wanted}
+
+
+def save(result: Result, output: Path | None) -> Path:
+    """Fetches the file. Returns where it is: under a suffix that is true of it."""
+    suffix = _suffix(result.url)
+    name = result.id + suffix
+    target = Path(name) if output is None else output / name if output.is_dir() else output
+    if target.suffix and _FORMATS.get(target.suffix.lower()) != _FORMATS.get(suffix.lower()):
+        target = target.with_suffix(suffix)
+    return result.save(target)
+
+
+def _suffix(url: str) -> str:
+    """Of the file behind a result link, with its dot."""
+    return Path(httpx2.URL(url).path).suffix or ".jpeg"

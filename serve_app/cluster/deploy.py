@@ -1,0 +1,98 @@
+"""The application on a cluster that others run, too: deployed and taken away, without a hand on anything else.
+
+Import it once Ray's flags are set: Ray reads them when it is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import ray
+from ray import serve
+from ray.exceptions import AuthenticationError, RayTaskError
+from ray.serve.config import HTTPOptions, ProxyLocation
+
+from serve_app import ray_internals
+from serve_app.application import APP_NAME
+from serve_app.config.settings import Settings
+
+_ANSWERS_WITHIN_S: Final = 5.0
+_PROXIES: Final = {"head": ProxyLocation.HeadOnly, "every_node": ProxyLocation.EveryNode}
+
+
+class NotJoined(RuntimeError):
+    """Ray gave up on reaching the cluster."""
+
+
+@contextmanager
+def joined(address: str) -> Iterator[None]:
+    """Within it this process is a driver of the cluster. Raises NotJoined, or ValueError for another token."""
+    _check_reachable(address)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    try:
+        # Serve's own namespace: its controller is looked for there.
+        ray.init(address=address, namespace="serve", log_to_driver=False, logging_level=logging.ERROR)
+    except AuthenticationError:
+        raise ValueError(
+            "the Ray cluster at ray.address has another token than this process, or there is none here: set "
+            "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the one its nodes have (docs/settings.md)"
+        ) from None
+    except Exception as problem:
+        raise NotJoined(f"the Ray cluster at {address} is out of reach: {problem}") from problem
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Where nobody listens, Ray would go on trying for many minutes."""
+    found = re.fullmatch(r"\[?([^\[\]/]+?)\]?:(\d+)", address)
+    if found is None:  # `auto`, say: Ray finds out where that is
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_ANSWERS_WITHIN_S).close()
+    except OSError as problem:
+        raise NotJoined(f"nobody listens at ray.address, {address}: {problem.strerror or problem}") from None
+
+
+def listen_everywhere(settings: Settings) -> str | None:
+    """Has Serve listen where `settings` say, if none runs yet.
+
+    One that runs is left as it is, since restarting it would stop everybody's applications. Returns what there is to
+    say when it listens elsewhere. Raises RuntimeError where it can't listen.
+    """
+    host, port = settings.service.host, settings.service.port
+    there = ray_internals.http_address()
+    if there is None:
+        try:
+            serve.start(
+                http_options=HTTPOptions(host=host, port=port), proxy_location=_PROXIES[settings.service.proxies]
+            )
+        except RayTaskError as problem:
+            raise RuntimeError(f"Serve does not listen on {host}:{port}: {str(problem.cause).strip()}") from None
+        return None
+    if there == (host, port):
+        return None
+    return (
+        f"Serve runs on this cluster already and listens on {there[0]}:{there[1]}: service.host and service.port, "
+        f"{host}:{port}, are not what clients reach"
+    )
+
+
+def deploy_application(application: serve.Application) -> None:
+    """Returns once all of it runs. What is there of the same version stays. Raises RuntimeError where it fails."""
+    serve.run(application, name=APP_NAME, route_prefix="/")
+
+
+def remove_application() -> bool:
+    """Takes the application off the cluster, in order: what has begun is finished. Returns whether it was there."""
+    if APP_NAME not in serve.status().applications:
+        return False
+    serve.delete(APP_NAME)
+    return True

@@ -1,0 +1,186 @@
+"""The memory that replicas need on GPUs, against the shares of a GPU that they have.
+
+`num_gpus` of an actor is its share of a GPU. Ray places no more than a whole GPU on one, so where each replica fits its
+share, all fit together. A replica needs its weights, what a step or a decoding takes at the largest size, its caches,
+and a CUDA context.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from huggingface_hub.constants import HF_HUB_OFFLINE
+
+from deployments.contract.model import DIFFUSION, SIMULATED
+from serve_app.cluster.finding import Finding, fine, refused, unusual
+from serve_app.cluster.weights import Wanted
+from serve_app.config.catalog import Catalog, Model
+from serve_app.config.models import CacheSettings, MemorySettings, ModelSettings
+from serve_app.config.settings import Settings
+
+_WEIGHTS: Final = (".safetensors", ".bin", ".onnx", ".pt", ".pth")
+_GIB: Final = 2**30
+_WHAT: Final = "weights"
+_FETCH: Final = "gen-serve weights fetch"
+
+
+def check_weights(wanted: Sequence[Wanted], where: str) -> Iterator[Finding]:
+    """On this machine."""
+    here = gpus()
+    missing, whole = set(), bool(wanted)
+    for each in wanted:
+        place = each.place()
+        if place is None:
+            missing.add(each.checkpoint)
+            whole = False
+        elif not place.exists() or not os.access(place, os.R_OK):
+            yield refused(_WHAT, where, f"{each.who}: {each.checkpoint} can't be read", "put it there, readable")
+            whole = False
+        elif here and each.gpus and (size := _size(place)) > (room := min(here) * each.gpus):
+            told = f"{each.who}: {size / _GIB:.0f} GiB of weights, {room / _GIB:.0f} GiB of a GPU"
+            yield unusual("GPU memory", where, told, "a larger GPU, or a larger num_gpus in its actor")
+    if missing:
+        names = ", ".join(sorted(missing))
+        if HF_HUB_OFFLINE:
+            yield refused(_WHAT, where, f"not here, and HF_HUB_OFFLINE is set: {names}", _FETCH)
+        else:
+            yield unusual(_WHAT, where, f"not here yet: {names}", f"{_FETCH}; else the first replica of each does")
+    if whole:
+        yield fine(_WHAT, where, "all here")
+    if here:
+        yield fine("GPU memory", where, f"{len(here)} of {min(here) / _GIB:.0f} GiB at least")
+
+
+def _size(folder: Path) -> int:
+    """Of the weights in it; links lead into the hub's cache."""
+    files: Iterable[Path] = (folder,) if folder.is_file() else folder.rglob("*")
+    return sum(file.stat().st_size for file in files if file.suffix in _WEIGHTS and file.is_file())
+
+
+def gpus() -> list[int]:
+    """The memory of each, in bytes; empty where there are none."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    asked = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout
+        return [int(line) * 2**20 for line in told.split() if line.strip()]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+CONTEXT_GB: Final = 0.6
+"""Of a process that uses CUDA, with its libraries."""
+_GPU_MEMORY_WHAT: Final = "GPU memory"
+_WHERE: Final = "settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Of one replica, in GB of 10^9 bytes."""
+
+    who: str
+    """Its settings: `models.flux3-klein`."""
+    device: str
+    share: float
+    """`num_gpus`."""
+    gpu_gb: float | None
+    weights_gb: float
+    activations_gb: float
+    caches_gb: float
+
+    @property
+    def total_gb(self) -> float:
+        return self.weights_gb + self.activations_gb + self.caches_gb + CONTEXT_GB
+
+    @property
+    def room_gb(self) -> float | None:
+        return None if self.gpu_gb is None else self.gpu_gb * self.share
+
+    @property
+    def fits(self) -> bool:
+        return self.room_gb is None or not self.weights_gb or self.total_gb <= self.room_gb
+
+
+def needs(settings: Settings, catalog: Catalog) -> list[Need]:
+    """Of all that may run on a GPU. Where its memory is not known, `weights_gb` is 0."""
+    found = [_of_model(name, model, settings.model(name), settings) for name, model in catalog.models.items()]
+    if catalog.rewriter is not None and settings.rewriter.enabled:
+        known = settings.rewriter.memory or (None if settings.rewriter.checkpoint else catalog.rewriter.memory)
+        found.append(_need("rewriter", settings.rewriter.device, settings.rewriter.actor, known, settings))
+    if catalog.moderation is not None and settings.moderation.enabled:
+        own = settings.moderation.text or settings.moderation.pictures
+        known = (
+            None if own or not catalog.moderation.memory_gb else MemorySettings(weights_gb=catalog.moderation.memory_gb)
+        )
+        found.append(_need("moderation", "auto", settings.moderation.actor, known, settings))
+    # Without a share, `auto` is a processor: Ray hides GPUs from actors that have none.
+    return [need for need in found if need.device != "cpu" and (need.share or need.device != "auto")]
+
+
+def check_gpu_memory(settings: Settings, catalog: Catalog) -> Iterator[Finding]:
+    """What can't work, for every replica with a share of a GPU; nothing where none has."""
+    found = needs(settings, catalog)
+    if found and settings.ray.address is None and not gpus():
+        told = f"this machine has none that nvidia-smi shows, and {', '.join(need.who for need in found)} need one"
+        yield refused("GPU", _WHERE, told, "a GPU with its driver, or device: cpu and no num_gpus")
+        return
+    if not any(need.share for need in found):
+        return
+    good = True
+    for need in found:
+        if not need.share:
+            told = f"{need.who} runs on {need.device}, and its actor has no num_gpus: it would take a GPU of others"
+            yield refused(_GPU_MEMORY_WHAT, _WHERE, told, "a num_gpus in its actor, or device: cpu")
+            good = False
+        elif not need.fits:
+            told = (
+                f"{need.who} needs {need.total_gb:.1f} GB ({need.weights_gb:.1f} of weights, {need.activations_gb:.1f} "
+                f"of activations, {need.caches_gb + CONTEXT_GB:.1f} of caches and context), and its share of a GPU is "
+                f"{need.room_gb:.1f} GB"
+            )
+            yield refused(
+                _GPU_MEMORY_WHAT, _WHERE, told, "a larger num_gpus in its actor, a larger GPU, or enabled: false"
+            )
+            good = False
+    if good and settings.gpu_gb is None:
+        yield unusual(_GPU_MEMORY_WHAT, _WHERE, "not known whether models fit their shares of a GPU", "set gpu_gb")
+    elif good:
+        yield fine(_GPU_MEMORY_WHAT, _WHERE, "every replica fits its share of a GPU")
+
+
+def _of_model(name: str, model: Model, chosen: ModelSettings, settings: Settings) -> Need:
+    checkpoint = chosen.checkpoint or model.checkpoint
+    known = chosen.memory or (None if chosen.checkpoint else model.memory)
+    diffusion = (chosen.backend or model.backend) == DIFFUSION and not checkpoint.startswith(SIMULATED)
+    device = chosen.device if diffusion or known else "cpu" if not chosen.actor.get("num_gpus") else chosen.device
+    caches = chosen.caches if diffusion else None
+    return _need(f"models.{name}", device, chosen.actor, known, settings, caches=caches, gpu_gb=chosen.gpu_gb)
+
+
+def _need(
+    who: str,
+    device: str,
+    actor: Mapping[str, Any],
+    known: MemorySettings | None,
+    settings: Settings,
+    *,
+    caches: CacheSettings | None = None,
+    gpu_gb: float | None = None,
+) -> Need:
+    return Need(
+        who,
+        device,
+        float(actor.get("num_gpus") or 0),
+        gpu_gb or settings.gpu_gb,
+        known.weights_gb if known else 0.0,
+        known.activations_gb if known else 0.0,
+        sum(caches.model_dump().values()) / 1000 if caches else 0.0,
+    )

@@ -1,0 +1,374 @@
+"""All findings, in one table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import statistics
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from redis.exceptions import RedisError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from deployments.contract.objects import UNREACHABLE, ObjectStore
+from serve_app import ray_internals
+from serve_app.cluster.finding import Finding, Verdict, fine, refused, together, unusual
+from serve_app.cluster.gpu_memory import check_gpu_memory, check_weights
+from serve_app.cluster.weights import Wanted, wanted
+from serve_app.config import catalog as catalogs
+from serve_app.config.replicas import BoundSettings, MissingSecret, installed_release
+from serve_app.config.settings import Settings
+from serve_app.storage import connection
+
+_VITAL: Final = frozenset(
+    (
+        "RAY_SERVE_ENABLE_HA_PROXY",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED",
+        "RAY_SERVE_USE_GRPC_BY_DEFAULT",
+        "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS",
+        "FORWARDED_ALLOW_IPS",
+    )
+)
+"""Without these, requests reach nothing, one dead caller stalls all, or clients choose their own address."""
+_FREE: Final = frozenset(("RAY_SERVE_HAPROXY_NBTHREAD",))
+"""An operator may have a better value."""
+PROXY: Final = "RAY_SERVE_HAPROXY_BINARY_PATH"
+_SCRIPT: Final = "proxy_start.py"
+_WHAT: Final = "switches"
+
+
+def read_switches(names: tuple[str, ...]) -> dict[str, str | None]:
+    """Those of the process in which it is called, and the beginning of the proxy's script."""
+    found = {name: os.environ.get(name) for name in names}
+    path = os.environ.get(PROXY)
+    found[PROXY] = None
+    if path is not None:
+        try:
+            with open(path, "rb") as script:
+                found[PROXY] = _SCRIPT if _SCRIPT.encode() in script.read(4096) else path
+        except OSError:
+            found[PROXY] = path
+    return found
+
+
+def switch_findings(where: str, found: Mapping[str, str | None], wanted: Mapping[str, str]) -> Iterator[Finding]:
+    """Of one process."""
+    wrong = {
+        name: value for name, value in wanted.items() if found[name] != value and (name not in _FREE or not found[name])
+    }
+    vital = {name: value for name, value in wrong.items() if name in _VITAL}
+    if vital:
+        yield refused(_WHAT, where, f"without {_as_set(vital)}", "start Ray on every node with them in its environment")
+    if rest := {name: value for name, value in wrong.items() if name not in _VITAL}:
+        yield unusual(_WHAT, where, f"without {_as_set(rest)}", "docs/settings.md says what each is for")
+    if found[PROXY] != _SCRIPT:
+        yield unusual(
+            _WHAT,
+            where,
+            f"{PROXY} does not run {_SCRIPT}",
+            "else slow clients hold connections up, and a restarted proxy answers 404: docs/settings.md",
+        )
+    elif not wrong:
+        yield fine(_WHAT, where, "as they should be")
+
+
+def _as_set(switches: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in switches.items())
+
+
+FOLDER: Final = "preflight"
+_CONTENT: Final = b"may be deleted"
+_OBJECTS_WHAT: Final = "object store"
+_WITHIN_S: Final = 5.0
+_MEND: Final = "objects.url and its credentials have to be right on every node: put, get, list and delete are needed"
+
+
+async def check_objects(settings: Settings, where: str, seen_before: str | None = None) -> list[Finding]:
+    """`seen_before` is the key of an object that another process wrote: all have to see the same store."""
+    step = "opening it"
+    key = f"{FOLDER}/{uuid.uuid4().hex}/{uuid.uuid4().hex}.txt"
+    try:
+        store = ObjectStore(settings.objects_url, settings.objects.options)
+        async with asyncio.timeout(_WITHIN_S):
+            step = "put"
+            await store.put(key, _CONTENT, "text/plain")
+            step = "get"
+            if await store.get(key) != _CONTENT:
+                return [refused(_OBJECTS_WHAT, where, "it gives back something else", _MEND)]
+            step = "list"
+            if key not in await store.keys(key.rpartition("/")[0]):
+                return [refused(_OBJECTS_WHAT, where, "it does not list what was just written", _MEND)]
+            step = "delete"
+            await store.delete_prefix(key.rpartition("/")[0])
+            if seen_before is not None:
+                step = "get what another node wrote"
+                await store.get(seen_before)
+    except FileNotFoundError:
+        mend = "a bucket, or a folder that all nodes share, in objects.url"
+        return [refused(_OBJECTS_WHAT, where, f"it has not what another node wrote: {settings.objects_url}", mend)]
+    except (*UNREACHABLE, ValueError, TimeoutError) as problem:
+        # The store's own words may hold addresses with signatures: only what kind of problem it is.
+        return [refused(_OBJECTS_WHAT, where, f"{step} failed: {type(problem).__name__}", _MEND)]
+    return [fine(_OBJECTS_WHAT, where, "put, get, list, delete")]
+
+
+async def write_seen(settings: Settings) -> str | None:
+    """Writes what others should see; returns its key, or None where nothing can be written."""
+    key = f"{FOLDER}/{uuid.uuid4().hex}/seen.txt"
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await ObjectStore(settings.objects_url, settings.objects.options).put(key, _CONTENT, "text/plain")
+    except (*UNREACHABLE, ValueError, TimeoutError):
+        return None
+    return key
+
+
+async def delete_seen(settings: Settings, key: str) -> None:
+    async with asyncio.timeout(_WITHIN_S):
+        await ObjectStore(settings.objects_url, settings.objects.options).delete_prefix(key.rpartition("/")[0])
+
+
+_OLDEST: Final = (7, 0)
+_ROUNDS: Final = 5
+_SLOW_S: Final = 0.02
+_SKEWED_S: Final = 2.0
+_WRONG_CLOCK_S: Final = 30.0
+"""Links, tokens and webhooks' signatures are judged by the clocks of nodes."""
+_STORE_WHAT: Final = "Redis"
+
+
+async def check_redis(settings: Settings, where: str) -> list[Finding]:
+    """From this process. An address that does not answer within a second counts as out of reach."""
+    try:
+        redis = connection.connect(settings.redis_url, retries=0, timeout_s=1.0, answer_s=2.0)
+    except ValueError as problem:
+        return [refused(_STORE_WHAT, where, str(problem), "GEN_REDIS__URL, as docs/settings.md has it")]
+    try:
+        return [*_kept(await redis.info("all"), settings, where), *await _timed(redis, where)]
+    except RedisError as problem:
+        mend = "redis.url has to be right, and the server reachable from every node"
+        return [refused(_STORE_WHAT, where, f"out of reach: {_first_line(problem)}", mend)]
+    finally:
+        await redis.aclose()
+
+
+def _kept(info: Mapping[str, Any], settings: Settings, where: str) -> Iterator[Finding]:
+    told = str(info.get("valkey_version") or info.get("redis_version") or "0")
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    number = re.match(r"(\d+)\.(\d+)", told)
+    if number is None or (int(number[1]), int(number[2])) < _OLDEST:
+        yield refused(_STORE_WHAT, where, f"{name} {told}", "Redis 7.0 or later, or Valkey")
+    else:
+        yield fine(_STORE_WHAT, where, f"{name} {told}")
+    if not int(info.get("aof_enabled", 0)):
+        yield refused("persistence", where, "appendonly is off: a restart would lose accepted tasks", "appendonly yes")
+    else:
+        yield fine("persistence", where, "appendonly")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield refused("eviction", where, f"{policy}: a full server would drop tasks", "maxmemory-policy noeviction")
+    else:
+        yield fine("eviction", where, "noeviction")
+    prefix = settings.redis.prefix
+    if int(info.get("cluster_enabled", 0)) and not re.search(r"\{[^}]+\}", prefix):
+        yield refused(
+            "cluster mode", where, f"redis.prefix {prefix} has no hash tag", f"redis.prefix: '{{{prefix.strip(':')}}}:'"
+        )
+    behind = int(info.get("connected_slaves", 0))
+    if behind < settings.redis.replicas:
+        yield refused(
+            "replicas of Redis",
+            where,
+            f"{behind}, and redis.replicas is {settings.redis.replicas}: nothing would be accepted",
+            "connect them, or lower redis.replicas",
+        )
+
+
+async def _timed(redis: Any, where: str) -> list[Finding]:
+    """How long an answer takes, and how far this machine's clock is from the server's."""
+    took, skews = [], []
+    for _ in range(_ROUNDS):
+        began, asked = time.perf_counter(), time.time()
+        seconds, micros = await redis.time()
+        took.append(time.perf_counter() - began)
+        # Compared with the middle of the call: that is right to half of what it took.
+        skews.append(int(seconds) + int(micros) / 1e6 - (asked + took[-1] / 2))
+    delay, skew = statistics.median(took), min(skews, key=abs)
+    slow = f"{delay * 1000:.0f} ms"
+    latency = (
+        unusual("latency of Redis", where, slow, f"nearer, or less busy: below {_SLOW_S * 1000:.0f} ms")
+        if delay > _SLOW_S
+        else fine("latency of Redis", where, f"below {_SLOW_S * 1000:.0f} ms")
+    )
+    return [latency, check_clock(skew, where)]
+
+
+def check_clock(skew_s: float, where: str) -> Finding:
+    """`skew_s` is how much later it is at the server."""
+    told, mend = f"{abs(skew_s):.1f} s {'behind' if skew_s > 0 else 'ahead of'} Redis' clock", "set clocks by NTP"
+    if abs(skew_s) > _WRONG_CLOCK_S:
+        return refused("clock", where, told, mend)
+    if abs(skew_s) > _SKEWED_S:
+        return unusual("clock", where, told, mend)
+    return fine("clock", where, f"within {_SKEWED_S:g} s of Redis'")
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).partition("\n")[0] or type(problem).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    bound: BoundSettings
+    switches: Mapping[str, str] | None
+    """None: this process serves nothing, so it need not have them."""
+    wanted: tuple[Wanted, ...]
+    release: str
+    seen_before: str | None
+
+
+def answer_questions(questions: Questions, where: str) -> list[Finding]:
+    return [*_itself(questions, where), *asyncio.run(_reached(questions, where))]
+
+
+def _itself(questions: Questions, where: str) -> Iterator[Finding]:
+    if questions.switches is not None:
+        yield from switch_findings(where, read_switches(tuple(questions.switches)), questions.switches)
+        yield _token(where)
+    if (release := installed_release()) != questions.release:
+        yield refused("release", where, f"{release}, not {questions.release}", "install the same one on every node")
+    else:
+        yield fine("release", where, release)
+    yield from check_weights(questions.wanted, where)
+
+
+async def _reached(questions: Questions, where: str) -> list[Finding]:
+    try:
+        settings = questions.bound.settings()
+    except MissingSecret as problem:
+        return [refused("secrets", where, str(problem), "docs/settings.md says where secrets are looked for")]
+    found = await asyncio.gather(check_redis(settings, where), check_objects(settings, where, questions.seen_before))
+    return [fine("secrets", where, "all found"), *(finding for findings in found for finding in findings)]
+
+
+def _token(where: str) -> Finding:
+    from serve_app import ray_internals
+
+    if ray_internals.is_token_asked_for():
+        return fine("Ray's token", where, "asked for")
+    told = "not asked for: whoever reaches a port of Ray's can run code here"
+    return unusual("Ray's token", where, told, "start Ray on every node with RAY_AUTH_MODE=token")
+
+
+COLUMNS = ("what", "where", "verdict", "found", "what to do")
+_COLOURS = {Verdict.FINE: "green", Verdict.UNUSUAL: "yellow", Verdict.REFUSED: "red"}
+
+
+def run_preflight(settings: Settings, switches: Mapping[str, str]) -> bool:
+    """Looks at the cluster that this process has joined, and prints what it finds. Returns whether it may serve."""
+    found = check_everything(settings, switches)
+    show_findings(found)
+    return may_serve(found)
+
+
+def check_everything(settings: Settings, switches: Mapping[str, str] | None) -> list[Finding]:
+    """At this machine, and with `switches` at every node of the cluster that this process has joined."""
+    shares = list(check_gpu_memory(settings, catalogs.load(settings)))
+    if switches is None:
+        return [*shares, *together(answer_questions(_questions(settings, None, None), "here"))]
+
+    seen = asyncio.run(write_seen(settings))
+    try:
+        return [*shares, *together(ask_nodes(_questions(settings, switches, seen), switches))]
+    finally:
+        if seen is not None:
+            asyncio.run(delete_seen(settings, seen))
+
+
+def may_serve(findings: Sequence[Finding]) -> bool:
+    return not any(each.verdict is Verdict.REFUSED for each in findings)
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    drawn = Table(*COLUMNS, box=None)
+    for each in findings:
+        verdict = Text(each.verdict.value, style=_COLOURS[each.verdict])
+        drawn.add_row(each.what, each.where, verdict, Text(each.told), Text(each.mend))
+    console = Console()
+    console.print(drawn) if console.is_terminal else Console(width=1000).print(drawn)
+    count = Counter(each.verdict for each in findings)
+    console.print(", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict))
+
+
+def _questions(settings: Settings, switches: Mapping[str, str] | None, seen: str | None) -> Questions:
+    return Questions(
+        BoundSettings.of(settings),
+        switches,
+        wanted(settings, catalogs.load(settings)),
+        installed_release(),
+        seen,
+    )
+
+
+_CLUSTER_WITHIN_S: Final = 8.0
+"""For all of them together: the rest of ten seconds is for what is asked here."""
+
+
+def ask_nodes(questions: Questions, wanted: Mapping[str, str]) -> list[Finding]:
+    """Within some eight seconds; who has not answered by then is said to."""
+    processes = _processes(tuple(wanted))
+    nodes = _nodes(questions)
+    waiting: dict[Any, str] = {**processes, **nodes}
+    done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=_CLUSTER_WITHIN_S)
+    answered = set(done)
+    found: list[Finding] = []
+    # That a busy node is slow says nothing against it; that nobody at all was looked at leaves everything open.
+    late = unusual if answered & set(nodes) else refused
+    for answer, where in waiting.items():
+        if answer not in answered:
+            mend = "is it busy, or full? gen-serve check looks again, deploy --unchecked does not look"
+            found.append(late("answer", where, f"none within {_CLUSTER_WITHIN_S:g} s", mend))
+            continue
+        try:
+            told: Any = ray.get(answer)
+        except RayError as problem:
+            mend = "install the same release of the service on every node"
+            found.append(refused("answer", where, str(problem).strip().splitlines()[-1], mend))
+            continue
+        found += switch_findings(where, told, wanted) if answer in processes else told
+    return found
+
+
+def _nodes(questions: Questions) -> dict[Any, str]:
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(answer_questions)
+    asked = {}
+    for each in ray.nodes():
+        if each["Alive"]:
+            there = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
+            where = f"node {each['NodeManagerAddress']}"
+            here = tuple(one for one in questions.wanted if one.fits(each["Resources"]))
+            asked[task.options(scheduling_strategy=there).remote(replace(questions, wanted=here), where)] = where
+    return asked
+
+
+def _processes(names: tuple[str, ...]) -> dict[Any, str]:
+    """The controller and the proxies, where Serve runs; replicas have the environment of their nodes."""
+    return {
+        actor.__ray_call__.remote(_read, names): where
+        for where, actor in ray_internals.actors_of_serve(_CLUSTER_WITHIN_S)
+    }
+
+
+def _read(_: object, names: tuple[str, ...]) -> dict[str, str | None]:
+    return read_switches(names)

@@ -1,0 +1,316 @@
+"""Fetches the files of checkpoints from the model hub: onto this machine, or onto every node of a cluster."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from huggingface_hub import constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils.logging import set_verbosity_error
+
+from deployments.contract.hub_files import HubFiles, Kind, elsewhere, files_of, place_here
+from deployments.contract.model import DIFFUSION, NETWORKS, SIMULATED
+from serve_app.config.catalog import Catalog
+from serve_app.config.models import MattingSettings
+from serve_app.config.settings import Settings
+
+_TOKEN: Final = "set HF_TOKEN or HF_TOKEN_PATH where it is fetched to a token"
+_CORRECT: Final = "correct it in the catalog or the settings"
+
+
+class NothingThere(Exception):
+    """The repository has none of the files."""
+
+
+def in_words(files: HubFiles, problem: Exception) -> str:
+    """The hub's own words are left out: they have addresses in them, which may be signed."""
+    match problem:
+        case GatedRepoError():
+            page = f"{constants.ENDPOINT}/{files.repository}"
+            return f"it is gated: accept its terms at {page}, and {_TOKEN} of that account"
+        case RepositoryNotFoundError():
+            return f"the hub has none of this name, or not for everyone: {_CORRECT}, or {_TOKEN} that may read it"
+        case RevisionNotFoundError():
+            return f"it has no revision {files.revision}: {_CORRECT}"
+        case NothingThere():
+            return f"it has no files like {', '.join(files.patterns)}: {_CORRECT}"
+        case json.JSONDecodeError():
+            return "its index is no JSON: it is broken on the hub, or here"
+        case HFValidationError():
+            return f"that is no name of a repository on the hub: {_CORRECT}"
+        case LocalEntryNotFoundError() if constants.is_offline_mode():
+            return "not here, and HF_HUB_OFFLINE is set for this command: fetch with HF_HUB_OFFLINE=0"
+        case LocalEntryNotFoundError():
+            return f"{constants.ENDPOINT} did not give it ({_cause(problem)}): is it in reach from there? Fetch again"
+        case HfHubHTTPError():
+            return f"{constants.ENDPOINT} answered {problem.response.status_code}: {_TOKEN} that may read it, or wait"
+        case OSError(errno=errno.ENOSPC):
+            return f"there is no room in {constants.HF_HUB_CACHE}"
+        case OSError(strerror=str(words)):
+            return f"it can't be kept in {constants.HF_HUB_CACHE}: {words}"
+    return f"it broke off ({type(problem).__name__}): fetch again, files that came whole are kept"
+
+
+def _cause(problem: Exception) -> str:
+    cause = problem.__cause__
+    return type(problem if cause is None else cause).__name__
+
+
+_LISTS: Final = ("lexicon", "known-pictures")
+"""Judges that read a file here, and no model."""
+_ACCELERATOR: Final = 0.001
+"""What Ray asks of a node's `accelerator_type:` resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One checkpoint that replicas of a deployment load."""
+
+    who: str
+    """The lane, or what else loads it."""
+    checkpoint: str
+    revision: str | None = None
+    kind: Kind = Kind.PIPELINE
+    gpus: float = 0.0
+    """Of a replica, where the checkpoint is what fills its share."""
+    actor: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Ray's options of a replica, which say where it can run."""
+
+    def files(self) -> HubFiles | None:
+        """On the hub; None where it lies on the machine that is asked."""
+        return files_of(self.kind, self.checkpoint, self.revision)
+
+    def place(self) -> Path | None:
+        """Where it is on this machine; None where its files are the hub's, and not all here."""
+        files = self.files()
+        if files is None:
+            return place_here(self.kind, self.checkpoint)
+        folder = files.here()
+        try:
+            return folder if folder and all(each.here() for each in elsewhere(folder)) else None
+        except ValueError:  # no replica could read it either
+            return None
+
+    def fits(self, resources: Mapping[str, float]) -> bool:
+        """Whether a replica could run on a node that has these in all, as Ray names them."""
+        asked = {
+            "CPU": self.actor.get("num_cpus"),
+            "GPU": self.actor.get("num_gpus"),
+            "memory": self.actor.get("memory"),
+        }
+        asked |= self.actor.get("resources") or {}
+        if accelerator := self.actor.get("accelerator_type"):
+            asked[f"accelerator_type:{accelerator}"] = _ACCELERATOR
+        return all(resources.get(name, 0) >= (amount or 0) for name, amount in asked.items())
+
+
+def wanted(settings: Settings, catalog: Catalog) -> tuple[Wanted, ...]:
+    """In the order of the catalog."""
+    return (
+        *_models(settings, catalog),
+        *_encoders(settings),
+        *_rewriter(settings, catalog),
+        *_judges(settings, catalog),
+    )
+
+
+def _models(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+    finetuned = {each.model for each in catalog.served.values() if each.takes_finetunes}
+    for name, model in catalog.models.items():
+        chosen = settings.model(name)
+        backend = chosen.backend or model.backend
+        checkpoint = chosen.checkpoint or model.checkpoint
+        revision = None if chosen.checkpoint else model.revision
+        if checkpoint.startswith(SIMULATED):
+            continue
+        if backend == DIFFUSION or backend in NETWORKS:
+            kind = Kind.PIPELINE if backend == DIFFUSION else Kind.NETWORK
+            gpus = float(chosen.actor.get("num_gpus") or 0)
+            yield Wanted(name, checkpoint, revision, kind, gpus, chosen.actor)
+        if model.redux and not chosen.checkpoint:
+            yield Wanted(f"image prompts of {name}", model.redux, actor=chosen.actor)
+        if backend == DIFFUSION:
+            yield from _matting(name, chosen.matting or model.matting, chosen.actor)
+        if name in finetuned:
+            who, where = f"uploads for {name}", settings.service.actor
+            yield Wanted(who, checkpoint, revision, Kind.CONFIGURATION, actor=where)
+
+
+def _matting(name: str, chosen: MattingSettings, actor: Mapping[str, Any]) -> Iterator[Wanted]:
+    if chosen.backend in NETWORKS and chosen.checkpoint:
+        yield Wanted(f"matting of {name}", chosen.checkpoint, chosen.revision, Kind.NETWORK, actor=actor)
+
+
+def _encoders(settings: Settings) -> Iterator[Wanted]:
+    for name, chosen in settings.text_encoders.items():
+        yield Wanted(f"text encoder {name}", chosen.checkpoint, chosen.revision, actor=chosen.actor)
+
+
+def _rewriter(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+    model, chosen = catalog.rewriter, settings.rewriter
+    if model is not None and chosen.enabled:
+        checkpoint, revision = chosen.checkpoint or model.checkpoint, None if chosen.checkpoint else model.revision
+        gpus = float(chosen.actor.get("num_gpus") or 0)
+        yield Wanted("rewriter", checkpoint, revision, Kind.PRETRAINED, gpus, chosen.actor)
+
+
+def _judges(settings: Settings, catalog: Catalog) -> Iterator[Wanted]:
+    known, chosen = catalog.moderation, settings.moderation
+    if known is None or not chosen.enabled:
+        return
+    for judge in (*(chosen.text or known.text), *(chosen.pictures or known.pictures)):
+        if judge.checkpoint:
+            kind = Kind.LIST if judge.backend in _LISTS else Kind.PRETRAINED
+            yield Wanted(f"judge {judge.backend}", judge.checkpoint, judge.revision, kind, actor=chosen.actor)
+
+
+_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""Nodes have these so that replicas don't ask the hub. Whoever fetches wants to: this command's environment counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of one repository."""
+
+    checkpoint: str
+    problem: str = ""
+    """In a line, with what to do about it; empty for one that is here now."""
+    was_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How one checkpoint is on this machine."""
+
+    is_here: bool
+    size: int | None
+    """Bytes, as far as they are known."""
+
+
+def fetch_weights(wanted: Sequence[Wanted]) -> Iterator[Ended]:
+    """Onto this machine, one repository after the other. The hub's own bars show how far it is, on a terminal.
+
+    Processes that share a folder wait for each other's files by the hub's locks.
+    """
+    set_verbosity_error()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    done, waiting = set[HubFiles](), needed(wanted)
+    while waiting:
+        files = waiting.pop(0)
+        if files in done:
+            continue
+        done.add(files)
+        try:
+            was_here = files.here() is not None
+            files.clear()
+            folder = files.fetch()
+            if files.here() is None:
+                raise NothingThere
+            waiting += elsewhere(folder)
+        except Exception as problem:  # whatever it is, the others are fetched
+            yield Ended(files.repository, in_words(files, problem))
+        else:
+            yield Ended(files.repository, was_here=was_here)
+
+
+def find_weights(wanted: Sequence[Wanted]) -> list[Kept]:
+    """On this machine, in their order. The hub is not asked."""
+    return [_kept(each) for each in wanted]
+
+
+def needed(wanted: Sequence[Wanted]) -> list[HubFiles]:
+    """Of the hub, for all of it on one machine: a pipeline's configuration is part of the pipeline."""
+    pipelines = {(each.checkpoint, each.revision) for each in wanted if each.kind is Kind.PIPELINE}
+    found = (
+        each.files()
+        for each in wanted
+        if each.kind is not Kind.CONFIGURATION or (each.checkpoint, each.revision) not in pipelines
+    )
+    return list(dict.fromkeys(files for files in found if files))
+
+
+class Nodes:
+    """The nodes of the cluster that this process has joined which may run replicas that load any of it."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        import ray
+
+        self.wanted: Mapping[str, tuple[Wanted, ...]] = {}
+        """By node, what replicas there may load."""
+        self._ids: dict[str, str] = {}
+        for each in ray.nodes():
+            here = tuple(one for one in wanted if one.fits(each["Resources"]))
+            if each["Alive"] and here:
+                where = f"node {each['NodeManagerAddress']}"
+                self.wanted = {**self.wanted, where: here}
+                self._ids[where] = each["NodeID"]
+
+    def fetch(self) -> Iterator[tuple[str, Ended]]:
+        """On all of them at a time, with each node's own HF_HOME and token: where, and what came of one repository."""
+        import ray
+        from ray.exceptions import RayError
+
+        waiting: dict[Any, str] = {
+            self._run(fetch_weights, where, num_returns="streaming"): where for where in self._ids
+        }
+        while waiting:
+            ready: Any = ray.wait(list(waiting))[0]
+            [stream] = ready
+            try:
+                ended: Any = ray.get(next(stream))
+                yield waiting[stream], ended
+            except StopIteration:
+                del waiting[stream]
+            except RayError as problem:
+                yield waiting.pop(stream), Ended("", f"it does not answer: {_last_line(problem)}")
+
+    def look(self) -> Mapping[str, list[Kept]]:
+        """By node, how what it may load is there. Raises RayError where one does not answer."""
+        import ray
+
+        asked = {where: self._run(find_weights, where) for where in self._ids}
+        return {where: ray.get(answer) for where, answer in asked.items()}
+
+    def _run(self, function: Any, where: str, **options: Any) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return (
+            ray.remote(num_cpus=0)(function)
+            .options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self._ids[where], soft=False),
+                runtime_env={"env_vars": {name: os.environ.get(name, "0") for name in _OFFLINE}},
+                **options,
+            )
+            .remote(self.wanted[where])
+        )
+
+
+def _last_line(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[-1]
+
+
+def _kept(wanted: Wanted) -> Kept:
+    place, files = wanted.place(), wanted.files()
+    if files is not None:
+        return Kept(place is not None, files.size())
+    if place is None or not place.exists():
+        return Kept(False, None)
+    within = [place] if place.is_file() else place.rglob("*")
+    return Kept(True, sum(file.stat().st_size for file in within if file.is_file()))

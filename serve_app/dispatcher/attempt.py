@@ -1,0 +1,420 @@
+"""The way of one attempt, from lease to outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
+
+from obstore.exceptions import BaseError
+from redis.exceptions import RedisError
+
+from deployments.contract.events import LAST, Alive, Done, Event, Failed, Interrupted, Preview, Progress, Started
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.moderation import Tolerance
+from deployments.contract.objects import UNREACHABLE, ObjectStore
+from deployments.telemetry.tracing import OFF, Attributes, Kind, Span, Tracer
+from serve_app.dispatcher.generation import checkpoint_of, generation_job, result_of
+from serve_app.moderation.gate import RESULTS, UNJUDGED, Gate, Leaving, Unjudged
+from serve_app.schemas.layout import caption
+from serve_app.tasks.reader import UNREADABLE
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Job, Lease, Status
+
+Write: TypeAlias = Callable[[str, int], Awaitable[str]]
+"""What the rewriter writes of a prompt, by a seed."""
+
+
+class WorkerLost(Exception):
+    """The model stopped answering, or its stream ended without an outcome."""
+
+
+class NotStarted(Exception):
+    """The model did not begin in time; nothing speaks against the task."""
+
+
+class Broke(Exception):
+    """The attempt ended without an outcome, and it may be the job's fault. Its text is fit for the client."""
+
+
+class Unavailable(Exception):
+    """The attempt ended without an outcome, and it is not the job's fault."""
+
+
+class GivenUp(Unavailable):
+    """The model gave the attempt up, and does not blame the job. Its text is fit for the client."""
+
+
+class Stale(Exception):
+    """The lease was lost: another attempt owns the task, or it has ended."""
+
+
+class Stream(Protocol):
+    """A running call of a model. Work stops only by `cancel`."""
+
+    def __aiter__(self) -> AsyncIterator[Event]: ...
+    def cancel(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    lane: str
+    lease: Lease
+    work: asyncio.Task[None] | None = None
+    """Carries it out in this process."""
+    stream: Stream | None = None
+    """The model's part of it, once it was called."""
+    started: bool = False
+    stopped: bool = False
+    """Its task was cancelled or has ended, or belongs to someone else: nothing more is to be done for it."""
+    completing: bool = False
+    """The outcome is being published: a heartbeat that finds the task gone is right, and no reason to stop."""
+    device_s: float = 0.0
+    """How much of its device's time the model spent on it, once it has told."""
+    leased: float = field(default_factory=time.monotonic)
+    """Monotonic, as `work_began`: the wall clock may be set meanwhile."""
+    work_began: float = field(default_factory=time.monotonic)
+    traceparent: str = ""
+    """Of its span, while it is worked on."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The task's id and the attempt's number, which every write to the store names."""
+        return self.lease.id, self.lease.attempt
+
+    @property
+    def attributes(self) -> Attributes:
+        """What its spans say of it."""
+        lease = self.lease
+        return {"gen.task": lease.id, "gen.project": lease.project, "gen.lane": self.lane, "gen.attempt": lease.attempt}
+
+    def stop(self) -> None:
+        """Stops whatever is being done, unless the outcome is on its way already."""
+        if self.completing:
+            return
+        self.stopped = True
+        if self.stream is not None:
+            self.stream.cancel()
+        elif self.work is not None:
+            self.work.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. `start_s` from the call to the first event, `stall_s` between any two after that.
+
+    `run_s` from the first start of work to the end, all attempts together; None: what the store allows any task, which
+    the model is not told.
+    """
+
+    start_s: float
+    stall_s: float
+    rewrite_s: float = 10.0
+    run_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What attempts are made with: the model, and where there are, the rewriter of prompts and moderation.
+
+    The rewriter gets a prompt and a seed: `rewrite` gives the new prompt, `rewrite_edit` that of an edit, and `ratio` a
+    text that says which ratio suits it. In `objects` models keep how far they are with a video, which is deleted with
+    its end.
+    """
+
+    call: Callable[[GenerationJob], Stream]
+    timeouts: Timeouts
+    rewrite: Write | None = None
+    gate: Gate | None = None
+    objects: ObjectStore | None = None
+    rewrite_edit: Write | None = None
+    ratio: Write | None = None
+    tracer: Tracer = OFF
+
+
+logger = logging.getLogger(__name__)
+
+MODERATION_REASONS = "Moderation Reasons"
+WARNINGS = "warnings"
+UNJUDGED_ERROR = "This could not be checked, since moderation was out of reach for too long; nothing was charged"
+_PROGRESS_EVERY_S = 0.2
+_REPORT_S = 1.0
+
+
+async def _at_once() -> None:
+    pass
+
+
+async def run_attempt(
+    attempt: Attempt,
+    dependencies: Dependencies,
+    store: TaskStore,
+    *,
+    turn: Callable[[], Awaitable[None]] = _at_once,
+    on_start: Callable[[], None] = lambda: None,
+    draining: Callable[[], bool] = lambda: False,
+) -> None:
+    """Decides what is open, lets the model work, publishes what came of it.
+
+    The model is called when `turn` has returned; `on_start` is called when it has begun; nothing new is begun while
+    `draining`.
+    Returns once the outcome is published. Raises NewerJob, the exceptions of attempt.py, and whatever the stream
+    raises; then nothing was published, and the caller gives the task back.
+    """
+    writer = _Writer(attempt, store, dependencies.timeouts.run_s, dependencies.tracer)
+    if not attempt.lease.job:
+        await writer.publish(Status.ERROR, details={"error": UNREADABLE})
+        return
+    job = Job.decode(attempt.lease.job)
+    try:
+        if not await _is_refused(job, writer, dependencies.gate, draining):
+            generation = await _decided(job, writer, dependencies, draining)
+            await turn()
+            if attempt.stopped:
+                raise Stale
+            if draining():
+                raise NotStarted
+            output = await _made(job, generation, writer, dependencies, on_start)
+            if output is not None:
+                await _publish_result(job, generation, output, writer, dependencies, draining)
+    except Unjudged:
+        await writer.publish(Status.ERROR, details={"error": UNJUDGED_ERROR})
+    except Leaving:
+        raise Unavailable("the moderator") from None
+    if dependencies.objects is not None and job.clip is not None:
+        await _forget_checkpoint(dependencies.objects, attempt.lease.id)
+
+
+async def _forget_checkpoint(objects: ObjectStore, task_id: str) -> None:
+    """What can't be deleted now is found later: see Maintenance."""
+    try:
+        await objects.delete([checkpoint_of(task_id)])
+    except (BaseError, OSError) as problem:
+        logger.warning("the checkpoint of %s is not deleted yet: %s", task_id, type(problem).__name__)
+
+
+def _tolerance(job: Job) -> Tolerance:
+    return Tolerance(job.safety_tolerance, job.safety_ceilings)
+
+
+async def _is_refused(job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]) -> bool:
+    """Whether the request was too much for the moderator, and the task has ended with that."""
+    if gate is None:
+        return False
+    single = [key for key in (job.control, job.image_prompt, job.start_video) if key]
+    with writer.span("judge request"):
+        reasons = await gate.request(job.prompt, [*job.references, *single], _tolerance(job), draining)
+    if reasons:
+        await writer.publish(Status.REQUEST_MODERATED, details={MODERATION_REASONS: reasons})
+    return bool(reasons)
+
+
+async def _decided(
+    job: Job, writer: _Writer, dependencies: Dependencies, draining: Callable[[], bool]
+) -> GenerationJob:
+    """Fills in what submission left open: the final prompt, and the ratio where the prompt decides it."""
+    prompt, ratio_said = job.prompt, ""
+    rewrite = (dependencies.rewrite_edit if job.references else dependencies.rewrite) if job.rewrite else None
+    if rewrite is not None or job.width is None:
+        await writer.advance(Status.REASONING)
+    if rewrite is not None:
+        with writer.span("rewrite"):
+            written = await _written(rewrite, prompt, job.seed, dependencies.timeouts.rewrite_s)
+        if written and await _may_be_used(written, job, writer, dependencies.gate, draining):
+            prompt = written
+    if job.width is None and dependencies.ratio is not None:
+        with writer.span("choose ratio"):
+            ratio_said = await _written(dependencies.ratio, caption(prompt), job.seed, dependencies.timeouts.rewrite_s)
+    folder = RESULTS if dependencies.gate is None else UNJUDGED
+    return generation_job(job, writer.attempt.lease, prompt, folder, ratio_said)
+
+
+async def _may_be_used(
+    written: str, job: Job, writer: _Writer, gate: Gate | None, draining: Callable[[], bool]
+) -> bool:
+    """A rewriter may spell out what its client hid from the moderator; the client's own words have passed."""
+    if gate is None or written == job.prompt:
+        return True
+    with writer.span("judge rewritten"):
+        reasons = await gate.request(written, [], _tolerance(job), draining)
+    if reasons:
+        logger.warning("a task goes on with its own prompt: %s in what was rewritten", ", ".join(reasons))
+    return not reasons
+
+
+async def _written(write: Write, prompt: str, seed: int, timeout_s: float) -> str:
+    """What the rewriter writes, or nothing when it fails or takes too long: no task is worth less for it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await write(prompt, seed)
+    except Exception as problem:
+        logger.warning("a task goes on without the rewriter, which failed: %s", type(problem).__name__)
+        return ""
+
+
+async def _made(
+    job: Job, generation: GenerationJob, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]
+) -> Output | None:
+    """What the model makes of the job; None where it can't be done, and the task has ended with that."""
+    with writer.span("model", "client") as span:
+        # Below this span the model writes its own.
+        told = replace(
+            generation,
+            seconds_left=_seconds_left(writer.attempt, dependencies.timeouts),
+            traceparent=span.traceparent,
+        )
+        writer.attempt.stream = dependencies.call(told)
+        return await _follow(job, writer, dependencies, on_start)
+
+
+def _seconds_left(attempt: Attempt, timeouts: Timeouts) -> float | None:
+    """By the store's clock at the lease, and this process' since."""
+    if attempt.lease.left_s is None:
+        return timeouts.run_s
+    return max(0.0, attempt.lease.left_s - (time.monotonic() - attempt.leased))
+
+
+async def _follow(job: Job, writer: _Writer, dependencies: Dependencies, on_start: Callable[[], None]) -> Output | None:
+    """Passes on what the model tells, to the end of its part."""
+    attempt, gate = writer.attempt, dependencies.gate
+    async for event in _events(attempt, dependencies.timeouts):
+        if isinstance(event, LAST):
+            attempt.device_s = event.took_s
+        match event:
+            case Started():
+                attempt.started = True
+                attempt.work_began = time.monotonic()
+                on_start()
+                await writer.advance(Status.GENERATING, progress=0.0)
+            case Progress(fraction):
+                await writer.note(progress=fraction, pace=event.pace)
+            case Preview(key, step, steps):
+                if gate is not None:
+                    key = await gate.preview(key, _tolerance(job))
+                if key is not None:
+                    await writer.note(preview={"key": key, "step": step, "steps": steps})
+            case Done(output):
+                return output
+            case Failed(reason):
+                await writer.publish(Status.ERROR, details={"error": reason})
+                return None
+            case Interrupted(reason, blame, counts):
+                if blame:
+                    raise Broke(reason)
+                raise GivenUp(reason) if counts else Unavailable(reason)
+            case Alive():
+                if event.report is not None:
+                    await writer.report(*event.report)
+    raise WorkerLost("the stream ended without an outcome")
+
+
+async def _events(attempt: Attempt, timeouts: Timeouts) -> AsyncIterator[Event]:
+    """The stream's events, with an end to waiting."""
+    assert attempt.stream is not None
+    events = attempt.stream.__aiter__()
+    while True:
+        try:
+            limit = timeouts.stall_s if attempt.started else timeouts.start_s
+            yield await asyncio.wait_for(anext(events), limit)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise (WorkerLost("the stream stalled") if attempt.started else NotStarted) from None
+
+
+async def _publish_result(
+    job: Job,
+    generation: GenerationJob,
+    output: Output,
+    writer: _Writer,
+    dependencies: Dependencies,
+    draining: Callable[[], bool],
+) -> None:
+    """Publishes the result, if it may be shown. Of a task that was cancelled meanwhile, no file stays."""
+    gate, objects = dependencies.gate, dependencies.objects
+    result = result_of(generation, output, time.monotonic() - writer.attempt.work_began)
+    if gate is not None:
+        with writer.span("judge result"):
+            reasons = await gate.output(output.key, _tolerance(job), draining)
+        if reasons:
+            await gate.discard(*filter(None, (output.key, output.draft, output.thumbnail)))
+            await writer.publish(Status.CONTENT_MODERATED, details={MODERATION_REASONS: reasons})
+            return
+        for name in ("key", "thumbnail"):
+            if name in result:
+                result[name] = await gate.release(result[name])
+        if draft := result.get("draft"):
+            draft["key"] = await gate.release(draft["key"])
+    warnings = [*job.warnings, *output.warnings]
+    details = {WARNINGS: warnings} if warnings else None
+    try:
+        await writer.publish(Status.READY, result=result, details=details)
+    except Stale:
+        files = (result["key"], result.get("thumbnail"), result.get("draft", {}).get("key"))
+        with suppress(*UNREACHABLE):  # else they go with the task's other objects
+            if objects is not None:
+                await objects.delete([key for key in files if key])
+        raise
+
+
+class _Writer:
+    """An attempt's writes to the store, each fenced by its number."""
+
+    def __init__(self, attempt: Attempt, store: TaskStore, run_s: float | None, tracer: Tracer) -> None:
+        self.attempt = attempt
+        self._tracer = tracer
+        self._store = store
+        self._run_s = run_s
+        self._noted = 0.0
+
+    def span(self, name: str, kind: Kind = "internal") -> AbstractContextManager[Span]:
+        """Of a part of the attempt."""
+        return self._tracer.span(name, self.attempt.traceparent, self.attempt.attributes, kind)
+
+    async def advance(self, status: Status, **fields: Any) -> None:
+        """Raises Stale. A store out of reach is no reason to stop: the phase is news, not truth."""
+        attempt = self.attempt
+        try:
+            current = await self._store.advance(attempt.lane, *attempt.key, status, run_s=self._run_s, **fields)
+        except RedisError as problem:
+            logger.warning("could not note progress of %s: %s", attempt.lease.id, type(problem).__name__)
+            return
+        if not current:
+            raise Stale
+
+    async def note(self, **fields: Any) -> None:
+        """As `advance`, at most five times a second."""
+        now = time.monotonic()
+        if now - self._noted >= _PROGRESS_EVERY_S or "preview" in fields:
+            self._noted = now
+            await self.advance(Status.GENERATING, **fields)
+
+    async def report(self, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        """Figures of the replica: not worth waiting for a store that is out of reach."""
+        try:
+            async with asyncio.timeout(_REPORT_S):
+                await self._store.report(self.attempt.lane, counts, setup)
+        except (RedisError, TimeoutError) as problem:
+            logger.debug("a report of lane %s is lost: %s", self.attempt.lane, type(problem).__name__)
+
+    async def publish(self, status: Status, **outcome: Any) -> None:
+        """Insists until the store took the outcome or refused it. Raises Stale when refused."""
+        attempt = self.attempt
+        attempt.completing = True
+        with self.span("publish") as span:
+            span.note("gen.status", status.value)
+            while True:
+                try:
+                    published = await self._store.complete(
+                        attempt.lane, *attempt.key, status, device_s=attempt.device_s, **outcome
+                    )
+                    break
+                except RedisError as problem:
+                    logger.warning("could not publish %s yet: %s", attempt.lease.id, type(problem).__name__)
+                    await asyncio.sleep(0.5)
+        if not published:
+            raise Stale

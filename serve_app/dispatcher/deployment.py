@@ -1,0 +1,207 @@
+"""The dispatcher: leases tasks, carries them to the models, and keeps the queue honest.
+
+Every replica does all of this for every lane; they meet only in Redis. What keeps a task safe is its lease: a living
+dispatcher prolongs its leases, and when one is dead the reaper of any other takes the tasks back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from ray.serve.handle import DeploymentHandle
+
+from deployments.contract.job import GenerationJob
+from deployments.contract.moderation import Thresholds
+from deployments.contract.objects import ObjectStore
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import tracer_of
+from serve_app.background import Loops, idle, rest
+from serve_app.config.models import SharingSettings
+from serve_app.config.replicas import BoundSettings
+from serve_app.dispatcher.attempt import Dependencies, Timeouts, Write
+from serve_app.dispatcher.maintenance import Maintenance
+from serve_app.dispatcher.queue import Lane
+from serve_app.moderation.gate import Calls, Gate
+from serve_app.moderation.settings import ModerationSettings
+from serve_app.storage import connection
+from serve_app.storage.pages import LogLevels
+from serve_app.storage.tally import Tallied, Tally
+from serve_app.tasks.store import TaskStore
+
+_LOOK_EVERY_S = 1.0
+
+
+SECTIONS: Final = (
+    "redis",
+    "objects",
+    "tasks",
+    "accounts",
+    "sealing",
+    "webhooks",
+    "dispatcher",
+    "models",
+    "rewriter",
+    "moderation",
+    "tracing",
+    "logs",
+)
+"""Of the settings, what it reads."""
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        bound: BoundSettings,
+        models: dict[str, DeploymentHandle],
+        rewriter: DeploymentHandle | None = None,
+        moderator: DeploymentHandle | None = None,
+        thresholds: Thresholds | None = None,
+    ) -> None:
+        settings = bound.settings()
+        logs.begin(settings.logs.spec())
+        redis = connection.connect(settings.redis_url)
+        self._redis = redis
+        self._prefix = settings.redis.prefix
+        self._tally = Tally()
+        self._tracer = tracer_of(settings.tracing.spec(), "dispatcher")
+        levels = LogLevels(redis, settings.redis.prefix, settings.logs.levels)
+        self._store = TaskStore(
+            redis, settings.redis.prefix, settings.tasks.limits(), settings.redis.replication(), settings.at_rest()
+        )
+        chosen = settings.dispatcher
+        timeouts = Timeouts(chosen.start_s, chosen.stall_s, settings.rewriter.timeout_s)
+        objects = ObjectStore(settings.objects_url, settings.objects.options)
+        writes = _writes(rewriter, settings.rewriter.asked_for) if rewriter else {}
+        gate = None
+        if moderator and thresholds:
+            took = partial(self._tally.observe, Tallied.JUDGING)
+            gate = _gate(moderator, thresholds, objects, settings.moderation, took)
+        self._turns: dict[str, list[str]] = defaultdict(list)
+        """By device, the models that take turns on it."""
+        for name in models:
+            if (sharing := settings.model(name).sharing) and sharing.turn_s:
+                self._turns[sharing.device].append(name)
+        self._lanes: dict[str, Lane] = {}
+        for name, handle in models.items():
+            model = settings.model(name)
+            timed = replace(timeouts, run_s=model.run_s or settings.tasks.run_s)
+            dependencies = Dependencies(
+                _caller(handle, levels), timed, gate=gate, objects=objects, tracer=self._tracer, **writes
+            )
+            has_turn = partial(self._has_turn, name, sharing) if (sharing := model.sharing) and sharing.turn_s else None
+            self._lanes[name] = Lane(name, self._store, dependencies, chosen, model, has_turn)
+        self._maintenance = Maintenance(self._store, objects, list(models))
+        prefix = settings.redis.prefix
+        self._drain_s = settings.dispatcher.drain_s
+        self._loops = Loops(
+            {
+                "listen": self._listen,
+                "look": self._look,
+                "be present": self._be_present,
+                "log levels": levels.follow,
+                "sweep": self._maintenance.sweep,
+                "reap": self._maintenance.reap,
+                "tally": partial(self._tally.keep_adding, redis, prefix),
+                **{f"lease {lane.name}": lane.lease for lane in self._lanes.values()},
+                **{f"heartbeat {lane.name}": lane.heartbeat for lane in self._lanes.values()},
+            }
+        )
+
+    async def _has_turn(self, name: str, sharing: SharingSettings) -> bool:
+        lanes = self._turns[sharing.device]
+        return await self._store.turn(sharing.device, sharing.turn_s or 0, lanes) == name
+
+    async def check_health(self) -> None:
+        self._loops.check()
+
+    async def __del__(self) -> None:
+        """Before shutdown: lease no more, give back what has not begun, finish what has, within the drain limit."""
+        await asyncio.gather(*(lane.drain(self._drain_s) for lane in self._lanes.values()))
+        await self._loops.stop()
+        await self._tally.add_rest(self._redis, self._prefix)
+        await self._redis.aclose()
+        await asyncio.to_thread(self._tracer.close)
+
+    async def _be_present(self) -> None:
+        while True:
+            await self._store.dispatcher_is_here()
+            await rest(_LOOK_EVERY_S)
+
+    async def _look(self) -> None:
+        """The net below the wake channels, which may lose messages: one look for all lanes."""
+        while True:
+            for name in await self._store.with_work(*self._lanes):
+                self._lanes[name].wake.set()
+            await rest(_LOOK_EVERY_S)
+
+    async def _listen(self) -> None:
+        """Hears of new work and of work to stop. Lossy; `_look` and the heartbeats find what was missed."""
+        store = self._store
+        lanes = {store.channel(f"wake:{lane.name}"): lane for lane in self._lanes.values()}
+        stop = store.channel("stop")
+        async with self._redis.pubsub() as pubsub:
+            await pubsub.subscribe(stop, *lanes)
+            messages = pubsub.listen()
+            while True:
+                with idle():
+                    message = await anext(messages)
+                if message["type"] != "message":
+                    continue
+                if message["channel"] == stop:
+                    for lane in self._lanes.values():
+                        lane.stop(message["data"])
+                else:
+                    lanes[message["channel"]].wake.set()
+
+
+def _writes(rewriter: DeploymentHandle, asked_for: Collection[str]) -> dict[str, Write]:
+    """Of Dependencies, what is the rewriter's part."""
+    writes: dict[str, tuple[str, Write]] = {
+        "rewrite": ("prompts", rewriter.rewrite.remote),
+        "rewrite_edit": ("edits", partial(rewriter.rewrite.remote, edit=True)),
+        "ratio": ("ratios", rewriter.ratio.remote),
+    }
+    return {name: write for name, (task, write) in writes.items() if task in asked_for}
+
+
+def _gate(
+    moderator: DeploymentHandle,
+    thresholds: Thresholds,
+    objects: ObjectStore,
+    chosen: ModerationSettings,
+    took: Callable[[str, float], None],
+) -> Gate:
+    return Gate(
+        judge_text=moderator.judge_text.remote,
+        judge_object=moderator.judge_object.remote,
+        thresholds=thresholds,
+        objects=objects,
+        call_s=chosen.call_s,
+        video_call_s=chosen.video_call_s,
+        wait_s=chosen.wait_s,
+        open_when_down=chosen.when_down == "pass",
+        # A batch that is judged and one that waits, of each replica; a video takes it long.
+        calls=Calls(2 * chosen.max_batch * chosen.max_replicas),
+        video_calls=Calls(chosen.max_replicas),
+        took=took,
+    )
+
+
+def _caller(handle: DeploymentHandle, levels: LogLevels) -> Callable[[GenerationJob], Any]:
+    # Built once, for the many: every `.options()` costs.
+    streamed = handle.options(stream=True)
+
+    def call(job: GenerationJob) -> Any:
+        if levels.told:
+            job = replace(job, log_levels=levels.told)
+        if job.adapter is None:
+            return streamed.generate.remote(job)
+        # Goes to a replica that holds the tuned model, if one with room does.
+        return streamed.options(multiplexed_model_id=job.adapter.id).generate.remote(job)
+
+    return call

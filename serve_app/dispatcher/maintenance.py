@@ -1,0 +1,121 @@
+"""What must happen even when nobody asks: leases run out, deadlines pass, old tasks and their objects go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from deployments.contract.objects import UNREACHABLE, ObjectStore
+from serve_app.background import rest
+from serve_app.dispatcher.generation import CHECKPOINTS, checkpoint_of
+from serve_app.tasks.store import TaskStore
+
+logger = logging.getLogger(__name__)
+
+_REAP_EVERY_S = 0.5
+_SWEEP_EVERY_S = 10.0
+_SLOW_S = 0.5
+_GAP_S = 2.0
+PLACES: Final = ("inputs", "results", "unjudged")
+"""Where a task has objects, each below its id."""
+_TRIED: Final = 3
+"""Tasks whose objects can't be deleted one by one either, after which the object store is taken to be away."""
+
+
+def _places_of(*ids: str) -> list[str]:
+    return [f"{place}/{task_id}" for task_id in ids for place in PLACES]
+
+
+class Maintenance:
+    def __init__(self, store: TaskStore, objects: ObjectStore, lanes: list[str]) -> None:
+        self._store = store
+        self._objects = objects
+        self._lanes = lanes
+
+    async def reap(self) -> None:
+        """Reaps and expires, but only after Redis was in reach for one lease length without a break.
+
+        While Redis was away nobody could prolong a lease or publish a result; reaping at once would do all the work
+        in flight a second time. The same holds after this process itself was stopped for a while.
+        """
+        steady_since = last_answer = time.monotonic()
+        while True:
+            await rest(_REAP_EVERY_S)
+            asked = time.monotonic()
+            try:
+                await self._store.ping()
+            except RedisError:
+                steady_since = time.monotonic()
+                continue
+            now = time.monotonic()
+            if now - asked > _SLOW_S or now - last_answer > _GAP_S:
+                steady_since = now
+            last_answer = now
+            if now - steady_since > self._store.limits.lease_s:
+                await self._round()
+
+    async def _round(self) -> None:
+        if reaped := await self._store.reap(*self._lanes):
+            logger.warning("took back %d tasks whose lease ran out", reaped)
+        if overdue := await self._store.end_overdue(*self._lanes):
+            logger.warning("ended %d tasks that were past their deadline", overdue)
+
+    async def sweep(self) -> None:
+        """Deletes the objects and records of tasks whose retention is over, and the checkpoints of those that ended."""
+        while True:
+            await self._watch_memory()
+            for drop in (self._drop_checkpoints, self._drop_tasks):
+                try:
+                    await drop()
+                except UNREACHABLE as problem:
+                    logger.warning("what is over is not deleted yet: %s", type(problem).__name__)
+            await rest(_SWEEP_EVERY_S)
+
+    async def _drop_tasks(self) -> None:
+        ids = await self._store.sweep()
+        while ids:
+            ids = await self._store.sweep(await self._without_objects(ids))
+            await rest(0)
+
+    async def _without_objects(self, ids: Sequence[str]) -> Sequence[str]:
+        """Those whose objects are gone now: one that can't be deleted keeps none of the others. Raises what the object
+        store does where it deletes none."""
+        try:
+            await self._objects.delete_prefixes(_places_of(*ids))
+            return ids
+        except UNREACHABLE as problem:
+            refused = problem
+        gone: list[str] = []
+        for number, task_id in enumerate(ids, 1):
+            try:
+                await self._objects.delete_prefixes(_places_of(task_id))
+                gone.append(task_id)
+            except UNREACHABLE as problem:
+                refused = problem
+            if number == _TRIED and not gone:
+                break
+        if not gone:
+            raise refused
+        return gone
+
+    async def _watch_memory(self) -> None:
+        used, most = await self._store.memory()
+        if most and used > self._store.limits.max_memory * most:
+            logger.warning(
+                "the task store uses %d %% of its memory: nothing new is accepted until it is below %d %%",
+                100 * used // most,
+                100 * self._store.limits.max_memory,
+            )
+
+    async def _drop_checkpoints(self) -> None:
+        """Those of videos that will not go on: whoever ended them was not there to delete them, or they came later."""
+        for key in await self._objects.keys(CHECKPOINTS.rstrip("/")):
+            task_id = key.removeprefix(CHECKPOINTS).removesuffix(".safetensors")
+            task = await self._store.get(task_id)
+            if key == checkpoint_of(task_id) and (task is None or task.status.terminal):
+                await self._objects.delete([key])
+            await rest(0)

@@ -1,0 +1,228 @@
+"""Sizes of pictures: named ratios, size tiers, limits, megapixels. Lengths are in pixels, areas in square pixels.
+
+A tier is an area, not a side: every ratio at one tier costs about the same work. Rounding each side of a named ratio to
+the nearest multiple of 16 is what gives the published limits: 21:9 at `4k` is 6256x2688, the longest side, and 4:3 at
+`4k` is 4736x3552, the largest area.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, isqrt, log
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+Ratio: TypeAlias = Fraction
+"""Width over height."""
+
+MEGAPIXEL: Final = 1024 * 1024
+"""Square pixels in one megapixel, as it is counted and billed."""
+
+MIN_SIDE: Final = 64
+MAX_SIDE: Final = 6256
+MAX_AREA: Final = 16_822_272
+
+GRID: Final = 16
+"""Sides of named ratios are multiples of this."""
+
+RATIOS: Final[Mapping[str, Ratio]] = MappingProxyType(
+    {
+        name: Fraction(*map(int, name.split(":")))
+        for name in (
+            *("21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1"),
+            *("4:5", "3:4", "5:7", "2:3", "9:16", "1:2", "9:21"),
+        )
+    }
+)
+"""The ratios a client can name, widest first."""
+
+TIERS: Final[Mapping[str, int]] = MappingProxyType(
+    {"768sq": 768**2, "1k": 1024**2, "1.5k": 1536**2, "2k": 2048**2, "4k": 4096**2}
+)
+"""Areas of the named resolutions, smallest first."""
+
+DEFAULT_TIER: Final = "1k"
+AUTO: Final = "auto"
+
+
+class Size(NamedTuple):
+    width: int
+    height: int
+
+    @property
+    def area(self) -> int:
+        return self.width * self.height
+
+    @property
+    def ratio(self) -> Ratio:
+        return Fraction(self.width, self.height)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSize:
+    """What is known about the size of a picture when its request is accepted.
+
+    `area` is the one to price: of the picture itself, or of its tier while `size` is None, since the ratio is still to
+    be chosen from the prompt. `size_within` keeps to that price then.
+    """
+
+    area: int
+    size: Size | None
+
+
+def size_for(ratio: Ratio, area: int, grid: int = GRID) -> Size:
+    """The size of about `area` with about `ratio`, each side the nearest multiple of `grid`, at least one."""
+    return Size(_nearest_on_grid(ratio * area, grid), _nearest_on_grid(area / ratio, grid))
+
+
+def size_within(ratio: Ratio, area: int) -> Size:
+    """As `size_for`, but never billed as more than `area`: its longer side is a step of the grid shorter then."""
+    size = size_for(ratio, area)
+    if billed_megapixels(size.area) <= billed_megapixels(area):
+        return size
+    if size.width > size.height:
+        return Size(size.width - GRID, size.height)
+    return Size(size.width, size.height - GRID)
+
+
+def nearest_ratio(ratio: Ratio) -> str:
+    """The name of the supported ratio closest to `ratio`, by factor: 2:1 is as far from 1:1 as 1:2 is."""
+    return min(RATIOS, key=lambda name: abs(log(RATIOS[name] / ratio)))
+
+
+def nearest_tier(width: int, height: int) -> str:
+    """The name of the tier whose area is closest to that of the given size, by factor."""
+    return min(TIERS, key=lambda name: abs(log(Fraction(TIERS[name], width * height))))
+
+
+def fit(width: int, height: int) -> Size:
+    """The given size where it is within the limits, else scaled down or up to them with its ratio kept to the pixel.
+
+    Sides end within `MIN_SIDE` to `MAX_SIDE`, the area within `MAX_AREA`. A strip too narrow for any such size gets the
+    narrowest one.
+    """
+    narrowest = Fraction(MIN_SIDE, MAX_SIDE)
+    ratio = min(max(Fraction(width, height), narrowest), 1 / narrowest)
+    largest = min(Fraction(MAX_SIDE), MAX_SIDE * ratio, Fraction(isqrt(int(MAX_AREA * ratio))))
+    smallest = max(Fraction(MIN_SIDE), MIN_SIDE * ratio)
+    exact = min(max(Fraction(width), smallest), largest)
+    return Size(int(exact), int(exact / ratio))
+
+
+def scale_to(width: int, height: int, area: int) -> Size:
+    """The given size scaled to about `area`, its ratio kept to the pixel, then held to the limits as by `fit`."""
+    ratio = Fraction(width, height)
+    return fit(max(1, isqrt(int(area * ratio))), max(1, isqrt(int(area / ratio))))
+
+
+def picture_size(
+    *,
+    width: int | None = None,
+    height: int | None = None,
+    aspect_ratio: str = AUTO,
+    resolution: str | None = None,
+    reference: tuple[int, int] | None = None,
+) -> PictureSize:
+    """The size of the picture to make.
+
+    An exact `width` and `height` win over all else. `reference` is the size of the first reference picture, None for
+    text-to-image. With a ratio of `auto` an edit keeps the reference's ratio, at its own size unless `resolution` asks
+    for a tier, and text-to-image leaves the ratio open. With a named ratio, an edit without `resolution` takes the tier
+    nearest to the reference. Raises KeyError for a ratio or resolution that has no such name.
+    """
+    if width is not None and height is not None:
+        return _exact(Size(width, height))
+    if reference is not None and aspect_ratio == AUTO:
+        if resolution is None:
+            return _exact(fit(*reference))
+        return _exact(scale_to(*reference, TIERS[resolution]))
+    if resolution is None:
+        resolution = DEFAULT_TIER if reference is None else nearest_tier(*reference)
+    area = TIERS[resolution]
+    return PictureSize(area, None) if aspect_ratio == AUTO else _exact(size_for(RATIOS[aspect_ratio], area))
+
+
+def megapixels(area: int) -> float:
+    """Megapixels of an area, as reported: 2 decimals."""
+    return round(area / MEGAPIXEL, 2)
+
+
+def billed_megapixels(area: int) -> int:
+    """Megapixels of an area, as billed: those reported, rounded up to whole ones; 0 for no pixels alone."""
+    return max(ceil(megapixels(area)), 1 if area else 0)
+
+
+def _exact(size: Size) -> PictureSize:
+    return PictureSize(size.area, size)
+
+
+def _nearest_on_grid(square: Fraction, grid: int) -> int:
+    """The multiple of `grid` nearest to the square root of `square`, in whole numbers all the way."""
+    halves = isqrt(int(4 * square / grid**2))
+    return max(1, (halves + 1) // 2) * grid
+
+
+CLIP_RATIOS: Final = tuple(RATIOS[name] for name in ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"))
+"""Those that requests for videos can name, widest first."""
+
+CLIP_AREAS: Final[Mapping[str, int]] = MappingProxyType({"hd": 1280 * 704, "fhd": 1920 * 1088})
+"""Areas of the named resolutions; their sizes at 16:9 give them."""
+
+_GRID: Final = 64
+_DRAFT_GRID: Final = _GRID // 2
+
+
+def clip_area(resolution: str, *, draft: bool = False) -> int:
+    """The nominal area of what is made, to price and to size. Raises KeyError for a resolution without such a name."""
+    return CLIP_AREAS[resolution] // (4 if draft else 1)
+
+
+def clip_size(ratio: Ratio, area: int, *, draft: bool = False) -> Size:
+    """The size of about `area` with about `ratio`. That of a draft is exactly half of the full one, each way."""
+    return size_for(ratio, area, _DRAFT_GRID if draft else _GRID)
+
+
+def clip_ratio(ratio: Ratio) -> Ratio:
+    """The one of `CLIP_RATIOS` closest to `ratio`, by factor."""
+    return min(CLIP_RATIOS, key=lambda known: abs(log(known / ratio)))
+
+
+_LONGEST: Final = 4
+"""Pairs beyond this ratio are not about the shape of a picture: a scale of 1:100."""
+_NUMBER: Final = r"\d{1,5}(?:\.\d{1,3})?"
+_TIMES: Final = r"\s?[x\u00d7]\s?"
+_PAIR: Final = re.compile(
+    rf"(?<![\w.:/-])({_NUMBER})(?:\s?(:)\s?|{_TIMES}|\s+by\s+|-by-)({_NUMBER})(?![\d:]|\.\d|{_TIMES}\d|\s?[ap]\.?m\b)",
+    re.IGNORECASE,
+)
+_WORDS: Final[Mapping[str, str]] = {
+    "ultra ?wide|panorama|panoramic|cinemascope": "21:9",
+    "wide ?screen|desktop wallpaper|youtube thumbnail|horizontal (?:picture|image|photo|format)": "16:9",
+    "landscape (?:format|orientation|mode)": "3:2",
+    "square (?:picture|image|photo|painting|format|crop)|album cover|profile picture|app icon": "1:1",
+    "portrait (?:format|orientation|mode)|movie poster|book cover": "2:3",
+    "(?:phone|mobile) wallpaper|lock ?screen|instagram story|vertical (?:picture|image|photo|video|format)": "9:16",
+}
+"""Words that only ever name a shape, or something with a fixed one; `landscape` alone may be in the picture."""
+_PHRASES: Final = tuple(
+    (re.compile(rf"\b(?:{words.replace(' ', '[ -]+').replace('[ -]+?', '[ -]?')})\b", re.IGNORECASE), ratio)
+    for words, ratio in _WORDS.items()
+)
+
+
+def ratio_from_prompt(prompt: str) -> str | None:
+    """The name of the supported ratio, None where the prompt says nothing about its shape. The first pair counts."""
+    for pair in _PAIR.finditer(prompt):
+        width, height = Fraction(pair[1]), Fraction(pair[3])
+        if not width or not height or max(width / height, height / width) > _LONGEST:
+            continue
+        if pair[2] and len(pair[3]) == 2 and f"{pair[1]}:{pair[3]}" not in RATIOS:
+            continue  # a time of day
+        if not pair[2] and width == height and 1 < width < MIN_SIDE:
+            continue  # a 4x4 truck
+        return nearest_ratio(width / height)
+    found = [(match.start(), ratio) for words, ratio in _PHRASES if (match := words.search(prompt))]
+    return min(found)[1] if found else None

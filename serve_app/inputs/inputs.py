@@ -1,0 +1,105 @@
+"""The one gate for files that clients send: base64, a `data:` URI or an http(s) URL in, a checked picture or video out.
+
+Nothing of what was sent is decoded in this process, and no organization keeps others waiting: pictures are decoded, and
+written anew, by processes that may be lost (`decoders.py`), videos are read by ffmpeg (`videos.py`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from deployments.video.reader import probe
+from deployments.video.writer import VideoError
+from serve_app.inputs.decoders import Decoders, FairThreads
+from serve_app.inputs.fetch import Fetcher, FetchTurns, hold, is_url
+from serve_app.inputs.images import InputPicture, Unreadable
+from serve_app.inputs.settings import PICTURES, VIDEOS, PictureLimits, VideoLimits
+from serve_app.inputs.url_guard import UrlGuard
+
+
+@dataclass(frozen=True, slots=True)
+class InputVideo:
+    """A video that decodes to its end; `width` and `height` are pixels as it is shown."""
+
+    data: bytes = field(repr=False)
+    width: int
+    height: int
+    content_type: str = "video/mp4"
+    extension: str = "mp4"
+
+
+def read_video(data: bytes, limits: VideoLimits = VIDEOS) -> InputVideo:
+    """The video in the bytes of a file. Raises BadVideo."""
+    if len(data) > limits.max_bytes:
+        raise limits.refuse("the file is too large")
+    with tempfile.TemporaryDirectory(prefix="video-") as folder:
+        file = Path(folder, "video.mp4")
+        file.write_bytes(data)
+        try:
+            probed = probe(file, longest_s=limits.max_seconds, timeout_s=limits.max_decode_s)
+        except VideoError as error:
+            raise limits.refuse(str(error)) from None
+    if probed.seconds > limits.max_seconds:
+        raise limits.refuse("the video is too long")
+    sides = (probed.width, probed.height)
+    if min(sides) < limits.min_side or max(sides) > limits.max_side:
+        raise limits.refuse(f"the video has {probed.width}x{probed.height} pixels")
+    return InputVideo(data, probed.width, probed.height)
+
+
+T = TypeVar("T")
+
+_VIDEOS_AT_A_TIME: Final = 2
+_PREPARED_AT_A_TIME: Final = 2
+
+
+class Inputs:
+    """For one event loop. `owner` is whoever shares nothing with others: an organization."""
+
+    def __init__(
+        self, guard: UrlGuard, decoders: int, turns: FetchTurns | None = None, about: str | None = None
+    ) -> None:
+        """`decoders` is how many processes decode pictures at a time; `turns` has its defaults unless it is given;
+        `about` is as in Fetcher."""
+        self._fetcher = Fetcher(guard, turns or FetchTurns(), about)
+        self._decoders = Decoders(decoders)
+        self._videos = FairThreads(_VIDEOS_AT_A_TIME, 1, "videos")
+        self._preparing = FairThreads(_PREPARED_AT_A_TIME, 1, "preparing")
+
+    async def picture(self, value: str, owner: str, limits: PictureLimits = PICTURES) -> InputPicture:
+        """The picture behind `value`, base64, `data:` URI or URL. Raises BadPicture, or TooManyFetches."""
+        value = value.strip()
+        fetched = await self._fetcher.fetch(value, owner, limits) if is_url(value) else None
+        try:
+            picture = await self._decoders.picture(value if fetched is None else fetched, owner, limits)
+        except Unreadable as problem:
+            raise limits.refuse(str(problem)) from None
+        if fetched is not None:
+            hold.get()(len(picture.data))
+        return picture
+
+    async def video(self, value: str, owner: str, limits: VideoLimits = VIDEOS) -> InputVideo:
+        """The video behind `value`, base64, `data:` URI or URL. Raises BadVideo, or TooManyFetches."""
+        value = value.strip()
+        if is_url(value):
+            data = await self._fetcher.fetch(value, owner, limits)
+        else:
+            try:
+                data = await self._decoders.base64(value, owner, limits.max_bytes)
+            except Unreadable as problem:
+                raise limits.refuse(str(problem)) from None
+        return await self._videos.run(owner, lambda: read_video(data, limits))
+
+    async def prepared(self, owner: str, work: Callable[[], T]) -> T:
+        """What `work` makes of pictures that came through here, in a thread."""
+        return await self._preparing.run(owner, work)
+
+    def close(self) -> None:
+        """Waits for nothing that is under way."""
+        self._decoders.close()
+        for threads in (self._videos, self._preparing):
+            threads.close()

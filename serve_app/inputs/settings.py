@@ -1,0 +1,116 @@
+"""Where pictures and videos are kept, how long links to them live, and what may be fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import Field
+
+from serve_app.inputs.geometry import MEGAPIXEL
+from serve_app.strict_settings import Section
+
+_PLAIN_OPTIONS: Final = frozenset(
+    (
+        "region",
+        "default_region",
+        "endpoint",
+        "endpoint_url",
+        "bucket",
+        "bucket_name",
+        "container_name",
+        "account_name",
+        "virtual_hosted_style_request",
+        "skip_signature",
+        "allow_http",
+        "client_options.allow_http",
+    )
+)
+"""Options of object stores that open no door; every other one is taken for a secret."""
+_PROVIDERS: Final = ("aws_", "azure_storage_", "azure_", "google_")
+
+
+class ObjectSettings(Section):
+    url: str | None = None
+    options: dict[str, Any] = {}
+
+    @property
+    def plain_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if _is_plain(name)}
+
+    @property
+    def secret_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if not _is_plain(name)}
+
+
+def _is_plain(option: str) -> bool:
+    name = option.lower()
+    return any(name.removeprefix(provider) in _PLAIN_OPTIONS for provider in ("", *_PROVIDERS))
+
+
+class LinkSettings(Section):
+    image_life_s: int = Field(default=600, ge=10)
+    video_life_s: int = Field(default=3600, ge=10)
+
+
+class NetworkSettings(Section):
+    allow: list[str] = []
+    fetches_per_organization: int = Field(default=32, ge=1)
+    fetches_per_origin: int = Field(default=64, ge=1)
+
+
+class BadPicture(ValueError):
+    """Not a picture the service takes. The message tells the client what was wrong and what would be accepted."""
+
+
+class BadVideo(ValueError):
+    """The same of a video."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureLimits:
+    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
+
+    `cpu_s` is the time of a processor that decoding and writing anew may take.
+    """
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_pixels: int = 20 * MEGAPIXEL
+    max_redirects: int = 3
+    timeout_s: float = 10.0
+    cpu_s: int = 10
+
+    def refuse(self, problem: str) -> BadPicture:
+        """The error for `problem`, with what would be accepted instead."""
+        return BadPicture(
+            f"{problem}; expected a JPEG, PNG or WebP picture as base64, a data: URI or an http(s) URL, "
+            f"at most {self.max_bytes / 2**20:g} MB and {self.max_pixels / MEGAPIXEL:g} megapixels"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VideoLimits:
+    """`max_bytes` counts the decoded file; `timeout_s` is the whole time a URL may take, redirects included.
+
+    Sides are in pixels, as the video is shown. `max_decode_s` is the time its frames may take to decode.
+    """
+
+    max_bytes: int = 50 * 1024 * 1024
+    max_seconds: float = 20.0
+    min_side: int = 64
+    max_side: int = 4096
+    max_redirects: int = 3
+    timeout_s: float = 30.0
+    max_decode_s: float = 60.0
+
+    def refuse(self, problem: str) -> BadVideo:
+        """The error for `problem`, with what would be accepted instead."""
+        return BadVideo(
+            f"{problem}; expected an mp4 video (H.264 or another common codec) as base64, a data: URI or an http(s) "
+            f"URL, at most {self.max_bytes / 2**20:g} MB, from 1/24 s to {self.max_seconds:g} s long, "
+            f"with sides from {self.min_side} to {self.max_side} pixels"
+        )
+
+
+PICTURES: Final = PictureLimits()
+VIDEOS: Final = VideoLimits()

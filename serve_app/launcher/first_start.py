@@ -1,0 +1,100 @@
+"""What a service needs before it first starts: a folder, the key that seals, keys of its API. All safe to repeat."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from serve_app.accounts.api_key_auth import Callers
+from serve_app.accounts.keys import KeyStore
+from serve_app.accounts.roles import Role
+from serve_app.config.settings import Settings, sealing_key_file
+from serve_app.encryption import new_key
+
+
+def write_secret(path: Path, secret: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(secret + "\n")
+
+
+def with_key(settings: Settings) -> Settings:
+    """The same settings with that key, where they name none. Without it, what was sealed before can't be read."""
+    if settings.has_sealing_keys:
+        return settings
+    path = sealing_key_file(settings.data_dir)
+    if not path.exists():
+        write_secret(path, new_key())
+    return settings.with_sealing_key(path.read_text().strip())
+
+
+def with_key_if_made(settings: Settings) -> Settings:
+    """The same, but where there is no such key yet, none is made."""
+    return with_key(settings) if sealing_key_file(settings.data_dir).exists() else settings
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    what: str
+    path: Path
+    is_new: bool
+
+
+def key_file(settings: Settings) -> Path:
+    return settings.data_dir / "key"
+
+
+def operator_key_file(settings: Settings) -> Path:
+    return settings.data_dir / "operator-key"
+
+
+def ray_token_file(settings: Settings) -> Path:
+    """What the processes of the service's own cluster ask of each other."""
+    return settings.data_dir / "ray-token"
+
+
+def make_files(settings: Settings) -> list[Thing]:
+    """All that needs no store: the folder, and the secrets that neither the settings nor a cluster have."""
+    folder = settings.data_dir
+    made = [Thing("data", folder, not folder.is_dir())]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not settings.has_sealing_keys:
+        path = sealing_key_file(folder)
+        made.append(Thing("key that seals", path, not path.exists()))
+        with_key(settings)
+    if settings.ray.address is None:
+        path = ray_token_file(settings)
+        made.append(Thing("Ray's token", path, not path.exists()))
+        if not path.exists():
+            write_secret(path, secrets.token_hex(32))
+    return made
+
+
+async def make_keys(settings: Settings, redis: Redis) -> list[Thing]:
+    """The service's own keys: made at first start, and made valid again on a new or emptied Redis."""
+    prefix = settings.redis.prefix
+    return [
+        await _key(redis, prefix, "API key", key_file(settings), Role.DEVELOPER),
+        await _key(redis, prefix, "operator's API key", operator_key_file(settings), Role.OPERATOR),
+    ]
+
+
+async def _key(redis: Redis, prefix: str, what: str, path: Path, role: Role) -> Thing:
+    secret = await asyncio.to_thread(_read, path)
+    keys = KeyStore(redis, prefix)
+    if secret and await Callers(redis, prefix).authenticate(secret):
+        return Thing(what, path, is_new=False)
+    kept = None if secret and await keys.is_revoked(secret) else secret
+    made = (await keys.create("local", secret=kept, role=role, once=False))[1]
+    if made != secret:
+        await asyncio.to_thread(write_secret, path, made)
+    return Thing(what, path, is_new=made != secret)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None

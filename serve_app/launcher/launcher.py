@@ -1,0 +1,204 @@
+"""Runs the whole service from one process: embedded Redis, a Ray cluster of its own, the application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from deployments.telemetry import logs
+from serve_app.api.metrics import PATH as METRICS
+from serve_app.api.metrics import create_metrics_app
+from serve_app.api.services import AskReplicas, Replicas, unknown_replicas
+from serve_app.config import catalog
+from serve_app.config.settings import Settings, reachable
+from serve_app.launcher import first_start, ray_flags
+from serve_app.launcher.embedded_redis import EmbeddedRedis
+from serve_app.launcher.first_start import with_key
+from serve_app.launcher.running import MetricsServer, listen
+from serve_app.storage import connection
+
+logger = logging.getLogger(__name__)
+
+_WATCH_EVERY_S = 0.1
+
+
+class RayNotStarted(RuntimeError):
+    """Ray gave up on starting, or on reaching the cluster."""
+
+
+class Stopped(Exception):
+    """A signal asked the service to stop."""
+
+
+class Launcher:
+    """Use as a context manager: whatever was started is stopped, in order, also when starting fails halfway."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.base_url = f"http://{reachable(settings.service.host)}:{settings.service.port}"
+        self._server: EmbeddedRedis | None = None
+        self._ask_replicas: AskReplicas = unknown_replicas
+        self._started = ExitStack()
+
+    def __enter__(self) -> Launcher:
+        _listen_to_signals()
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def serve(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Watches over the embedded server until a signal comes. Must run in the main thread."""
+        while not until():
+            if self._server and self._server.revive():
+                logger.warning("the embedded Redis server had died and was started again")
+            time.sleep(_WATCH_EVERY_S)
+
+    @property
+    def key_file(self) -> Path:
+        return first_start.key_file(self.settings)
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where this machine reads the figures; None where there are none."""
+        host, port = self.settings.metrics.host, self.settings.metrics.port
+        return None if port is None else f"http://{reachable(host)}:{port}{METRICS}"
+
+    def _start(self) -> None:
+        settings = self.settings
+        logs.begin_on_stderr(settings.logs.spec())
+        listen(settings.service.host, settings.service.port, "service.port").close()
+        first_start.make_files(settings)
+        if settings.redis.url is None:
+            self._server = EmbeddedRedis(settings.data_dir / "redis")
+            self._started.callback(self._server.stop)
+            self._server.start()
+            self.settings = settings = settings.with_redis(self._server.url)
+        self.settings = settings = with_key(settings)
+        asyncio.run(_make_keys(settings))
+        self._start_metrics()
+        self._start_ray()
+
+    def _start_metrics(self) -> None:
+        host, port = self.settings.metrics.host, self.settings.metrics.port
+        if port is not None:
+            app = create_metrics_app(self.settings, catalog.load(self.settings), self._replicas)
+            self._started.enter_context(MetricsServer(app, listen(host, port, "metrics.port")))
+
+    async def _replicas(self) -> Replicas:
+        """Those of the service, while it runs here: Serve, asked at another time, would start a Ray of its own."""
+        return await self._ask_replicas()
+
+    def _start_ray(self) -> None:
+        if self.settings.ray.address is None:
+            self._start_own()
+        else:
+            self._join(self.settings.ray.address)
+
+    def _start_own(self) -> None:
+        settings = self.settings
+        # A short path: the proxy's socket lives here, and socket paths are limited to about 100 characters.
+        folder = self._started.enter_context(tempfile.TemporaryDirectory(prefix="gen-serve-"))
+        ray_flags.apply_to_own(Path(folder), settings.service.host, first_start.ray_token_file(settings))
+
+        import ray  # after the switches are set: Ray reads them when it is imported
+        from ray import serve
+        from ray.serve.config import HTTPOptions
+
+        from serve_app.ray_internals import begun_as_own
+
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        try:
+            with begun_as_own():
+                ray.init(
+                    address="local",
+                    num_cpus=settings.ray.num_cpus,
+                    object_store_memory=settings.ray.object_store_mb * 2**20,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+        except Exception as problem:
+            # On a busy machine, most often: Ray gives a node 30 s to start.
+            raise RayNotStarted(f"Ray did not start: {problem} Nothing is lost; try again") from problem
+        self._started.callback(ray.shutdown)
+        _listen_to_signals()
+        # Replicas and all else are for the proxy alone, which serves on the service's host.
+        serve.start(http_options=HTTPOptions(host="127.0.0.1", port=settings.service.port))
+        self._started.callback(serve.shutdown)
+
+        from serve_app import application
+
+        serve.run(application.build(settings), name=application.APP_NAME, route_prefix="/")
+        self._ask_for_replicas()
+
+    def _join(self, address: str) -> None:
+        """Serves on a cluster that others started; at the end only the application is taken away again."""
+        ray_flags.apply()
+        from serve_app.cluster.deploy import NotJoined, joined  # after the switches, as above
+
+        try:
+            self._started.enter_context(joined(address))
+        except NotJoined as problem:
+            raise RayNotStarted(str(problem)) from problem
+        _listen_to_signals()
+
+        from serve_app import application
+        from serve_app.cluster.deploy import deploy_application, listen_everywhere, remove_application
+        from serve_app.cluster.preflight import run_preflight
+
+        if not run_preflight(self.settings, ray_flags.FLAGS):
+            raise RayNotStarted("the cluster is not fit to serve: mend what is refused above")
+        if elsewhere := listen_everywhere(self.settings):
+            logger.warning(elsewhere)
+        self._started.callback(remove_application)
+        deploy_application(application.build(self.settings))
+        self._ask_for_replicas()
+
+    def _ask_for_replicas(self) -> None:
+        """From now on, and as long as Ray runs."""
+        from serve_app import application
+
+        self._ask_replicas = partial(application.replicas, application.APP_NAME)
+        self._started.callback(setattr, self, "_ask_replicas", unknown_replicas)
+
+    def _close(self) -> None:
+        # A second Ctrl-C must not leave processes behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        # Ray talks about its own going down as if something were wrong.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            self._started.close()
+
+
+async def _make_keys(settings: Settings) -> None:
+    redis = connection.connect(settings.redis_url)
+    try:
+        await first_start.make_keys(settings, redis)
+    finally:
+        await redis.aclose()
+
+
+def _listen_to_signals() -> None:
+    """Again after Ray has started, which installs its own."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped

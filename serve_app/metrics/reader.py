@@ -1,0 +1,223 @@
+"""Reads everything from the task store, in one go for each scrape.
+
+However many tasks there were: what is read are counters, and the first entries of indexes. It grows with the number of
+lanes, of routes, and of organizations alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+from redis.asyncio import Redis
+
+from deployments.contract import counts
+from deployments.contract.counts import Histogram
+from serve_app.accounts.credits import Credits
+from serve_app.metrics import series as declared
+from serve_app.metrics.series import ALL, Series
+from serve_app.storage.tally import TIMES, Tallied, tallied
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status
+from serve_app.tasks.views import WAIT, WORK, load_of
+from serve_app.webhooks.outbox import Outbox
+
+
+class Scrape(Collector):
+    """Labels are given by name; KeyError for others than the declared ones."""
+
+    def __init__(self) -> None:
+        self._families = {series: series.family() for series in ALL}
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families.values()
+
+    def add(self, series: Series, value: float, **labels: str) -> None:
+        cast(Any, self._families[series]).add_metric(_values(series, labels), value)
+
+    def add_histogram(self, series: Series, found: Histogram, **labels: str) -> None:
+        buckets = [(floatToGoString(bound), count) for bound, count in found.buckets]
+        cast(HistogramMetricFamily, self._families[series]).add_metric(_values(series, labels), buckets, found.sum)
+
+    def add_summary(self, series: Series, count: float, total: float, **labels: str) -> None:
+        cast(SummaryMetricFamily, self._families[series]).add_metric(_values(series, labels), int(count), total)
+
+    def add_info(self, series: Series, told: Mapping[str, str], **labels: str) -> None:
+        cast(InfoMetricFamily, self._families[series]).add_metric(_values(series, labels), dict(told))
+
+
+def _values(series: Series, labels: Mapping[str, str]) -> list[str]:
+    if set(labels) != set(series.labels):
+        raise KeyError(f"{series.name} has the labels {series.labels}, not {tuple(labels)}")
+    return [labels[name] for name in series.labels]
+
+
+logger = logging.getLogger(__name__)
+
+_ASKED_S: Final = 2.0
+"""How long Serve may take to tell of replicas."""
+
+
+class FiguresReader:
+    def __init__(
+        self,
+        redis: Redis,
+        tasks: TaskStore,
+        lanes: Sequence[str],
+        *,
+        projects: int,
+        replicas: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]],
+    ) -> None:
+        """`redis` must decode responses. Of projects the `projects` with most are told of. `replicas` tells how many
+        each deployment has by their state, and nothing where that is not known.
+        """
+        self._redis = redis
+        self._tasks = tasks
+        self._lanes = tuple(lanes)
+        self._projects = projects
+        self._replicas = replicas
+        self._credits = Credits(redis, tasks.prefix)
+        self._outbox = Outbox(redis, tasks.prefix)
+
+    async def read(self) -> Scrape:
+        """Raises RedisError."""
+        scrape, tasks = Scrape(), self._tasks
+        for lane in self._lanes:
+            await tell_of_queue(tasks, lane, scrape)
+            await tell_of_model(tasks, lane, scrape)
+        await tell_of_money(self._credits, tasks, self._projects, scrape)
+        await tell_of_tallies(self._redis, tasks.prefix, scrape)
+        await tell_of_webhooks(self._outbox, scrape)
+        scrape.add(declared.SWEEPER_LAG, await tasks.sweep_lag())
+        used, most = await tasks.memory()
+        scrape.add(declared.STORE_MEMORY, used)
+        scrape.add(declared.STORE_LIMIT, most)
+        await self._tell_of_replicas(scrape)
+        return scrape
+
+    async def _tell_of_replicas(self, scrape: Scrape) -> None:
+        try:
+            async with asyncio.timeout(_ASKED_S):
+                found = await self._replicas()
+        except Exception as problem:
+            # Whatever it is that keeps Serve from telling: all else is still told.
+            logger.warning("Serve does not tell of its replicas: %s", type(problem).__name__)
+            return
+        for deployment, states in sorted(found.items()):
+            for state, count in sorted(states.items()):
+                scrape.add(declared.REPLICAS, count, deployment=deployment, state=state)
+
+
+async def tell_of_tallies(redis: Redis, prefix: str, scrape: Scrape) -> None:
+    requests = await tallied(redis, prefix, Tallied.REQUESTS)
+    for name in _histograms(requests):
+        method, status, route = name.split(" ", 2)
+        found = TIMES.read(name, requests)
+        scrape.add_histogram(declared.HTTP, found, method=method, status=status, route=route)
+    judging = await tallied(redis, prefix, Tallied.JUDGING)
+    for what in _histograms(judging):
+        scrape.add_histogram(declared.JUDGING, TIMES.read(what, judging), what=what)
+    for name, count in sorted((await tallied(redis, prefix, Tallied.REFUSALS)).items()):
+        reason, endpoint = name.split(" ", 1)
+        scrape.add(declared.REFUSED, float(count), endpoint=endpoint, reason=reason)
+
+
+def _histograms(raw: Mapping[str, str]) -> list[str]:
+    return sorted({field.rpartition(":")[0] for field in raw})
+
+
+_PER_CREDIT = 1000
+
+
+async def tell_of_money(credits: Credits, tasks: TaskStore, projects: int, scrape: Scrape) -> None:
+    """Of at most so many `projects`."""
+    for endpoint, (made, cost) in sorted((await credits.made()).items()):
+        scrape.add(declared.RESULTS, made, endpoint=endpoint)
+        scrape.add(declared.CREDITS_OF_RESULTS, cost / _PER_CREDIT, endpoint=endpoint)
+    for project, cost in (await credits.paid(projects)).items():
+        scrape.add(declared.PROJECT_CREDITS, cost / _PER_CREDIT, project=project)
+    for project, seconds in (await tasks.device_seconds_of_projects(projects)).items():
+        scrape.add(declared.PROJECT_DEVICE, seconds, project=project)
+    sums = await credits.sums()
+    scrape.add(declared.CREDITS_BALANCE, sums.balance / _PER_CREDIT)
+    scrape.add(declared.CREDITS_HELD, sums.held / _PER_CREDIT)
+    scrape.add(declared.CREDITS_SPENT, sums.spent / _PER_CREDIT)
+    scrape.add(declared.CREDITS_GRANTED, sums.granted / _PER_CREDIT)
+
+
+async def tell_of_webhooks(outbox: Outbox, scrape: Scrape) -> None:
+    pending, oldest_s = await outbox.backlog()
+    scrape.add(declared.WEBHOOKS_PENDING, pending)
+    scrape.add(declared.WEBHOOKS_OLDEST, oldest_s)
+    came_of_it, delay = await outbox.delivered()
+    for event, count in came_of_it.items():
+        scrape.add(declared.WEBHOOK_EVENTS, count, event=event)
+    scrape.add_histogram(declared.WEBHOOK_DELAY, delay)
+
+
+_NEVER: Final = dict.fromkeys(
+    (
+        "accepted",
+        *(status.value for status in Status if status.terminal),
+        "cancelled",
+        "put_back",
+        "strikes",
+        "interruptions",
+        "reaped",
+        "refused",
+    ),
+    0,
+)
+"""Each event is told of from the beginning: of a counter that is not there yet, nobody sees the first increase."""
+
+
+async def tell_of_queue(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
+    load = await load_of(tasks, lane)
+    scrape.add(declared.QUEUED, load.queued, lane=lane)
+    scrape.add(declared.SUSPECTS, load.suspects, lane=lane)
+    scrape.add(declared.LEASED, load.running, lane=lane)
+    for event, count in sorted({**_NEVER, **load.counts}.items()):
+        scrape.add(declared.TASK_EVENTS, count, lane=lane, event=event.lower().replace(" ", "_"))
+    ages = await tasks.ages(lane)
+    scrape.add(declared.OLDEST_WAIT, ages.waiting, lane=lane)
+    scrape.add(declared.REAPER_LAG, ages.lease, lane=lane, what="leases")
+    scrape.add(declared.REAPER_LAG, ages.deadline, lane=lane, what="deadlines")
+    scrape.add_histogram(declared.TASK_WAIT, load.histograms[WAIT], lane=lane)
+    scrape.add_histogram(declared.TASK_WORK, load.histograms[WORK], lane=lane)
+    if load.queued_s is not None and load.wait_s is not None:
+        scrape.add(declared.QUEUED_WORK, load.queued_s, lane=lane)
+        scrape.add(declared.PREDICTED_WAIT, load.wait_s, lane=lane)
+
+
+async def tell_of_model(tasks: TaskStore, lane: str, scrape: Scrape) -> None:
+    """As far as any replica has told.
+
+    The share of its time that a replica spends in steps is `gen_model_call_seconds_total{call="steps"}` by
+    `gen_model_busy_seconds_total`.
+    """
+    for endpoint, seconds in sorted((await tasks.device_seconds(lane)).items()):
+        scrape.add(declared.DEVICE, seconds, lane=lane, endpoint=endpoint)
+    work = await tasks.work(lane)
+    if not work:
+        return
+    scrape.add(declared.MODEL_BUSY, work.get(counts.BUSY_S, 0), lane=lane)
+    scrape.add(declared.MODEL_STEPS, work.get(counts.STEPS, 0), lane=lane)
+    scrape.add(declared.MODEL_MEMBERS, work.get(counts.MEMBERS, 0), lane=lane)
+    batches = counts.BATCHES.read(counts.BATCH, work, total=counts.MEMBERS)
+    scrape.add_histogram(declared.MODEL_BATCH, batches, lane=lane)
+    scrape.add_histogram(declared.MODEL_STEP, counts.STEP_TIMES.read(counts.STEP, work), lane=lane)
+    scrape.add_summary(declared.MODEL_LOAD, work.get(counts.LOADS, 0), work.get(counts.LOAD_S, 0), lane=lane)
+    for fault in counts.FAULTS:
+        scrape.add(declared.MODEL_FAULTS, work.get(fault, 0), lane=lane, fault=fault)
+    for call in counts.CALLS:
+        scrape.add(declared.MODEL_CALLS, work.get(counts.seconds(call), 0), lane=lane, call=call)
+    for cache in counts.CACHES:
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.hits(cache), 0), lane=lane, cache=cache, found="yes")
+        scrape.add(declared.CACHE_LOOKUPS, work.get(counts.misses(cache), 0), lane=lane, cache=cache, found="no")
+        scrape.add(declared.CACHE_EVICTIONS, work.get(counts.evictions(cache), 0), lane=lane, cache=cache)
+    scrape.add_info(declared.MODEL_SETUP, await tasks.setup(lane), lane=lane)

@@ -1,0 +1,44 @@
+"""Bodies to try: what the description of each endpoint shows (`examples.yaml`, beside this module)."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from deployments.contract.job import media_type
+
+TUNED: Final = {"finetune_id": "4f0c1d2e9a7b6c5d", "finetune_strength": 1.1}
+"""What a body for a `-finetuned` endpoint has besides. The id is that of no tuned model."""
+DRAFT: Final = "DRAFT"
+"""Stands for the id of a draft's task."""
+
+_HERE: Final = Path(__file__).parent
+_FILE: Final = "file:"
+
+
+def examples(request: str, *, tuned: bool) -> dict[str, dict[str, Any]]:
+    """Bodies for a request of the catalog, by what they ask for. `tuned`: for its `-finetuned` endpoint."""
+    return {name: _filled(body) | (TUNED if tuned else {}) for name, body in _written()[request].items()}
+
+
+@cache
+def _written() -> dict[str, dict[str, dict[str, Any]]]:
+    return yaml.safe_load((_HERE / "examples.yaml").read_text())
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _filled(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each) for each in value]
+    if isinstance(value, str) and value.startswith(_FILE):
+        return _data_uri(_HERE / "example_files" / value.removeprefix(_FILE))
+    return value
+
+
+def _data_uri(path: Path) -> str:
+    return f"data:{media_type(path.name)};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,343 @@
+"""Field types that requests share, and the base of every generation request.
+
+Whole numbers are JSON numbers: a boolean, a string or 1.5 is refused, 3.0 is taken for 3. Secrets and pictures appear
+in no `repr` and in no error.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from secrets import randbelow
+from typing import Annotated, Any, ClassVar, Final, Literal, LiteralString, NamedTuple, TypeAlias
+
+import pybase64
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SecretStr,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUseDefault, core_schema
+
+from deployments.contract import job
+from serve_app.inputs.geometry import MAX_AREA
+from serve_app.inputs.images import InputPicture
+from serve_app.inputs.url_guard import UrlRefused, parse_url
+from serve_app.schemas.plan import Plan
+
+Role: TypeAlias = Literal["references", "mask", "control", "image_prompt"]
+"""What a picture is to the model, named as in GenerationJob. Only `references` may be several."""
+
+
+class SentPicture(NamedTuple):
+    """Base64, `data:` URI or URL, at its location in the body."""
+
+    loc: tuple[str, ...]
+    value: str
+    role: Role
+
+
+class Picture(NamedTuple):
+    role: Role
+    image: InputPicture
+
+
+class PictureProblem(ValueError):
+    """Pictures that are fine by themselves, but not together. The message is fit for the client's eyes."""
+
+    def __init__(self, field: str, message: str, kind: LiteralString) -> None:
+        super().__init__(message)
+        self.field = field
+        self.kind = kind
+
+
+def check_mask_size(mask: InputPicture, image: InputPicture) -> None:
+    """Raises PictureProblem when they differ in size."""
+    if (mask.width, mask.height) != (image.width, image.height):
+        sizes = f"{mask.width}x{mask.height} pixels, the image {image.width}x{image.height}"
+        raise PictureProblem("mask", f"The mask must be as large as the image, but it has {sizes}", "mask_size")
+
+
+MAX_PROMPT_CHARS: Final = 32_768
+MAX_SEED: Final = 2**32 - 1
+MAX_WIDE_SEED: Final = 2**64 - 1
+MAX_URL_CHARS: Final = 2083
+
+# fmt: off
+AspectRatio: TypeAlias = Literal[
+    "auto",
+    "21:9", "2:1", "16:9", "3:2", "7:5", "4:3", "5:4", "1:1",
+    "4:5", "3:4", "5:7", "2:3", "9:16", "1:2", "9:21",
+]
+# fmt: on
+Resolution: TypeAlias = Literal["768sq", "1k", "1.5k", "2k", "4k"]
+
+
+_LONGEST_NAME: Final = 100
+"""Longer names are not compared: whoever sends them chose how long that would take."""
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
+    """The one of `known` whose name is nearly the same: `likeness` is how much of it must be, from 0 to 1."""
+    near = get_close_matches(name.lower(), known, n=1, cutoff=likeness) if len(name) <= _LONGEST_NAME else []
+    return near[0] if near else None
+
+
+_COUNTS: Final = frozenset(("n", "num_images", "num_outputs", "num_images_per_prompt", "batch_size", "samples"))
+"""Of how many images are made, in the dialects of other services."""
+
+
+def advice(name: str, known: Iterable[str]) -> str | None:
+    """What to send in place of a field that is not known."""
+    if name in _COUNTS:
+        return "a task makes one image; send several, or n to /v1/images/generations"
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else None
+
+
+@dataclass(frozen=True, slots=True)
+class NullIsUnset:
+    """Marks a field whose explicit null means the same as leaving it out: the default applies."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_default_for_null, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "null"}]}
+
+
+def located_error(
+    field: str | tuple[str | int, ...], kind: LiteralString, message: LiteralString, **context: Any
+) -> ValidationError:
+    """An error that a validator of a whole request raises, yet that names one field of it, or a place in one.
+
+    `message` may refer to the context by `{name}`.
+    """
+    problem = PydanticCustomError(kind, message, context or None)
+    details = InitErrorDetails(type=problem, loc=(field,) if isinstance(field, str) else field, input=None)
+    return ValidationError.from_exception_data("request", [details], hide_input=True)
+
+
+def _default_for_null(value: Any) -> Any:
+    if value is None:
+        raise PydanticUseDefault
+    return value
+
+
+def check_exact_size(width: int | None, height: int | None) -> None:
+    """Both or neither, and not too many pixels. Raises ValidationError at the field at fault."""
+    if width is None and height is None:
+        return
+    if width is None:
+        raise located_error("width", "missing", "Field required together with height")
+    if height is None:
+        raise located_error("height", "missing", "Field required together with width")
+    if width * height > MAX_AREA:
+        raise located_error("height", "area_too_large", "width x height should be at most {most} pixels", most=MAX_AREA)
+
+
+def _lower_case(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _format_name(value: Any) -> Any:
+    name = _lower_case(value)
+    return "jpeg" if name == "jpg" else name
+
+
+def _not_blank(prompt: str) -> str:
+    if not prompt.strip():
+        raise PydanticCustomError("prompt_blank", "Input should have more than white space")
+    return prompt
+
+
+def _random_if_negative(seed: int) -> int | None:
+    return None if seed < 0 else seed
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, (bool, str, bytes)):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, (bool, str, bytes)):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return value
+
+
+def _webhook_url(value: str) -> str:
+    try:
+        parse_url(value)
+    except UrlRefused as refusal:
+        raise PydanticCustomError("url_refused", "{reason}", {"reason": str(refusal)}) from None
+    return value
+
+
+def _webhook_secret(value: SecretStr) -> SecretStr:
+    try:
+        key = key_of(value.get_secret_value())
+    except ValueError:
+        key = b""
+    if not key:
+        raise PydanticCustomError("webhook_secret", "A secret that starts with whsec_ must go on in valid base64")
+    return value
+
+
+JSON_NUMBER: Final = BeforeValidator(_number)
+"""Marks an integer that must be sent as a JSON number; it follows the limits, so that the schema shows them."""
+
+JSON_REAL: Final = BeforeValidator(_real)
+"""The same for a number that need not be whole."""
+
+LOWER_CASE: Final = BeforeValidator(_lower_case)
+"""Marks a name that may be written in any case."""
+
+Flag = Annotated[bool, Strict(), NullIsUnset()]
+
+Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS), AfterValidator(_not_blank)]
+
+Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARS)]
+"""A prompt that may be empty."""
+
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED), JSON_NUMBER]
+
+WideSeed = Annotated[int, Field(le=MAX_WIDE_SEED), JSON_NUMBER, AfterValidator(_random_if_negative)]
+"""All that the models' random numbers can start from; it reaches them unchanged, and so it is reported. Negative ones,
+-1 above all, are what clients send who want a random one: they mean the same as null.
+"""
+
+PictureFormat = Annotated[job.PictureFormat, BeforeValidator(_format_name)]
+"""However it is written, and `jpg` for `jpeg`."""
+
+WebhookUrl = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_URL_CHARS, json_schema_extra={"format": "uri", "pattern": "^https?://"}),
+    AfterValidator(_webhook_url),
+]
+
+WebhookSecret = Annotated[SecretStr, Field(min_length=1, max_length=512), AfterValidator(_webhook_secret)]
+
+User = Annotated[str, Field(min_length=1, max_length=256)]
+
+ImageInput = Annotated[str, Field(min_length=1)]
+"""Base64, a `data:` URI or an http(s) URL; what is behind it is checked when it is loaded."""
+
+
+class GenerationRequest(BaseModel):
+    """What every generation endpoint takes, and what the way of a request needs to know of any of them."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    image_fields: ClassVar[Mapping[str, Role]] = {}
+    """The fields that hold pictures, each one picture or a list of them."""
+    modes: ClassVar[tuple[str, ...]] = ()
+    """All that `chosen_mode` may answer; none on endpoints that have one way only."""
+    finetunable: ClassVar[bool] = True
+    """Whether there may be an endpoint that takes tuned models with it."""
+
+    webhook_url: WebhookUrl | None = Field(
+        default=None,
+        description="URL that receives the result as a POST once the task has one. It must be reachable publicly.",
+        examples=["https://example.com/hooks/pictures"],
+    )
+    webhook_secret: WebhookSecret | None = Field(
+        default=None,
+        repr=False,
+        description="Secret that signs the webhook. After `whsec_` the key is expected in base64, else it is the "
+        "text itself. Without a secret, webhooks are not signed.",
+        examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+    )
+    user: User | None = Field(
+        default=None,
+        description="Your own identifier of your end user, 1 to 256 characters. Kept with the task, shown to no one "
+        "else.",
+        examples=["user-4711"],
+    )
+
+    safety_tolerance: int | None = Field(
+        default=None, description="How much is let through, 0 is strictest. None: the endpoint's default."
+    )
+
+    @classmethod
+    def highest_tolerance(cls) -> int:
+        """Of safety, that a request can name."""
+        field = TypeAdapter(cls.model_fields["safety_tolerance"].rebuild_annotation())
+        return max(each["maximum"] for each in field.json_schema()["anyOf"] if "maximum" in each)
+
+    @classmethod
+    def field_names(cls, body: Any) -> Collection[str]:
+        """What may be in a body like this one."""
+        return cls.model_fields
+
+    @abstractmethod
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        """What to make, given the width and height of each picture that `prepared` returned, in the same order.
+
+        Of the video, where there is one, they follow.
+
+        A seed that was left out is drawn here, so plan a request once.
+        """
+
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Warnings about fields that were ignored, though they seem to be meant."""
+        return ()
+
+    def finetune(self) -> tuple[str, float] | None:
+        """The id of the tuned model to use and its strength; None on endpoints without."""
+        return None
+
+    def chosen_mode(self) -> str:
+        """Which of the endpoint's modes does the work; empty on endpoints that have one way only."""
+        return ""
+
+    def image_inputs(self) -> list[SentPicture]:
+        """The pictures as sent, in the order the model is to see them."""
+        found: list[SentPicture] = []
+        for name, role in self.image_fields.items():
+            value: str | list[str] | None = getattr(self, name)
+            if isinstance(value, str):
+                found.append(SentPicture((name,), value, role))
+            elif value is not None:
+                found.extend(SentPicture((name, str(index)), item, role) for index, item in enumerate(value))
+        return found
+
+    def video_input(self) -> str | None:
+        """The video as sent, in the field `start_video`; None on endpoints without."""
+        return None
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        """What the model is to get, given the pictures of `image_inputs` in the same order. Call it in a thread.
+
+        Raises PictureProblem when they don't go together.
+        """
+        return pictures
+
+
+def random_seed() -> int:
+    """A seed for a request that names none."""
+    return randbelow(MAX_SEED + 1)
+
+
+PREFIX: Final = "whsec_"
+
+
+def key_of(secret: str) -> bytes:
+    """Raises ValueError for what goes on after `whsec_` in anything but base64."""
+    if secret.startswith(PREFIX):
+        return pybase64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    return secret.encode()

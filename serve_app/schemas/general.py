@@ -1,0 +1,296 @@
+"""The bodies of `POST /v1/gen-2-max`, `gen-2-pro-preview` and `gen-2-pro`: text to image, or an edit of up to eight.
+
+`width` and `height` 0 mean "not set", as null does: then an edit has its first picture's own size (held to the limits,
+its ratio kept), and text to image 1024x1024. The contract names no largest size, so it is that of `gen-3-image-klein`.
+Of the pictures, any may be left out; those that are sent keep their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from serve_app.inputs.geometry import (
+    AUTO,
+    DEFAULT_TIER,
+    MAX_AREA,
+    MAX_SIDE,
+    MIN_SIDE,
+    RATIOS,
+    TIERS,
+    Ratio,
+    Size,
+    picture_size,
+    scale_to,
+    size_for,
+)
+from serve_app.schemas.fields import (
+    JSON_NUMBER,
+    JSON_REAL,
+    Flag,
+    ImageInput,
+    NullIsUnset,
+    PictureFormat,
+    Prompt,
+    Role,
+    Text,
+    check_exact_size,
+)
+from serve_app.schemas.plan import Plan
+from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE, TolerantRequest, UpsamplingRequest, with_opposite
+
+MAX_PICTURES: Final = 8
+MAX_SAFETY_TOLERANCE: Final = 6
+"""The last has to be approved by an operator: the catalog approves up to 5."""
+
+
+def _zero_is_unset(value: Any) -> Any:
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
+Side = Annotated[
+    Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER] | None,
+    BeforeValidator(_zero_is_unset),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": MIN_SIDE, "maximum": MAX_SIDE},
+                {"type": "integer", "const": 0},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+def _further(place: str) -> Any:
+    return Field(default=None, repr=False, description=f"The {place} picture to take from.")
+
+
+class Gen2ProRequest(TolerantRequest):
+    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {
+        "input_image": "references",
+        **{f"input_image_{number}": "references" for number in range(2, MAX_PICTURES + 1)},
+    }
+
+    prompt: Prompt = Field(
+        description="What the picture shows, or how to change it.", examples=["A lighthouse on a cliff at dawn"]
+    )
+    input_image: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description=f"The picture to edit ({LIMITS_OF_A_PICTURE}). It sets the default size.",
+        examples=["https://example.com/garden.jpeg"],
+    )
+    input_image_2: ImageInput | None = _further("second")
+    input_image_3: ImageInput | None = _further("third")
+    input_image_4: ImageInput | None = _further("fourth")
+    input_image_5: ImageInput | None = _further("fifth")
+    input_image_6: ImageInput | None = _further("sixth")
+    input_image_7: ImageInput | None = _further("seventh")
+    input_image_8: ImageInput | None = _further("eighth")
+    width: Side = Field(
+        default=0,
+        validate_default=True,
+        description="Width in pixels; needs `height`. 0: the first picture's own, else 1024.",
+        examples=[1280],
+    )
+    height: Side = Field(
+        default=0,
+        validate_default=True,
+        description=f"Height in pixels; needs `width`. `width` x `height` is at most {MAX_AREA}.",
+        examples=[720],
+    )
+    safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
+        default=None,
+        description="How much is let through, 0 (strictest) to 5; 6 where an operator approved it. 2 when left out.",
+        examples=[2],
+    )
+    # No field of this endpoint, but some clients send it: only a plain true means anything.
+    disable_pup: SkipJsonSchema[Any] = None
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        decided = picture_size(
+            width=self.width,
+            height=self.height,
+            aspect_ratio=AUTO if references else "1:1",
+            reference=references[0] if references else None,
+        )
+        assert decided.size is not None
+        return Plan(
+            prompt=self.prompt,
+            steps=None,
+            seed=self.chosen_seed(),
+            output_format=self.output_format,
+            area=decided.area,
+            width=decided.size.width,
+            height=decided.size.height,
+            rewrite=self.disable_pup is not True,
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_the_opposite(cls, body: Any) -> Any:
+        return with_opposite(body, "disable_pup", "prompt_upsampling")
+
+    @model_validator(mode="after")
+    def _exact_size_is_valid(self) -> Self:
+        check_exact_size(self.width, self.height)
+        return self
+
+
+class Gen2MaxRequest(Gen2ProRequest):
+    """As `gen-2-pro`, and a background that can be removed. `prompt_upsampling` is the opposite of `disable_pup`."""
+
+    disable_pup: Flag = Field(default=False, description="Takes the prompt as it is, not rewritten.", examples=[False])
+    transparent_bg: Flag = Field(
+        default=False,
+        description="Removes the background: a PNG with transparency, whatever `output_format` says.",
+        examples=[False],
+    )
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        plan = super().plan(references)
+        return replace(plan, transparent=True, output_format="png") if self.transparent_bg else plan
+
+
+AREA: Final = TIERS[DEFAULT_TIER]
+WIDEST: Final = RATIOS["21:9"]
+TALLEST: Final = RATIOS["9:21"]
+
+_NUMBER: Final = r"[0-9]{1,5}(\.[0-9]{1,3})?"
+_FORM: Final = f"^{_NUMBER}:{_NUMBER}$"
+
+
+def ratio_of(text: str) -> Ratio:
+    """The ratio that a text of the right form names. Raises ZeroDivisionError."""
+    width, height = text.split(":")
+    return Fraction(width) / Fraction(height)
+
+
+def _in_range(text: str) -> str:
+    if re.fullmatch(_FORM, text) is None:
+        message = "Input should be a ratio like 16:9, from 21:9 to 9:21; left out, it is that of the first picture"
+        raise PydanticCustomError("string_pattern_mismatch", message)
+    try:
+        ratio = ratio_of(text)
+    except ZeroDivisionError:
+        ratio = Fraction(0)
+    if not TALLEST <= ratio <= WIDEST:
+        raise PydanticCustomError("ratio_out_of_range", "Input should be a ratio between 21:9 and 9:21")
+    return text
+
+
+RatioText = Annotated[str, Field(json_schema_extra={"pattern": _FORM}), AfterValidator(_in_range)]
+
+
+def _kontext_further(place: str) -> Any:
+    return Field(default=None, repr=False, description=f"The {place} picture to take from. Experimental.")
+
+
+class KontextRequest(UpsamplingRequest):
+    """Text to image when no picture is sent, else an edit of the first. Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {
+        "input_image": "references",
+        "input_image_2": "references",
+        "input_image_3": "references",
+        "input_image_4": "references",
+    }
+
+    prompt: Prompt = Field(
+        description="How to change the picture, or what to show.", examples=["Replace the sky with a starry night"]
+    )
+    input_image: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description=f"The picture to edit ({LIMITS_OF_A_PICTURE}). It sets the default ratio.",
+        examples=["https://example.com/garden.jpeg"],
+    )
+    input_image_2: ImageInput | None = _kontext_further("second")
+    input_image_3: ImageInput | None = _kontext_further("third")
+    input_image_4: ImageInput | None = _kontext_further("fourth")
+    aspect_ratio: RatioText | None = Field(
+        default=None,
+        description="Ratio of width to height, any between `21:9` and `9:21`, at about one megapixel. Left out: the "
+        "first picture's, else `1:1`.",
+        examples=["16:9", "1.85:1"],
+    )
+    output_format: Annotated[PictureFormat, NullIsUnset()] = Field(
+        default="png", description="File format of the result.", examples=["jpeg"]
+    )
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        size = self._size(references)
+        return Plan(
+            prompt=self.prompt,
+            steps=None,
+            seed=self.chosen_seed(),
+            output_format=self.output_format,
+            area=size.area,
+            width=size.width,
+            height=size.height,
+            rewrite=self.prompt_upsampling,
+        )
+
+    def _size(self, references: Sequence[tuple[int, int]]) -> Size:
+        if self.aspect_ratio is not None:
+            return size_for(ratio_of(self.aspect_ratio), AREA)
+        return scale_to(*references[0], AREA) if references else size_for(Fraction(1), AREA)
+
+
+MIN_PRO_SIDE: Final = 256
+MAX_PRO_SIDE: Final = 1440
+GRID: Final = 32
+
+ProSide = Annotated[int, Field(ge=MIN_PRO_SIDE, le=MAX_PRO_SIDE, multiple_of=GRID), JSON_NUMBER, NullIsUnset()]
+
+
+class ProRequest(UpsamplingRequest):
+    """Width and height have defaults of their own, so either may be sent alone. Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"image_prompt": "image_prompt"}
+
+    prompt: Annotated[Text, NullIsUnset()] = Field(
+        default="", description="What the picture shows.", examples=["A lighthouse on a cliff at dawn"]
+    )
+    image_prompt: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description=f"A picture to work from as from a prompt ({LIMITS_OF_A_PICTURE}).",
+        examples=["https://example.com/garden.jpeg"],
+    )
+    width: ProSide = Field(default=1024, description="Width in pixels, a multiple of 32.", examples=[1024])
+    height: ProSide = Field(default=768, description="Height in pixels, a multiple of 32.", examples=[768])
+    steps: Annotated[int, Field(ge=1, le=50), JSON_NUMBER, NullIsUnset()] = Field(
+        default=40, description="Denoising steps. Fewer are faster and coarser.", examples=[40]
+    )
+    guidance: Annotated[float, Field(ge=1.5, le=5, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
+        default=2.5, description="Higher keeps closer to the prompt, at the cost of realism.", examples=[2.5]
+    )
+    interval: Annotated[float, Field(ge=1, le=4, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
+        default=2, description="Guidance is applied at every n-th step.", examples=[2]
+    )
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        return Plan(
+            prompt=self.prompt,
+            steps=self.steps,
+            seed=self.chosen_seed(),
+            output_format=self.output_format,
+            area=self.width * self.height,
+            width=self.width,
+            height=self.height,
+            guidance=self.guidance,
+            guidance_interval=self.interval,
+            rewrite=self.prompt_upsampling,
+        )

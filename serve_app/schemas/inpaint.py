@@ -1,0 +1,228 @@
+"""The body of `POST /v1/gen-pro-1.0-fill`: paints part of a picture anew.
+
+The part is white in `mask`; without a mask, it is what the picture's alpha channel makes transparent (half transparent:
+half repainted). With both, the mask counts. A picture with neither, or whose alpha channel is opaque everywhere, is
+refused at `mask`. The result has the picture's own size, held to the service's limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from serve_app.inputs.geometry import fit
+from serve_app.inputs.masks import WHITE_FROM, alpha_mask, grey_mask, grown, mask_of, white_area
+from serve_app.schemas.fields import (
+    JSON_NUMBER,
+    JSON_REAL,
+    ImageInput,
+    NullIsUnset,
+    Picture,
+    PictureProblem,
+    Prompt,
+    Role,
+    SentPicture,
+    Text,
+    check_mask_size,
+    located_error,
+)
+from serve_app.schemas.plan import Plan
+from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE, UpsamplingRequest
+from serve_app.schemas.tools import ToolRequest
+
+
+class FillRequest(UpsamplingRequest):
+    """`input_image` is taken for `image`, where only that is sent; other unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"image": "references", "mask": "mask"}
+
+    other_names: ClassVar[frozenset[str]] = frozenset(("input_image",))
+
+    image: ImageInput = Field(
+        repr=False,
+        description=f"The picture to change ({LIMITS_OF_A_PICTURE}). Transparent parts are repainted when there is no "
+        "`mask`.",
+        examples=["https://example.com/garden.png"],
+    )
+    mask: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description="Black-and-white picture of the same size: white is painted anew, black stays as it is. Needed "
+        "unless the picture has transparent parts.",
+        examples=["https://example.com/mask.png"],
+    )
+    prompt: Annotated[Text, NullIsUnset()] = Field(
+        default="", description="What to paint there.", examples=["A wooden bench"]
+    )
+    steps: Annotated[int, Field(ge=15, le=50), JSON_NUMBER, NullIsUnset()] = Field(
+        default=50, description="Denoising steps. Fewer are faster and coarser.", examples=[50]
+    )
+    guidance: Annotated[float, Field(ge=1.5, le=100, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
+        default=60, description="Higher keeps closer to the prompt, at the cost of realism.", examples=[60]
+    )
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        image = pictures[0].image
+        mask = grey_mask(pictures[1].image) if len(pictures) > 1 else alpha_mask(image)
+        if mask is None:
+            raise PictureProblem("mask", "Field required, as the image has no transparent parts", "missing")
+        check_mask_size(mask, image)
+        if not white_area(mask).any():
+            raise PictureProblem(
+                "mask",
+                f"The mask must be white ({WHITE_FROM} to 255) where to paint anew, but it is darker everywhere. Scale "
+                "masks of 0 and 1 by 255. To paint what is transparent, send an image with transparency and no mask",
+                "mask_empty",
+            )
+        return [pictures[0], Picture("mask", mask)]
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        size = fit(*references[0])
+        return Plan(
+            prompt=self.prompt,
+            steps=self.steps,
+            seed=self.chosen_seed(),
+            output_format=self.output_format,
+            area=size.area,
+            width=size.width,
+            height=size.height,
+            guidance=self.guidance,
+            rewrite=self.prompt_upsampling,
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_the_other_name(cls, body: Any) -> Any:
+        if isinstance(body, dict) and body.get("image") is None and body.get("input_image") is not None:
+            return body | {"image": body["input_image"]}
+        return body
+
+
+Threshold = Annotated[int, Field(ge=0, le=500), JSON_NUMBER, NullIsUnset()]
+
+
+class EdgesRequest(UpsamplingRequest):
+    """What both forms share."""
+
+    prompt: Prompt = Field(description="What the picture shows.", examples=["A marble statue of a cat"])
+    canny_low_threshold: Threshold = Field(default=50, description="Weaker edges than this are dropped.", examples=[50])
+    canny_high_threshold: Threshold = Field(
+        default=200,
+        description="Stronger edges than this are kept; those between are kept where they touch one.",
+        examples=[200],
+    )
+    steps: Annotated[int, Field(ge=15, le=50), JSON_NUMBER, NullIsUnset()] = Field(
+        default=50, description="Denoising steps. Fewer are faster and coarser.", examples=[50]
+    )
+    guidance: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False), JSON_REAL, NullIsUnset()] = Field(
+        default=30, description="Higher keeps closer to the prompt, at the cost of realism.", examples=[30]
+    )
+
+    @property
+    def shows_edges(self) -> bool:
+        """Whether the picture shows edges already."""
+        return False
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        size = fit(*references[0])
+        low, high = sorted((self.canny_low_threshold, self.canny_high_threshold))
+        return Plan(
+            prompt=self.prompt,
+            steps=self.steps,
+            seed=self.chosen_seed(),
+            output_format=self.output_format,
+            area=size.area,
+            width=size.width,
+            height=size.height,
+            guidance=self.guidance,
+            canny=None if self.shows_edges else (low, high),
+            rewrite=self.prompt_upsampling,
+        )
+
+
+class CannyRequest(EdgesRequest):
+    """One of the two pictures is needed. Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"preprocessed_image": "control", "control_image": "control"}
+
+    control_image: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description=f"The picture to take the edges from ({LIMITS_OF_A_PICTURE}). Needed unless `preprocessed_image` "
+        "is sent.",
+        examples=["https://example.com/cat.jpeg"],
+    )
+    preprocessed_image: ImageInput | None = Field(
+        default=None,
+        repr=False,
+        description="A picture of edges, white on black, used as it is; `control_image` and the thresholds then don't "
+        "matter.",
+        examples=["https://example.com/edges.png"],
+    )
+
+    @property
+    def shows_edges(self) -> bool:
+        return self.preprocessed_image is not None
+
+    def image_inputs(self) -> list[SentPicture]:
+        return super().image_inputs()[:1]
+
+    @model_validator(mode="after")
+    def _has_a_picture(self) -> Self:
+        if self.control_image is None and self.preprocessed_image is None:
+            raise located_error("control_image", "missing", "Field required, unless preprocessed_image is sent")
+        return self
+
+
+class ControlCannyRequest(EdgesRequest):
+    """The form of the tuned variant: always from a picture, never from its edges."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"control_image": "control"}
+
+    control_image: ImageInput = Field(
+        repr=False,
+        description=f"The picture to take the edges from ({LIMITS_OF_A_PICTURE}).",
+        examples=["https://example.com/cat.jpeg"],
+    )
+
+
+MAX_DILATION: Final = 25
+
+
+class EraseRequest(ToolRequest):
+    """Unknown fields are ignored."""
+
+    image_fields: ClassVar[Mapping[str, Role]] = {"image": "references", "mask": "mask"}
+
+    image: ImageInput = Field(
+        repr=False,
+        description=f"The picture to remove something from ({LIMITS_OF_A_PICTURE}).",
+        examples=["https://example.com/garden.png"],
+    )
+    mask: ImageInput = Field(
+        repr=False,
+        description="Black-and-white picture of the same size: white is removed, black stays as it is. Some of it must "
+        "be white, and not all.",
+        examples=["https://example.com/mask.png"],
+    )
+    dilate_pixels: Annotated[int, Field(ge=0, le=MAX_DILATION), JSON_NUMBER, NullIsUnset()] = Field(
+        default=10, description="How far around the white of the mask is removed too, in pixels.", examples=[10]
+    )
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        (_, image), (_, mask) = pictures
+        check_mask_size(mask, image)
+        white = white_area(mask)
+        if not white.any():
+            raise PictureProblem(
+                "mask", "The mask must be white where to remove, but it is black throughout", "mask_empty"
+            )
+        removed = grown(white, self.dilate_pixels)
+        if removed.all():
+            message = "The mask must leave some of the image to fill the gap from, but it covers all of it"
+            if not white.all():
+                message += f" once widened by dilate_pixels = {self.dilate_pixels}"
+            raise PictureProblem("mask", message, "mask_full")
+        return [pictures[0], Picture("mask", mask_of(removed))]

@@ -1,0 +1,152 @@
+"""The body of `POST /v1/gen-tools/outpainting-v1`: extends a picture beyond its borders.
+
+The picture lies on a canvas of `width` x `height`, its top left corner at the offset, and the model paints what it
+leaves open. So the result is the canvas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias, get_args
+
+from pydantic import ConfigDict, Field, model_validator
+
+from serve_app.inputs.geometry import MAX_SIDE, MIN_SIDE, Size
+from serve_app.inputs.masks import laid_out
+from serve_app.schemas.fields import (
+    JSON_NUMBER,
+    Flag,
+    ImageInput,
+    NullIsUnset,
+    Picture,
+    PictureProblem,
+    Role,
+    located_error,
+)
+from serve_app.schemas.plan import Plan
+from serve_app.schemas.tolerant import LIMITS_OF_A_PICTURE
+from serve_app.schemas.tools import MAX_PIXELS, ToolRequest
+
+MAX_OFFSET: Final = 100_000
+"""Either way. More than any picture that is taken is wide, so it refuses nothing that could work."""
+
+Side = Annotated[int, Field(ge=MIN_SIDE, le=MAX_SIDE), JSON_NUMBER]
+Offset = Annotated[int, Field(ge=-MAX_OFFSET, le=MAX_OFFSET), JSON_NUMBER]
+Mode: TypeAlias = Literal["high", "fast"]
+
+
+class OutpaintingRequest(ToolRequest):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+    image_fields: ClassVar[Mapping[str, Role]] = {"input_image": "references"}
+    modes: ClassVar[tuple[str, ...]] = get_args(Mode)
+
+    input_image: ImageInput = Field(
+        repr=False,
+        description=f"The picture to extend ({LIMITS_OF_A_PICTURE}).",
+        examples=["https://example.com/garden.png"],
+    )
+    width: Side = Field(description="Width of the result in pixels.", examples=[1280])
+    height: Side = Field(
+        description=f"Height of the result in pixels. `width` x `height` is at most {MAX_PIXELS}.", examples=[720]
+    )
+    reference_offset_x: Offset | None = Field(
+        default=None,
+        description="Where the picture's left edge lies in the result, in pixels. Centred when left out. May be "
+        "negative with `auto_crop`.",
+        examples=[128],
+    )
+    reference_offset_y: Offset | None = Field(
+        default=None,
+        description="Where the picture's top edge lies in the result, in pixels. Centred when left out. May be "
+        "negative with `auto_crop`.",
+        examples=[0],
+    )
+    auto_crop: Flag = Field(
+        default=False,
+        description="Cuts off what sticks out of the result, which is refused otherwise.",
+        examples=[False],
+    )
+    mode: Annotated[Mode, NullIsUnset()] = Field(
+        default="high", description="`high` for the best quality, `fast` for the shortest time.", examples=["high"]
+    )
+
+    def chosen_mode(self) -> str:
+        return self.mode
+
+    def prepared(self, pictures: list[Picture]) -> list[Picture]:
+        (_, reference) = pictures[0]
+        across = _Axis("width", "reference_offset_x", "wide", self.width, reference.width, self.reference_offset_x)
+        down = _Axis("height", "reference_offset_y", "high", self.height, reference.height, self.reference_offset_y)
+        for axis in (across, down):
+            axis.check(auto_crop=self.auto_crop)
+        if across.covered and down.covered:
+            raise PictureProblem(
+                "width",
+                "The reference must leave some of the canvas to paint, but it covers all of it; make width more than "
+                f"{across.reach} or height more than {down.reach}"
+                + (", or move the reference by its offset" if self.auto_crop else ""),
+                "nothing_to_paint",
+            )
+        canvas, mask = laid_out(reference, Size(self.width, self.height), across.start, down.start)
+        return [Picture("references", canvas), Picture("mask", mask)]
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        area = self.width * self.height
+        return replace(super().plan(references), area=area, width=self.width, height=self.height)
+
+    @model_validator(mode="after")
+    def _canvas_is_not_too_large(self) -> Self:
+        if self.width * self.height > MAX_PIXELS:
+            raise located_error(
+                "height", "area_too_large", "width x height should be at most {most} pixels", most=MAX_PIXELS
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """How the reference lies on the canvas in one direction. Lengths in pixels."""
+
+    side: Literal["width", "height"]
+    """The field that gives the canvas its length."""
+    offset: Literal["reference_offset_x", "reference_offset_y"]
+    """The field that places the reference."""
+    word: Literal["wide", "high"]
+    canvas: int
+    reference: int
+    sent: int | None
+    """The offset, as sent."""
+
+    @property
+    def start(self) -> int:
+        """Where on the canvas the reference begins. What can't be halved is less before it than after it."""
+        return (self.canvas - self.reference) // 2 if self.sent is None else self.sent
+
+    @property
+    def covered(self) -> bool:
+        return self.start <= 0 and self.start + self.reference >= self.canvas
+
+    @property
+    def reach(self) -> int:
+        """The longest canvas that the reference covers, where it covers this one."""
+        return self.reference + (self.sent or 0)
+
+    def check(self, *, auto_crop: bool) -> None:
+        """Raises PictureProblem when the reference sticks out and may not, or lies outside altogether."""
+        touches = -self.reference < self.start < self.canvas
+        if 0 <= self.start <= self.canvas - self.reference or (auto_crop and touches):
+            return
+        lengths = f"for a reference {self.reference} {self.word}"
+        if self.reference > self.canvas and not auto_crop:
+            message = f"{self.side} must be at least {self.reference} {lengths}, or set auto_crop"
+            raise PictureProblem(self.side, message, "reference_overflow")
+        remedy = ", or set auto_crop" if touches else ""
+        first, last = (1 - self.reference, self.canvas - 1) if auto_crop else (0, self.canvas - self.reference)
+        raise PictureProblem(
+            self.offset,
+            f"{self.offset} must be between {first} and {last} {lengths} on a canvas {self.canvas} {self.word}{remedy}",
+            "reference_overflow" if touches else "reference_outside",
+        )

@@ -1,0 +1,362 @@
+"""The body of `POST /v1/gen-3-video`: one of four forms, which the field `mode` tells apart.
+
+Unknown fields are refused. Problems are those of the form that was chosen, at the fields as they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+from serve_app.inputs.geometry import AUTO, RATIOS, Ratio, clip_area, clip_ratio, clip_size
+from serve_app.inputs.settings import VIDEOS
+from serve_app.schemas.fields import (
+    JSON_NUMBER,
+    JSON_REAL,
+    LOWER_CASE,
+    Flag,
+    GenerationRequest,
+    ImageInput,
+    NullIsUnset,
+    Prompt,
+    Seed,
+    SentPicture,
+    located_error,
+    random_seed,
+)
+from serve_app.schemas.plan import ClipPlan, Draft, Plan
+
+MAX_KEYFRAMES: Final = 10
+
+Second = Annotated[float, Field(ge=0, allow_inf_nan=False), JSON_REAL]
+TimedPicture: TypeAlias = tuple[Second, ImageInput]
+Pictures = Annotated[list[ImageInput], Field(min_length=1, max_length=MAX_KEYFRAMES)]
+TimedPictures = Annotated[list[TimedPicture], Field(min_length=1, max_length=MAX_KEYFRAMES)]
+
+_ONE: Final = TypeAdapter[str](ImageInput)
+_PLAIN: Final = TypeAdapter[list[str]](Pictures)
+_TIMED: Final = TypeAdapter[list[tuple[float, str]]](TimedPictures)
+
+
+def _by_form(value: Any, _: ValidatorFunctionWrapHandler) -> Any:
+    if isinstance(value, str):
+        return _ONE.validate_python(value)
+    if not isinstance(value, list):
+        raise PydanticCustomError("keyframes_form", "Input should be a picture, or a list of pictures or of pairs")
+    pairs = [isinstance(each, list) for each in value]
+    if any(pairs) and not all(pairs):
+        raise PydanticCustomError("keyframes_mixed", "Pictures and [seconds, picture] pairs can't be mixed")
+    return (_TIMED if any(pairs) else _PLAIN).validate_python(value)
+
+
+Keyframes = Annotated[ImageInput | Pictures | TimedPictures, WrapValidator(_by_form)]
+
+
+class Keyframe(NamedTuple):
+    """`second` is None where the request leaves it to the number of keyframes."""
+
+    loc: tuple[str, ...]
+    """Of the picture, in the value of the field."""
+    image: str
+    second: float | None
+
+
+def keyframes_of(sent: str | list[str] | list[tuple[float, str]]) -> list[Keyframe]:
+    """The keyframes of a field, in the order of time."""
+    if isinstance(sent, str):
+        return [Keyframe((), sent, None)]
+    return [
+        Keyframe((str(index),), each, None)
+        if isinstance(each, str)
+        else Keyframe((str(index), "1"), each[1], float(each[0]))
+        for index, each in enumerate(sent)
+    ]
+
+
+def times(keyframes: list[Keyframe], duration: int) -> tuple[float, ...]:
+    """When each is to be seen in a video of `duration` seconds, whose last frame counts as its end.
+
+    Without times of their own one is the first frame, two are the first and the last, more are spread evenly.
+    """
+    spaces = max(1, len(keyframes) - 1)
+    return tuple(
+        index * duration / spaces if each.second is None else each.second for index, each in enumerate(keyframes)
+    )
+
+
+def check_times(field: str, keyframes: list[Keyframe], longest: int) -> None:
+    """Raises ValidationError below `field` at the first time that is past `longest` seconds, or out of order."""
+    seconds = [each.second for each in keyframes if each.second is not None]
+    for index, second in enumerate(seconds):
+        if second > longest:
+            message = "A keyframe must be within the video, which has {duration} seconds"
+            raise located_error((field, index, 0), "keyframe_too_late", message, duration=longest)
+    for index, (earlier, later) in enumerate(pairwise(seconds), start=1):
+        if later <= earlier:
+            message = "Keyframes must be in the order of time, each later than the one before"
+            raise located_error((field, index, 0), "keyframes_out_of_order", message)
+
+
+MAX_SAFETY_TOLERANCE: Final = 6
+SHORTEST: Final = 5
+LONGEST: Final = 20
+LONGEST_CONTINUATION: Final = 15
+"""Durations in whole seconds of new video."""
+
+AspectRatio: TypeAlias = Literal["auto", "21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"]
+Resolution: TypeAlias = Literal["hd", "fhd"]
+DraftName = Annotated[str, Field(min_length=1, max_length=4096)]
+"""Links that object stores sign are long."""
+
+
+def _auto_or(seconds: Any) -> WrapValidator:
+    """What is no text must be a number of `seconds`, and errors speak of that alone."""
+    number = TypeAdapter[int](seconds)
+
+    def chosen(value: Any, _: ValidatorFunctionWrapHandler) -> Any:
+        if value == AUTO:
+            return value
+        if isinstance(value, str):
+            raise PydanticCustomError("duration", "Input should be a number of seconds or 'auto'")
+        return number.validate_python(value)
+
+    return WrapValidator(chosen)
+
+
+Seconds = Annotated[int, Field(ge=SHORTEST, le=LONGEST), JSON_NUMBER]
+FewSeconds = Annotated[int, Field(ge=SHORTEST, le=LONGEST_CONTINUATION), JSON_NUMBER]
+Duration = Annotated[Seconds | Literal["auto"], _auto_or(Seconds), NullIsUnset()]
+ShortDuration = Annotated[FewSeconds | Literal["auto"], _auto_or(FewSeconds), NullIsUnset()]
+
+
+class ClipRequest(GenerationRequest):
+    """What all forms share."""
+
+    model_config = ConfigDict(extra="forbid")
+    modes: ClassVar[tuple[str, ...]] = ("full", "draft", "enhance")
+    finetunable: ClassVar[bool] = False
+
+    safety_tolerance: Annotated[int, Field(ge=0, le=MAX_SAFETY_TOLERANCE), JSON_NUMBER] | None = Field(
+        default=None, description="How much is let through, 0 (strictest) to 6. 2 when left out.", examples=[2]
+    )
+
+
+class NewClipRequest(ClipRequest):
+    """What the forms share that begin something new."""
+
+    prompt: Prompt = Field(
+        description="What the video shows, and what is heard: speech, sounds, music.",
+        examples=["Waves roll onto a beach at dusk, gulls cry, the camera moves slowly towards a lighthouse"],
+    )
+    resolution: Annotated[Resolution, LOWER_CASE, NullIsUnset()] = Field(
+        default="hd",
+        description="`hd` is 1280x704 at 16:9, `fhd` 1920x1088; every ratio has about the same area.",
+        examples=["hd"],
+    )
+    generate_audio: Flag = Field(
+        default=True,
+        description="Whether sound is made. A video that goes on keeps its own either way.",
+        examples=[True],
+    )
+    draft: Flag = Field(
+        default=False,
+        description="A quick pass with half the width and height. `result.draft_cache` of its task is what "
+        "`draft_enhance` makes the full video of.",
+        examples=[False],
+    )
+    seed: Seed | None = Field(
+        default=None,
+        description="The same seed with the same request gives the same video. Random when left out.",
+        examples=[42],
+    )
+
+    def chosen_mode(self) -> str:
+        return "draft" if self.draft else "full"
+
+    def _planned(self, seconds: int, ratio: Ratio | None, times: tuple[float, ...] = ()) -> Plan:
+        """A `ratio` of None is chosen from the prompt later."""
+        area = clip_area(self.resolution, draft=self.draft)
+        size = None if ratio is None else clip_size(ratio, area, draft=self.draft)
+        return Plan(
+            prompt=self.prompt,
+            steps=None,
+            seed=random_seed() if self.seed is None else self.seed,
+            output_format="mp4",
+            area=area,
+            width=size.width if size else None,
+            height=size.height if size else None,
+            clip=ClipPlan(seconds=seconds, sound=self.generate_audio, times=times, draft=self.draft),
+        )
+
+
+class TextToVideoRequest(NewClipRequest):
+    mode: Literal["t2v"] = Field(description="Text to video.")
+    aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
+        default=AUTO,
+        description="Ratio of width to height. `auto`: chosen from the prompt, else 16:9.",
+        examples=["16:9"],
+    )
+    duration: Duration = Field(default=AUTO, description="Whole seconds. `auto`: 5.", examples=[5, AUTO])
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        ratio = None if self.aspect_ratio == AUTO else RATIOS[self.aspect_ratio]
+        return self._planned(_seconds(self.duration), ratio)
+
+
+class ImageToVideoRequest(NewClipRequest):
+    mode: Literal["i2v"] = Field(description="Pictures to video.")
+    keyframes: Keyframes = Field(
+        repr=False,
+        description="1 to 10 pictures that the video shows (JPEG, PNG or WebP; base64, `data:` URI or http(s) URL; at "
+        "most 20 MB and 20 megapixels each). One is the first frame, two are the first and the last, more are spread "
+        "evenly. Or pairs `[seconds, picture]` in the order of time.",
+        examples=[
+            "https://example.com/first.jpeg",
+            ["https://example.com/first.jpeg", "https://example.com/last.jpeg"],
+            [[0, "https://example.com/first.jpeg"], [2.5, "https://example.com/next.jpeg"]],
+        ],
+    )
+    aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
+        default=AUTO,
+        description="Ratio of width to height. `auto`: the nearest to that of the first keyframe.",
+        examples=["16:9"],
+    )
+    duration: Duration = Field(
+        default=AUTO,
+        description="Whole seconds. `auto`: up to the last keyframe that has a time, at least 5.",
+        examples=[5, AUTO],
+    )
+
+    def image_inputs(self) -> list[SentPicture]:
+        return [SentPicture(("keyframes", *each.loc), each.image, "references") for each in self._listed()]
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        listed = self._listed()
+        latest = max((each.second or 0.0 for each in listed), default=0.0)
+        seconds = _seconds(self.duration, at_least=ceil(latest))
+        ratio = _ratio(self.aspect_ratio, references[0])
+        return self._planned(seconds, ratio, times(listed, seconds))
+
+    def _listed(self) -> list[Keyframe]:
+        return keyframes_of(self.keyframes)
+
+    @model_validator(mode="after")
+    def _keyframes_are_within_the_video(self) -> Self:
+        check_times("keyframes", self._listed(), LONGEST if self.duration == AUTO else self.duration)
+        return self
+
+
+class VideoToVideoRequest(NewClipRequest):
+    mode: Literal["v2v"] = Field(description="A video goes on.")
+    start_video: ImageInput = Field(
+        repr=False,
+        description="The video to go on from: mp4 (H.264 or another common codec), as base64, `data:` URI or http(s) "
+        f"URL; at most {VIDEOS.max_bytes // 2**20} MB, from 1/24 to {VIDEOS.max_seconds:g} seconds long, with sides "
+        f"from {VIDEOS.min_side} to {VIDEOS.max_side} pixels. The result begins with it.",
+        examples=["https://example.com/start.mp4"],
+    )
+    aspect_ratio: Annotated[AspectRatio, NullIsUnset()] = Field(
+        default=AUTO,
+        description="Ratio of width to height. `auto`: the nearest to that of the video.",
+        examples=["16:9"],
+    )
+    duration: ShortDuration = Field(
+        default=AUTO, description="Whole seconds of new video. `auto`: 5.", examples=[5, AUTO]
+    )
+
+    def video_input(self) -> str | None:
+        return self.start_video
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        return self._planned(_seconds(self.duration), _ratio(self.aspect_ratio, references[0]))
+
+
+class DraftEnhanceRequest(ClipRequest):
+    mode: Literal["draft_enhance"] = Field(description="A draft at full quality.")
+    draft_cache: DraftName = Field(
+        description="The draft: the id of its task, or `draft_cache` of its result. Prompt, seed, duration, ratio and "
+        "sound are the draft's.",
+        examples=["6f1c1f0e-3f0b-4b7e-9d6a-0d9a1b2c3d4e"],
+    )
+    resolution: Annotated[Resolution, LOWER_CASE, NullIsUnset()] = Field(
+        default="fhd", description="`hd` is 1280x704 at 16:9, `fhd` 1920x1088.", examples=["fhd"]
+    )
+
+    def chosen_mode(self) -> str:
+        return "enhance"
+
+    def plan(self, references: Sequence[tuple[int, int]], draft: Draft | None = None) -> Plan:
+        assert draft is not None, "a draft is looked up before anything is planned with it"
+        area = clip_area(self.resolution)
+        size = clip_size(clip_ratio(Fraction(draft.width, draft.height)), area)
+        return Plan(
+            prompt=draft.prompt,
+            steps=None,
+            seed=draft.seed,
+            output_format="mp4",
+            area=area,
+            width=size.width,
+            height=size.height,
+            clip=ClipPlan(seconds=draft.seconds, sound=draft.sound, times=draft.times, enhance=draft.key),
+        )
+
+
+FORMS: Final[Mapping[str, type[ClipRequest]]] = MappingProxyType(
+    {
+        "t2v": TextToVideoRequest,
+        "i2v": ImageToVideoRequest,
+        "v2v": VideoToVideoRequest,
+        "draft_enhance": DraftEnhanceRequest,
+    }
+)
+
+
+class VideoRequest(ClipRequest):
+    """Any of the forms: what is validated as this becomes an instance of one of them."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        forms = {name: handler.generate_schema(form) for name, form in FORMS.items()}
+        described = core_schema.tagged_union_schema(dict(forms), discriminator="mode")
+        return core_schema.no_info_wrap_validator_function(cls._by_mode, described)
+
+    @classmethod
+    def field_names(cls, body: Any) -> Collection[str]:
+        mode = body.get("mode") if isinstance(body, dict) else None
+        return FORMS[mode].model_fields if isinstance(mode, str) and mode in FORMS else cls.model_fields
+
+    @classmethod
+    def _by_mode(cls, body: Any, _: ValidatorFunctionWrapHandler) -> ClipRequest:
+        """The union itself would put the mode into every location."""
+        if not isinstance(body, dict):
+            raise PydanticCustomError("model_type", "Input should be an object")
+        mode = body.get("mode")
+        form = FORMS.get(mode) if isinstance(mode, str) else None
+        if form is None:
+            kind, message = ("missing", "Field required") if mode is None else ("literal_error", "No such mode")
+            raise located_error("mode", kind, message + ": one of {modes}", modes=", ".join(FORMS))
+        return form.model_validate(body)
+
+
+def _seconds(duration: int | Literal["auto"], at_least: int = 0) -> int:
+    return max(SHORTEST, at_least) if duration == AUTO else duration
+
+
+def _ratio(named: AspectRatio, of_input: tuple[int, int]) -> Ratio:
+    """The one that is named, else the nearest to that of what was sent."""
+    return clip_ratio(Fraction(*of_input)) if named == AUTO else RATIOS[named]

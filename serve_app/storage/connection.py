@@ -1,0 +1,140 @@
+"""How every process of the service talks to Redis.
+
+`redis://` and `rediss://` name one server, `redis+sentinel://` and `rediss+sentinel://` the sentinels that know which
+server is the primary: `redis+sentinel://user:password@host-1:26379,host-2:26379/name-of-the-primary?db=0`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import Field
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError
+
+from serve_app.storage.scripts import Replication
+from serve_app.strict_settings import Section
+
+UNREACHABLE = (BusyLoadingError, ConnectionError, OutOfMemoryError, ReadOnlyError, TimeoutError)
+"""What callers see when Redis stayed out of reach, full or read-only (a failover) through all retries."""
+
+NO_ANSWER = (ConnectionError, TimeoutError)
+"""Those of them after which nobody knows whether the server did what it was asked to."""
+
+_SENTINEL: Final = "+sentinel"
+_SENTINEL_PORT: Final = 26379
+_UNBLOCKED: Final = 16
+"""Times the connections: this kind of pool has nobody wait for one, and fails where there is none."""
+_ADDRESS: Final = re.compile(r"([^:]+)(?::(\d+))?")
+
+
+def connect(
+    url: str, *, max_connections: int = 64, retries: int = 8, timeout_s: float = 5.0, answer_s: float | None = None
+) -> Redis:
+    """A client that decodes replies and rides out a restart of the server, or a failover to its replica.
+
+    It repeats a call whose answer was lost, so every script must bear being run twice. `retries` waits double from
+    20 ms to 0.5 s: 8 of them are about 2 s in all. With `answer_s` no call takes longer than that, repetitions and all:
+    it then ends with TimeoutError. Raises ValueError for a URL that is none.
+    """
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.02), retries),
+        "retry_on_error": list(UNREACHABLE),
+    }
+    if urlsplit(url).scheme.endswith(_SENTINEL):
+        pool = _primary(url, max_connections, options)
+    else:
+        pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
+    if answer_s is None:
+        return Redis.from_pool(pool)
+    bounded = cast(_BoundedRedis, _BoundedRedis.from_pool(pool))
+    bounded.answer_s = answer_s
+    return bounded
+
+
+def _primary(url: str, max_connections: int, options: dict[str, Any]) -> SentinelConnectionPool:
+    """Connections to whichever server the sentinels say is the primary, asked anew at each connection."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    name = parts.path.strip("/")
+    sentinels = [_ADDRESS.fullmatch(host) for host in hosts.split(",")]
+    if not name or not all(sentinels):
+        raise ValueError("a sentinel URL names its sentinels and the primary: redis+sentinel://host:26379/name")
+    addresses = [(found[1], int(found[2] or _SENTINEL_PORT)) for found in sentinels if found]
+    asked = {"password": query.get("sentinel_password"), "socket_timeout": 1.0, "decode_responses": True}
+    finder = Sentinel(addresses, sentinel_kwargs=asked)
+    return _PrimaryPool(
+        name,
+        finder,
+        max_connections=_UNBLOCKED * max_connections,
+        ssl=parts.scheme.startswith("rediss"),
+        username=unquote(user) or None,
+        password=unquote(password) or None,
+        db=int(query.get("db", 0)),
+        **options,
+    )
+
+
+class _PrimaryPool(SentinelConnectionPool):
+    async def aclose(self) -> None:
+        await super().aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
+class _BoundedRedis(Redis):
+    answer_s: float
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        async with _within(self.answer_s):
+            return await super().execute_command(*args, **options)
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        made = _BoundedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made.answer_s = self.answer_s
+        return made
+
+
+class _BoundedPipeline(Pipeline):
+    answer_s: float
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        async with _within(self.answer_s):
+            return await super().execute(raise_on_error)
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            yield
+    except builtins.TimeoutError:
+        if not deadline.expired():
+            raise
+        raise TimeoutError("no answer in time") from None
+
+
+class RedisSettings(Section):
+    url: str | None = None
+    prefix: str = "gen:"
+    replicas: int = Field(default=0, ge=0)
+    replicated_s: float = Field(default=1.0, gt=0)
+
+    def replication(self) -> Replication:
+        return Replication(self.replicas, self.replicated_s)

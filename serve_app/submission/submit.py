@@ -1,0 +1,206 @@
+"""From a request to an accepted task.
+
+First a look at the limits, which costs next to nothing, and keeps an idempotency key for this request. Then check,
+price, store the inputs, and one atomic step in Redis, which decides. What refuses the request leaves nothing behind;
+whatever kills this process before that step leaves at most inputs, which are swept, and the key, which runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from deployments.telemetry import logs
+from deployments.telemetry.tracing import trace_id
+from serve_app.accounts.api_key_auth import Caller
+from serve_app.config.catalog import Endpoint
+from serve_app.inputs.url_guard import receiver_of
+from serve_app.schemas import GenerationRequest
+from serve_app.submission.input_storage import File, discard, store
+from serve_app.submission.prepare import Dependencies, Offer, Prepared, prepare
+from serve_app.tasks.limits import Refused
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Accepted, Job, NewTask, Webhook
+
+_PIECE_CHARS: Final = 2**20
+_GIVE_UP_S: Final = 1.0
+
+
+async def accept(
+    dependencies: Dependencies,
+    caller: Caller,
+    offer: Offer,
+    body: GenerationRequest,
+    *,
+    base: str,
+    idempotency_key: str = "",
+    traceparent: str = "",
+) -> Accepted:
+    """The accepted task, or the reply to an earlier request with the same key.
+
+    `base` is the service's own address as the client reached it, `traceparent` the client's own, if it sent one. Raises
+    Invalid, FinetuneUnusable or StorageOutOfReach (errors.py), a kind of Refused (tasks/limits.py), or
+    redis.RedisError; then there is no task and nothing is held. Raises Uncertain.
+    """
+    task_id, project, lane = str(uuid.uuid4()), caller.project.id, offer.recipes[body.chosen_mode()].model
+    attributes = {"gen.task": task_id, "gen.project": project, "gen.lane": lane, "gen.endpoint": offer.name}
+    with dependencies.tracer.span("submit", traceparent, attributes, "server") as span:
+        logs.about(task=task_id, project=project, lane=lane, trace=trace_id(span.traceparent))
+        return await _accepted(dependencies, caller, offer, body, task_id, base, idempotency_key, span.traceparent)
+
+
+async def _accepted(
+    dependencies: Dependencies,
+    caller: Caller,
+    offer: Offer,
+    body: GenerationRequest,
+    task_id: str,
+    base: str,
+    idempotency_key: str,
+    traceparent: str,
+) -> Accepted:
+    tasks = dependencies.tasks
+    # In a thread: the body may be hundreds of megabytes of pictures.
+    body_hash = await asyncio.to_thread(_body_hash, offer.name, body) if idempotency_key else ""
+    earlier = await tasks.look(
+        lane=offer.recipes[body.chosen_mode()].model,
+        project=caller.project.id,
+        organization=caller.organization,
+        price=offer.endpoint.price_of(body.chosen_mode()).least,
+        key_id=caller.id,
+        idempotency_key=idempotency_key,
+        body_hash=body_hash,
+        task_id=task_id,
+    )
+    if earlier is not None:
+        return Accepted(earlier, created=False)
+    try:
+        prepared = await prepare(dependencies, caller, offer, body)
+        files = {f"inputs/{task_id}/{n}.{each.extension}": each for n, (_, each) in enumerate(prepared.inputs)}
+        task = NewTask(
+            id=task_id,
+            project=caller.project.id,
+            organization=caller.organization,
+            lane=prepared.recipe.model,
+            endpoint=offer.name,
+            job=_job(prepared, list(files)).encode(),
+            work=prepared.plan.work,
+            weight=caller.project.weight,
+            reply=json.dumps(_reply(task_id, base, offer.endpoint, body, prepared)),
+            price=prepared.price,
+            key_id=caller.id,
+            user=body.user or "",
+            webhook=_webhook(dependencies, body, base),
+            idempotency_key=idempotency_key,
+            body_hash=body_hash,
+            traceparent=traceparent,
+            needs=prepared.draft.task if prepared.draft else "",
+        )
+        return await _submit(dependencies, task, files)
+    except BaseException:
+        if idempotency_key:
+            await _give_up_key(tasks, caller.project.id, idempotency_key, task_id)
+        raise
+
+
+async def _submit(dependencies: Dependencies, task: NewTask, files: Mapping[str, File]) -> Accepted:
+    tasks, objects = dependencies.tasks, dependencies.objects
+    await store(tasks, objects, task.project, task.id, files)
+    try:
+        accepted = await tasks.submit(task)
+    except Refused:
+        if files:
+            await discard(tasks, objects, task.id)
+        raise
+    if files and not accepted.created:
+        await discard(tasks, objects, task.id)
+    return accepted
+
+
+async def _give_up_key(tasks: TaskStore, project: str, idempotency_key: str, task_id: str) -> None:
+    """So that a repetition can be handled at once; where the task store is away, after `CLAIM_S`."""
+    with suppress(RedisError, TimeoutError):
+        async with asyncio.timeout(_GIVE_UP_S):
+            await tasks.give_up_key(project, idempotency_key, task_id)
+
+
+def _job(prepared: Prepared, keys: Sequence[str]) -> Job:
+    """The plan as it is, the keys of what was sent, and what the plan does not know."""
+    plan, draft = prepared.plan, prepared.draft
+    roles = [role for role, _ in prepared.inputs]
+    references = tuple(key for key, role in zip(keys, roles, strict=True) if role == "references")
+    single = {role: key for key, role in zip(keys, roles, strict=True) if role != "references"}
+    assert plan.steps is not None, "a completed plan"
+    if draft:
+        references, single = draft.references, {**single, "start_video": draft.start}
+    given: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(plan)} | single
+    return Job(
+        **given,
+        references=references,
+        adapter=prepared.adapter,
+        safety_tolerance=prepared.tolerance.level,
+        safety_ceilings=prepared.tolerance.ceilings,
+        warnings=prepared.warnings,
+    )
+
+
+def _reply(task_id: str, base: str, endpoint: Endpoint, body: GenerationRequest, prepared: Prepared) -> dict[str, Any]:
+    reply: dict[str, Any] = {"id": task_id, "polling_url": f"{base}/v1/get_result?id={task_id}"}
+    quoted = endpoint.quotes_price
+    reply["cost"] = prepared.price / 1000 if quoted else None
+    reply["input_mp"] = prepared.input_mp if quoted else None
+    reply["output_mp"] = prepared.output_mp if quoted else None
+    if body.webhook_url:
+        reply |= {"status": "Pending", "webhook_url": body.webhook_url}
+    if prepared.warnings:
+        reply["warnings"] = list(prepared.warnings)
+    return reply
+
+
+def _webhook(dependencies: Dependencies, body: GenerationRequest, base: str) -> Webhook | None:
+    if not body.webhook_url:
+        return None
+    secret = dependencies.seal(body.webhook_secret.get_secret_value()) if body.webhook_secret else ""
+    return Webhook(body.webhook_url, receiver_of(body.webhook_url), base, secret)
+
+
+def _body_hash(name: str, body: GenerationRequest) -> str:
+    """Equal for requests that mean the same: order of keys and fields left at their default don't matter."""
+    meant = body.model_dump(mode="json", exclude_unset=True)
+    if body.webhook_secret is not None:
+        meant["webhook_secret"] = body.webhook_secret.get_secret_value()  # dumped as asterisks
+    digest = hashlib.sha256(f"{name}\n".encode())
+    for piece in _json(meant):
+        digest.update(piece.encode())
+    return digest.hexdigest()
+
+
+def _json(value: Any) -> Iterator[str]:
+    """As `json.dumps` with sorted keys, in pieces: no other thread has to wait for a picture to be through."""
+    if isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), _PIECE_CHARS):
+            yield json.dumps(value[start : start + _PIECE_CHARS])[1:-1]
+        yield '"'
+    elif isinstance(value, dict):
+        yield "{"
+        for n, name in enumerate(sorted(value)):
+            yield f"{', ' if n else ''}{json.dumps(name)}: "
+            yield from _json(value[name])
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for n, each in enumerate(value):
+            yield ", " if n else ""
+            yield from _json(each)
+        yield "]"
+    else:
+        yield json.dumps(value)

@@ -1,0 +1,136 @@
+"""How a task looks to the outside: the body that polling answers and webhooks carry."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal, cast
+
+from redis.asyncio import Redis
+
+from deployments.contract.counts import Buckets, Histogram
+from deployments.contract.job import media_type
+from deployments.contract.objects import ObjectStore
+from serve_app.inputs.links import LinkSigner
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Status, Task
+
+Vocabulary = Literal["full", "basic"]
+_BASIC = {Status.REASONING, Status.GENERATING}
+_PUBLIC = ("prompt", "seed", "start_time", "end_time", "duration")
+"""Of a result, what clients see beside links. It also holds where its objects are, and what a draft is gone on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """Makes the contract's result body of a task."""
+
+    objects: ObjectStore
+    links: LinkSigner
+    image_life_s: float
+    """Of a signed link, like the following."""
+    video_life_s: float = 3600.0
+    """Of a video, and of a draft's latents."""
+
+    async def body(self, task: Task, base: str, vocabulary: Vocabulary = "full") -> dict[str, Any]:
+        """With links freshly signed, on the origin `base`."""
+        status = Status.PENDING if vocabulary == "basic" and task.status in _BASIC else task.status
+        body: dict[str, Any] = {
+            "id": task.id,
+            "status": status.value,
+            "result": None,
+            "progress": task.progress,
+            "details": task.details,
+            "preview": None,
+        }
+        if task.status is Status.READY and task.result is not None:
+            body["result"] = await self._result(task.result, base)
+        if task.preview is not None and not task.status.terminal:
+            link = await self._link(task.preview["key"], base)
+            body["preview"] = {"sample": link, "step": task.preview["step"], "steps": task.preview["steps"]}
+        if task.cost is not None:
+            body["cost"] = task.cost / 1000
+        return body
+
+    async def thumbnail(self, task: Task, base: str) -> str | None:
+        """A link, as in `body`, to a small picture of the result, or of how far it is; None where there is none."""
+        if task.status is Status.READY:
+            key = (task.result or {}).get("thumbnail")
+        else:
+            key = task.preview["key"] if task.preview and not task.status.terminal else None
+        return None if key is None else await self._link(key, base)
+
+    async def _result(self, stored: Mapping[str, Any], base: str) -> dict[str, Any]:
+        shown = {"sample": await self._link(stored["key"], base)}
+        if draft := stored.get("draft"):
+            shown["draft_cache"] = await self._link(draft["key"], base)
+        return shown | {name: stored[name] for name in _PUBLIC if stored.get(name) is not None}
+
+    async def _link(self, key: str, base: str) -> str:
+        is_picture = media_type(key).startswith("image/")
+        return await self.link(key, base, self.image_life_s if is_picture else self.video_life_s)
+
+    async def link(self, key: str, base: str, life_s: float, *, exact: bool = False) -> str:
+        """One that opens the object for `life_s` seconds, or somewhat longer unless it is `exact`."""
+        if self.objects.can_sign:
+            return await self.objects.sign(key, timedelta(seconds=life_s))
+        return base + self.links.sign(key, life_s, time.time(), exact=exact)
+
+
+def encoded(body: dict[str, Any]) -> bytes:
+    """The very bytes that polling answers and webhooks carry."""
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def not_found(task_id: str) -> dict[str, Any]:
+    empty = dict.fromkeys(("result", "progress", "details", "preview"))
+    return {"id": task_id, "status": Status.NOT_FOUND.value, **empty}
+
+
+BUCKETS: Final = Buckets(
+    (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000), per_unit=1000
+)
+"""Upper bounds, as in `timings.lua`."""
+
+WAIT: Final = "wait"
+"""From submission to the first start of work."""
+WORK: Final = "work"
+"""From the first start of work to the result, of tasks that became ready."""
+
+
+async def timings(redis: Redis, prefix: str, lane: str) -> dict[str, Histogram]:
+    """The histograms WAIT and WORK of a lane."""
+    raw = await cast(Awaitable[dict[str, str]], redis.hgetall(f"{prefix}timings:{lane}"))
+    return {name: BUCKETS.read(name, raw) for name in (WAIT, WORK)}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLoad:
+    queued: int
+    suspects: int
+    running: int
+    counts: Mapping[str, int]
+    """Of tasks by how they ended, and of what else happened to them."""
+    histograms: Mapping[str, Histogram]
+    """By the names of `timings.py`."""
+
+    @property
+    def queued_s(self) -> float | None:
+        """The work that waits, in seconds of one task after the other, by how long tasks took so far; None where none
+        has ended yet."""
+        mean = self.histograms[WORK].mean
+        return None if mean is None else (self.queued + self.suspects) * mean
+
+    @property
+    def wait_s(self) -> float | None:
+        """Of a task submitted now, if as many run at a time as do now; None as `queued_s`."""
+        return None if self.queued_s is None else self.queued_s / max(self.running, 1)
+
+
+async def load_of(tasks: TaskStore, lane: str) -> LaneLoad:
+    counts = await tasks.counts(lane)
+    queued, suspects, running = (counts.pop(kind) for kind in ("queued", "suspects", "leased"))
+    return LaneLoad(queued, suspects, running, counts, await timings(tasks.redis, tasks.prefix, lane))
