@@ -33,6 +33,8 @@ from deployments.telemetry import logs
 from deployments.telemetry.tracing import Attributes, Tracer, trace_id, tracer_of
 from deployments.text_encoding import RemoteEncoder
 
+logger = logging.getLogger(__name__)
+
 REPORTS_EVERY_S: Final = 1.0
 
 
@@ -117,8 +119,6 @@ def write_spans(tracer: Tracer, handle: RequestHandle, outcome: str) -> None:
 def _attributes(job: GenerationJob, outcome: str) -> Attributes:
     return {"gen.task": job.id, "gen.attempt": job.attempt, "gen.steps": job.steps, "gen.outcome": outcome}
 
-
-logger = logging.getLogger(__name__)
 
 FOLDER: Final = "models/costs"
 COSTS_EVERY_S: Final = 60.0

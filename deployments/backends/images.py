@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 
 import numpy as np
-from obstore.exceptions import BaseError
 
-from deployments.backend import JobError, OutOfMemory, Unavailable
+from deployments.backend import JobError, OutOfMemory
+from deployments.backends.inputs import InputFetcher
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract import counts
 from deployments.contract.events import Preview
@@ -32,30 +31,6 @@ from deployments.lru_cache import MB
 from deployments.matting import BackgroundRemover, load_background_remover, with_network_here
 from deployments.outputs import Outputs
 from deployments.torch_process import SideStream
-
-_FETCHERS = 32
-"""Objects fetched at a time, by all jobs: a store in the network answers slowly, but many at once, and one object that
-stalls holds up no other job."""
-
-
-class InputFetcher:
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
-
-    def present(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
-        ordered = sorted(set(keys))
-        return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
-
-    def _get(self, key: str) -> bytes:
-        try:
-            return self._store.get_blocking(key)
-        except FileNotFoundError:
-            raise JobError("an input is no longer available") from None
-        except (BaseError, OSError) as error:
-            raise Unavailable(str(error)) from error
-
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from deployments.backend import JobError
-from deployments.backends.images import InputFetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.contract.job import GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.families.device_errors import translated_device_errors

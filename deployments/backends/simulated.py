@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from deployments.backend import DeviceBroken, JobError
-from deployments.backends.images import InputFetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.contract.job import Clip, GenerationJob, Output
 from deployments.contract.objects import ObjectStore
 from deployments.outputs import Outputs

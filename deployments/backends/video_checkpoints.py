@@ -19,6 +19,8 @@ from torch import Tensor
 from deployments.contract.objects import ObjectStore
 from deployments.families.video_family import ClipState
 
+logger = logging.getLogger(__name__)
+
 LATENTS_TYPE = "application/octet-stream"
 _HEADER_BYTES = 8
 
@@ -40,9 +42,6 @@ def unpack_latents(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, ValueError, KeyError) as error:
         raise BrokenLatentsError(str(error)) from error
     return tensors, metadata
-
-
-logger = logging.getLogger(__name__)
 
 
 class ClipCheckpoints:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from deployments.backend import JobError
-from deployments.backends.images import InputFetcher
+from deployments.backends.inputs import InputFetcher
 from deployments.backends.video_checkpoints import BrokenLatentsError, ClipCheckpoints, pack_latents, unpack_latents
 from deployments.contract.events import Preview
 from deployments.contract.job import FPS, Clip, GenerationJob, Output

@@ -23,10 +23,10 @@ from deployments.contract.events import Done, Event, Failed, Interrupted, Progre
 from deployments.contract.job import GenerationJob
 from deployments.engine.scheduler import admit
 
+log = logging.getLogger(__name__)
+
 PROGRESS_INTERVAL = 0.25
 """Seconds between two `Progress` events of a job, at least."""
-
-log = logging.getLogger(__name__)
 
 
 class Reached(Enum):

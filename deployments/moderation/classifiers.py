@@ -26,6 +26,8 @@ from deployments.checkpoint_files import CheckpointError, pretrained_folder
 from deployments.contract.moderation import CATEGORIES, JudgeSpec, Scores
 from deployments.images import Pixels
 
+logger = logging.getLogger(__name__)
+
 
 def load_pretrained(spec: JudgeSpec, kind: Any, preprocessing: Any = AutoTokenizer) -> tuple[Any, Any]:
     """What `preprocessing` and `kind` (Auto classes) make of the checkpoint.
@@ -65,8 +67,6 @@ def label_columns(spec: JudgeSpec, id2label: Mapping[int, str]) -> dict[str, lis
             found.setdefault(spec.labels[label], []).append(int(number))
     return found
 
-
-logger = logging.getLogger(__name__)
 
 _OVERLAP: Final = 4
 """A text that is too long for the model is judged in parts; each repeats this fraction (1/4) of the one before."""

@@ -25,6 +25,8 @@ from serve_app.accounts.organizations import OrganizationStore
 from serve_app.accounts.projects import ProjectStore
 from serve_app.accounts.roles import MEMBER_ROLES, Role
 
+logger = logging.getLogger(__name__)
+
 _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("RSA", None): ("RS256", "RS384", "RS512", "PS256"),
     ("EC", "P-256"): ("ES256",),
@@ -78,8 +80,6 @@ def _key(member: Mapping[str, Any]) -> VerificationKey | None:
 def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
-
-logger = logging.getLogger(__name__)
 
 _LONGEST_TOKEN: Final = 16 * 1024
 """Characters."""

@@ -32,6 +32,8 @@ from serve_app.storage.connection import UNREACHABLE
 from serve_app.submission.errors import FinetuneUnusable, Invalid, StorageOutOfReach
 from serve_app.tasks.limits import Uncertain
 
+logger = logging.getLogger(__name__)
+
 _VERSION: Final = "/v1/"
 
 
@@ -76,7 +78,6 @@ Handler: TypeAlias = Callable[[Request, Exception], Awaitable[JSONResponse]]
 Translate: TypeAlias = Callable[[Request, Exception, JSONResponse], JSONResponse]
 """From the request, the problem and its answer to that answer as some paths have it."""
 
-logger = logging.getLogger(__name__)
 
 OUT_OF_REACH = "The task store is out of reach, nothing was charged; try again shortly"
 UNCERTAIN = (

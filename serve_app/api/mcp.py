@@ -53,6 +53,8 @@ from serve_app.storage import connection
 from serve_app.submission.prepare import Offer
 from serve_app.tasks.task import TERMINAL, Status
 
+logger = logging.getLogger(__name__)
+
 _LARGEST: Final = 2**20
 """Bytes of a picture that is shown as it is; of a larger one, its thumbnail."""
 _TOLD: Final = ("id", "status", "progress", "cost", "details")
@@ -312,7 +314,6 @@ TOOLS: Mapping[str, ServiceTool[Any]] = {
     )
 }
 
-logger = logging.getLogger(__name__)
 
 _OUT_OF_REACH: Final = (*connection.UNREACHABLE, *objects.UNREACHABLE)
 _PASSED_ON: Final = ("authorization", "x-key", "x-project", "traceparent")

@@ -51,6 +51,8 @@ from serve_app.tasks.store import TaskStore
 from serve_app.tasks.views import Presenter, load_of
 from serve_app.webhooks.outbox import Outbox
 
+logger = logging.getLogger(__name__)
+
 _MOST_OF_ONE: Final = 32
 """Who follow one task in this process."""
 
@@ -102,8 +104,6 @@ class SharedAnswer(Generic[T]):
                 self._answer = (self._clock(), await self._ask())
             return self._answer[1]
 
-
-logger = logging.getLogger(__name__)
 
 NO_STORE: Final = "the task store is out of reach"
 STORE_FULL: Final = "the task store is full"

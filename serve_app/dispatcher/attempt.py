@@ -25,6 +25,8 @@ from serve_app.tasks.reader import UNREADABLE
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Job, Lease, Status
 
+logger = logging.getLogger(__name__)
+
 Write: TypeAlias = Callable[[str, int], Awaitable[str]]
 """What the rewriter writes of a prompt, by a seed."""
 
@@ -135,8 +137,6 @@ class Dependencies:
     ratio: Write | None = None
     tracer: Tracer = OFF
 
-
-logger = logging.getLogger(__name__)
 
 MODERATION_REASONS = "Moderation Reasons"
 WARNINGS = "warnings"

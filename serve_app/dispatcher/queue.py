@@ -32,6 +32,8 @@ from serve_app.dispatcher.attempt import (
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Lease, NewerJob
 
+logger = logging.getLogger(__name__)
+
 Key: TypeAlias = tuple[str, int]
 
 _AT_LEAST_S: Final = 1.0
@@ -124,8 +126,6 @@ class Flow:
         oldest = next(iter(self._running.values()))
         return len(self._running) / max(self._clock() - oldest, _AT_LEAST_S)
 
-
-logger = logging.getLogger(__name__)
 
 _LOST = (RayActorError, RayTaskError, WorkerLost)
 """The worker died, hung, or broke in a way the engine did not account for."""

@@ -30,6 +30,8 @@ from serve_app.finetunes.registry import (
     TooSlow,
 )
 
+logger = logging.getLogger(__name__)
+
 GRACE_S: Final = 10.0
 """How long an upload may be slower than it must be, at its beginning and in all."""
 
@@ -70,8 +72,6 @@ async def save(chunks: AsyncIterator[bytes], file: Path, bounds: Bounds) -> int:
         raise Refused("the body is empty: send the safetensors file itself")
     return size
 
-
-logger = logging.getLogger(__name__)
 
 _CHECK: Final = (sys.executable, "-m", "deployments.lora.check")
 _PATIENCE: Final = 2

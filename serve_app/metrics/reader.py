@@ -27,6 +27,8 @@ from serve_app.tasks.task import Status
 from serve_app.tasks.views import WAIT, WORK, load_of
 from serve_app.webhooks.outbox import Outbox
 
+logger = logging.getLogger(__name__)
+
 
 class Scrape(Collector):
     """Labels are given by name; KeyError for others than the declared ones."""
@@ -56,8 +58,6 @@ def _values(series: Series, labels: Mapping[str, str]) -> list[str]:
         raise KeyError(f"{series.name} has the labels {series.labels}, not {tuple(labels)}")
     return [labels[name] for name in series.labels]
 
-
-logger = logging.getLogger(__name__)
 
 _ASKED_S: Final = 2.0
 """How long Serve may take to tell of replicas."""

@@ -22,10 +22,11 @@ from serve_app.submission.errors import StorageOutOfReach
 from serve_app.tasks.store import TaskStore
 from serve_app.tasks.task import Job, NewerJob, Status, Task
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 File: TypeAlias = InputPicture | InputVideo
 
-logger = logging.getLogger(__name__)
 
 _AT_A_TIME: Final = 8
 """Of one submission."""

@@ -1,4 +1,4 @@
--- How long things took, as histograms that tasks/timings.py names: in front of every script that ends a wait.
+-- How long things took, as histograms that tasks/views.py names: in front of every script that ends a wait.
 local BUCKETS_MS = { 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 900000, 3600000 }
 
 local function observe_in(key, name, ms)

@@ -14,7 +14,7 @@ A delivery is written by the step that ends its task (`tasks/outbox.lua`), and h
 | `gen:deliveries` | zset | all that are kept, by when they were first due |
 | `gen:undelivered` | zset | those that failed for good, by when |
 | `gen:pending` | zset | those that wait or are being sent, by `since` |
-| `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/timings.py` |
+| `gen:delivered` | hash | counts: `delivered failed put_off`, and how long those delivered took: `tasks/views.py` |
 | `gen:outbox` | pub/sub | something is due. Lossy: senders look by themselves, too |
 
 A receiver is scheme, host and port, as one organization calls them: what fails together, and for nobody else; where the

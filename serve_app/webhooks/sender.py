@@ -35,6 +35,8 @@ from serve_app.tasks.task import Task
 from serve_app.tasks.views import Presenter, encoded
 from serve_app.webhooks.outbox import Claim, DeliveryAttempt, Outbox, wait_s
 
+logger = logging.getLogger(__name__)
+
 KEPT_BYTES: Final = 1024
 """Of an answer's body."""
 _GONE: Final = 410
@@ -130,8 +132,6 @@ def signature_headers(
     digest = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     return told | dict.fromkeys(plain, digest)
 
-
-logger = logging.getLogger(__name__)
 
 USER_AGENT = "gen-serve-webhooks/1"
 _SENDER_GONE = "the task is no longer kept"

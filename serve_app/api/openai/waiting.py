@@ -20,9 +20,10 @@ from serve_app.submission.prepare import Offer
 from serve_app.submission.submit import accept
 from serve_app.tasks.task import Accepted, Job, NewerJob, Status, Task
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
 
 _RECHECK_S: Final = 2.0
 """The completion channel may lose messages, so whoever waits also looks."""

@@ -29,7 +29,7 @@ def test_nothing_is_expected_before_a_task_has_ended() -> None:
 
 
 def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
-    script = Path(views.__file__).with_suffix(".lua").read_text()
+    script = Path(views.__file__).with_name("timings.lua").read_text()
     listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
     assert listed is not None
     assert tuple(int(bound) for bound in listed[1].split(",")) == BUCKETS.bounds

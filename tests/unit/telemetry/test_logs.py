@@ -83,10 +83,10 @@ def test_levels_hold_for_a_module_and_all_below_until_they_are_taken_back(file: 
                 logging.getLogger(name).log(level, "%s %s", name.split(".")[1], logging.getLevelName(level).lower())
         return [line["message"] for line in lines(file)]
 
-    usual = ["dispatch warning", "media_model warning"]
+    usual = ["dispatcher warning", "replica warning"]
     assert logged() == usual
     logs.set_levels({"serve_app.webhooks": "error", "serve_app.dispatcher": "debug", "deployments": "critical"})
-    assert logged() == ["dispatch debug", "dispatch warning"]
+    assert logged() == ["dispatcher debug", "dispatcher warning"]
     logs.set_levels({"serve_app.webhooks": "error"})
     assert logged() == usual
 
