@@ -1,15 +1,56 @@
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 import pytest
+from gen_serve_bench.bodies import body_of, path_of
 from gen_serve_bench.generator import Ran
 from gen_serve_bench.goals import NoSolo, Objective, Threshold, solo_latencies, solo_requests
-from gen_serve_bench.results import METRICS, Measured, Outcome, Spread, Strain, Window, fairness, figures, health, jain
-from gen_serve_bench.workload import Endpoint, Load, Mix, Request, Shape, Size
+from gen_serve_bench.report import page_of_run, page_of_sweep, tables_of_sweep
+from gen_serve_bench.results import (
+    METRICS,
+    Measured,
+    Outcome,
+    Spread,
+    Strain,
+    Sweep,
+    Window,
+    fairness,
+    figures,
+    health,
+    jain,
+)
+from gen_serve_bench.workload import (
+    Arrival,
+    Endpoint,
+    Load,
+    Mix,
+    Pattern,
+    Request,
+    Shape,
+    Size,
+    Tenant,
+    load_mix,
+    notes_of_replay,
+    read_trace,
+    replayed,
+    schedule,
+    write_trace,
+)
+from PIL import Image
 from support.load_runs import MIX, measured, served, unserved
+
+from serve_app.schemas import REQUESTS
 
 RUN = [
     served(0.5, 1.0, warm_up=True, objective=2.0),
@@ -119,3 +160,227 @@ def test_rows_are_kept_as_json_and_as_csv(tmp_path: Path) -> None:
     assert {"task_id", "size", "final"} <= rows[0].keys()
     assert [row["reason"] for row in table] == [row["reason"] for row in rows]
     assert json.loads((tmp_path / "summary.json").read_text())["figures"]["requests"] == run.figures["requests"]
+
+
+def charts(page: str) -> list[ET.Element]:
+    return [
+        ET.fromstring(base64.b64decode(found)) for found in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page)
+    ]
+
+
+def test_a_run_is_one_page_with_nothing_from_elsewhere() -> None:
+    page = page_of_run(measured(refuse=10))
+    assert "<script" not in page
+    assert not re.search(r"(src|href|url\()\s*=?\s*[\"'(]?\s*(https?:)?//", page)
+    assert len(charts(page)) == 3
+    assert "refused: HTTP 429" in page
+    assert "the generator was the limit" not in page
+    assert "sent late by, p99, s" in page
+
+
+def test_names_of_others_are_text() -> None:
+    page = page_of_run(measured())
+    assert "<b>loud</b>" not in page
+    assert "&lt;b&gt;loud&lt;/b&gt;" in page
+
+
+def test_a_generator_that_was_the_limit_is_told_above_all() -> None:
+    page = page_of_run(measured(lag=0.2))
+    assert page.index("the generator was the limit") < page.index("within the objective")
+
+
+def test_a_run_of_which_nothing_came_has_a_page_too() -> None:
+    run = measured()
+    run.outcomes.clear()
+    assert len(charts(page_of_run(run))) == 3
+
+
+def test_a_sweep_shows_its_rates() -> None:
+    sweep = Sweep([measured(rate=5), measured(rate=2)], ["a note"])
+    page = page_of_sweep(sweep)
+    assert len(charts(page)) == 3
+    assert "a note" in page
+    assert [row[0] for row in tables_of_sweep(sweep)[0].rows] == ["2", "5"]
+    assert page_of_sweep(Sweep())
+
+
+RECORDED = [
+    Arrival(offset=0.0, endpoint="gen-pro", width=512, height=256, steps=4, references=1),
+    Arrival(offset=2.5, endpoint="gen-3-video", tenant=1, seconds=5, tuned=True),
+    Arrival(offset=4, endpoint="gen-pro", width=512, height=256, steps=4, references=1),
+]
+
+
+def test_poisson_arrivals_have_the_mean_rate_and_exponential_gaps() -> None:
+    moments = schedule("poisson", rate=5, duration=2000, seed=1)
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert mean(gaps) == pytest.approx(0.2, rel=0.05)
+    assert stdev(gaps) == pytest.approx(0.2, rel=0.05)  # of an exponential distribution, the same as its mean
+    assert moments == schedule("poisson", rate=5, duration=2000, seed=1)
+    assert moments != schedule("poisson", rate=5, duration=2000, seed=2)
+
+
+def test_constant_arrivals_are_evenly_spaced() -> None:
+    assert schedule("constant", rate=4, duration=1.5) == [0, 0.25, 0.5, 0.75, 1.0, 1.25]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "peak", "period", "busiest"), [("bursts", 4, 40, (0, 10)), ("diurnal", 1.8, 40, (15, 25))]
+)
+def test_arrivals_that_swing_keep_the_mean(pattern: Pattern, peak: float, period: float, busiest: Any) -> None:
+    moments = schedule(pattern, rate=5, duration=4000, seed=1, peak=peak, period=period)
+    assert moments == sorted(moments)
+    assert len(moments) / 4000 == pytest.approx(5, rel=0.05)
+    begin, end = busiest
+    there = sum(begin <= moment % period < end for moment in moments) / (4000 * (end - begin) / period)
+    assert there == pytest.approx(5 * peak, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"pattern": "sometimes"}, "--arrivals should be one of poisson, constant, bursts, diurnal"),
+        ({"rate": 0}, "the rate should be"),
+        ({"peak": 2}, "poisson arrivals have no peak"),
+        ({"pattern": "bursts", "peak": 1}, "the peak should be above 1"),
+    ],
+)
+def test_what_is_no_pattern_is_refused(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        schedule(**{"pattern": "poisson", "rate": 1.0, "duration": 10.0, **words})
+
+
+def test_the_mix_that_ships_is_one(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = (repository / "configs/load.yaml").read_text()
+    (tmp_path / "load.yaml").write_text(text.replace("\n# tenants:", "\ntenants:").replace("\n#   ", "\n  "))
+    (tmp_path / "paid.key").write_text("of paid\n")
+    monkeypatch.setenv("GEN_KEY_FREE", "of free")
+    assert load_mix(repository / "configs/load.yaml").requests([0.0] * 9)
+    assert [each.key() for each in load_mix(tmp_path / "load.yaml").tenants] == ["of free", "of paid"]
+
+
+def test_endpoints_tenants_and_shapes_come_as_they_are_weighted() -> None:
+    mix = Mix(
+        endpoints=[
+            Endpoint(endpoint="often", weight=3, sizes=[Size(64, 64), Size(128, 64)], steps=[2, 4]),
+            Endpoint(endpoint="seldom", seconds=[5]),
+        ],
+        tenants=[Tenant(name="loud", traffic=4), Tenant(name="quiet")],
+    )
+    requests = mix.requests([0.1 * n for n in range(4000)], seed=1)
+    assert Counter(each.endpoint for each in requests)["often"] / 4000 == pytest.approx(0.75, abs=0.03)
+    assert Counter(each.tenant for each in requests)["loud"] / 4000 == pytest.approx(0.8, abs=0.03)
+    assert {each.shape for each in requests} == {each.shape for each in mix.one_of_each()}
+    assert requests == mix.requests([0.1 * n for n in range(4000)], seed=1)
+
+
+def test_prompts_come_from_a_list_or_a_file_beside_the_mix(tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("one\n\n two \n")
+    (tmp_path / "mix.yaml").write_text("prompts: prompts.txt\nendpoints: [{endpoint: a}]")
+    assert {each.prompt for each in load_mix(tmp_path / "mix.yaml").requests([0.0] * 20)} == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "should hold endpoints"),
+        ("endpoints: [{endpoint: a, sizes: [big]}]", r"endpoints.0.sizes.0: .*WIDTHxHEIGHT"),
+        ("endpoints: [{endpoint: a, wait: 1}]", "endpoints.0.wait: Extra inputs are not permitted"),
+        ("tenants: [{name: a}, {name: a}]", "tenants should have different names"),
+        ("tenants: [{name: a, key_env: B, key_file: c}]", "key_env and key_file can't both be given"),
+        ("prompts: []", "prompts should have at least one"),
+        ("prompts: nowhere.txt", "prompts: No such file or directory: "),
+    ],
+)
+def test_mistakes_are_named_by_their_field(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "mix.yaml").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        load_mix(tmp_path / "mix.yaml")
+
+
+def test_a_replay_has_the_moments_shapes_and_tenants_that_were_recorded(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.jsonl", reversed(RECORDED))
+    found = read_trace(tmp_path / "trace.jsonl")
+    assert found == RECORDED
+    plan = replayed(found, Mix(), "trace.jsonl", speed=2, warm_up=1, seed=1)
+    assert [each.moment for each in plan.requests] == [0, 1.25, 2]
+    assert [each.shape for each in plan.requests] == [each.shape for each in RECORDED]
+    assert plan.weights == {"tenant 0": 1, "tenant 1": 1}
+    assert plan.duration == 2  # three requests in three seconds: the last one has the mean gap, too
+    tenants = Mix(tenants=[Tenant(name="a", weight=2), Tenant(name="b")])
+    assert [each.tenant for each in replayed(found, tenants, "", speed=1, warm_up=0, seed=1).requests] == [
+        "a",
+        "b",
+        "a",
+    ]
+    assert notes_of_replay(RECORDED, tenants, "ft_1") == []
+    assert len(notes_of_replay(RECORDED, Mix(), None)) == 2
+    with pytest.raises(ValueError, match="leaves nothing of a trace"):
+        replayed(RECORDED, Mix(), "", speed=1, warm_up=10, seed=0)
+
+
+def test_a_trace_that_is_none_is_told(tmp_path: Path) -> None:
+    for line, said in (("nonsense", "line 1: the line: Invalid JSON"), ("", "holds no requests")):
+        (tmp_path / "trace.jsonl").write_text(line)
+        with pytest.raises(ValueError, match=said):
+            read_trace(tmp_path / "trace.jsonl")
+
+
+def request(endpoint: str, shape: Shape, **body: object) -> Request:
+    return Request(0, 0.0, endpoint, shape, "all", "a red star", 7, Size(96, 64), body)
+
+
+def size_of(picture: str) -> tuple[int, int]:
+    return Image.open(io.BytesIO(base64.b64decode(picture))).size
+
+
+SHAPES = {
+    "gen-3-image-klein": ("image-klein", Shape(Size(256, 128), steps=4, references=2)),
+    "gen-2-max": ("gen2-max", Shape(Size(256, 128), steps=4, references=8)),
+    "gen-kontext-pro": ("kontext", Shape(Size(1024, 512), steps=4, references=1)),
+    "gen-pro": ("pro", Shape(Size(512, 256), steps=4, references=1)),
+    "gen-pro-1.0-fill": ("fill", Shape(Size(256, 128), steps=15, references=1)),
+    "gen-pro-1.0-canny": ("canny", Shape(Size(256, 128), steps=15, references=1)),
+    "gen-tools/erase-v1": ("erase", Shape(Size(256, 128))),
+    "gen-tools/outpainting-v1": ("outpainting", Shape(Size(256, 128), references=1)),
+    "gen-tools/vto-v2": ("vto-v2", Shape(Size(256, 128), references=2)),
+    "gen-tools/deblur-v1": ("deblur", Shape(Size(256, 128), references=1)),
+    "gen-3-video": ("video", Shape(Size(1280, 704), steps=8, references=2, seconds=5)),
+}
+"""With the names of their models."""
+
+
+@pytest.mark.parametrize("endpoint", SHAPES)
+def test_every_endpoint_takes_what_is_sent_and_knows_all_of_it(endpoint: str) -> None:
+    name, shape = SHAPES[endpoint]
+    body = body_of(request(endpoint, shape))
+    taken = REQUESTS[name].model_validate(body)
+    known = set(type(taken).model_fields) | set(type(getattr(taken, "root", taken)).model_fields)
+    assert name == "video" or set(body) <= known
+
+
+def test_a_video_is_asked_for_by_its_ratio_and_area() -> None:
+    body = body_of(request("gen-3-video", Shape(Size(704, 1280), seconds=5)))
+    assert (body["mode"], body["aspect_ratio"], body["resolution"], body["draft"]) == ("t2v", "9:16", "hd", False)
+
+
+def test_pictures_have_the_size_that_is_asked_for() -> None:
+    fill = body_of(request("gen-pro-1.0-fill", Shape(Size(256, 128))))
+    assert size_of(fill["mask"]) == size_of(fill["image"]) == (256, 128)
+    assert size_of(body_of(request("gen-tools/outpainting-v1", Shape(Size(256, 192))))["input_image"]) == (128, 96)
+    assert [size_of(each) for each in body_of(request("gen-any", Shape(references=2)))["images"]] == [(96, 64)] * 2
+
+
+def test_further_fields_go_before_what_the_shape_says() -> None:
+    assert body_of(request("gen-3-image-klein", Shape(steps=4), steps=2))["steps"] == 2
+
+
+def test_a_tuned_endpoint_is_asked_with_a_tuned_model_or_its_base_is() -> None:
+    tuned = request("gen-pro-finetuned", Shape(tuned=True))
+    assert (path_of(tuned), "finetune_id" in body_of(tuned)) == ("/v1/gen-pro", False)
+    assert (path_of(tuned, "ft_1"), body_of(tuned, "ft_1")["finetune_id"]) == ("/v1/gen-pro-finetuned", "ft_1")
+
+
+def test_more_pictures_than_an_endpoint_takes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"gen-pro takes 1 pictures at most, not 2 \(references\)"):
+        body_of(request("gen-pro", Shape(references=2)))

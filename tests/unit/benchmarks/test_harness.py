@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import socket
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
-from benchmarks import harness, machine
-from benchmarks.harness import Benchmark, Goal, Interval, Report, Result
+from benchmarks import documents, harness, machine
+from benchmarks.harness import MODULES, Benchmark, Goal, Interval, Report, Result, read_all
+from benchmarks.peers.comparison import goals
+from benchmarks.peers.request import PeerSettings, in_turns
+from benchmarks.processes import cpu_by_role, memory_by_role, role_of, spent
+from benchmarks.work import unlike
 
 
 @dataclass(frozen=True)
@@ -101,3 +109,121 @@ def test_an_interval_holds_what_was_drawn_95_times_of_100() -> None:
     assert Interval.of_ratio([0, 0, 3], [1, 1, 1], np.mean).middle == 1
     with pytest.raises(ValueError, match="no values"):
         Interval.of_median([])
+
+
+NOTHING = Result("", False, 0, {"cores": 2, "cpu": "", "memory_gib": 1, "python": "", "versions": {}}, {}, Report({}))
+
+
+@pytest.mark.parametrize("path", sorted(documents.DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_every_block_says_what_was_measured(path: Path) -> None:
+    assert documents.filled(path.read_text(), read_all()) == path.read_text()
+
+
+def test_every_view_stands_somewhere() -> None:
+    everything = "".join(path.read_text() for path in documents.DOCS.glob("*.md"))
+    assert [name for name in documents.VIEWS if f"<!-- figures: {name} -->" not in everything] == []
+
+
+def test_what_is_published_is_still_measured_and_was_as_planned() -> None:
+    published = read_all()
+    assert set(published) <= set(MODULES)
+    for name, result in published.items():
+        assert not result.smoke
+        assert not result.report.faults
+        assert result.report.goals, name
+        assert result.machine["commit"], name
+
+
+def test_what_is_missed_comes_first_and_what_is_not_published_is_said() -> None:
+    machine = {**NOTHING.machine, "versions": {"torch": "1", "ray": "2"}, "commit": "abc"}
+    report = Report({}, [Goal("fine", "all", 1, 2), Goal("slow", "all", 3, 2)])
+    table = documents.goals({"handoff": Result("handoff", False, 0, machine, {}, report)})
+    assert table.index("slow") < table.index("fine")
+    assert all(f"`{name}`" in table.split("Not measured yet:")[1] for name in MODULES if name != "handoff")
+
+
+def test_a_block_is_written_anew_and_the_rest_is_left() -> None:
+    text = "before\n<!-- figures: chaos -->\nold\n<!-- end of figures -->\nafter 12 ms\n"
+    written = documents.filled(text, {})
+    assert written.startswith("before\n<!-- figures: chaos -->\n\n| fault |")
+    assert written.endswith("|\n\n<!-- end of figures -->\nafter 12 ms\n")
+    assert "old" not in written
+    assert documents.filled(written, {}) == written
+    with pytest.raises(ValueError, match="no figures 'nonsense'"):
+        documents.filled("<!-- figures: nonsense -->\n<!-- end of figures -->", {})
+
+
+def file(level: int, size: tuple[int, int] = (16, 16)) -> bytes:
+    made = io.BytesIO()
+    Image.fromarray(np.full((*size, 3), level, np.uint8)).save(made, "png")
+    return made.getvalue()
+
+
+def test_pictures_are_alike_pixel_by_pixel_but_for_roundings() -> None:
+    assert unlike([file(10), file(20)], [file(10), file(20)]) == []
+    assert unlike([file(10)], [file(12)]) == ["picture 0: up to 2 levels of 255 apart"]
+    assert unlike([file(10)], [file(12)], levels=2) == []
+    assert unlike([file(10), file(10)], [b"", file(10, (16, 32))]) == [
+        "picture 0 is missing, or of another size",
+        "picture 1 is missing, or of another size",
+    ]
+    assert unlike([file(10)], []) == ["1 and 0 pictures"]
+
+
+def test_requests_go_round_the_shapes_with_seeds_of_their_own() -> None:
+    requests = in_turns([(64, 64, 4), (128, 64, 8)], 3, seed=7)
+    assert [(each.shape, each.seed) for each in requests] == [((64, 64, 4), 7), ((128, 64, 8), 8), ((64, 64, 4), 9)]
+
+
+def test_settings_go_through_the_environment_of_a_peer() -> None:
+    told = PeerSettings("bundled/flux3", "2", "4", "/tmp", "8000", "redis://x")
+    assert PeerSettings.of_environment(told.as_environment()) == told
+    with pytest.raises(KeyError, match="PEER_CHECKPOINT"):
+        PeerSettings.of_environment({})
+
+
+def test_the_service_is_held_against_the_best_of_the_others() -> None:
+    rows = {
+        "pictures/s, mixed shapes": {"loop": 8.0, "celery": 10.0, "gen-serve": 12.0},
+        "lost by kill -9 of the model, %": {"celery": 0.0, "gen-serve": 1.0},
+    }
+    faster, lost = goals(rows)
+    assert (faster.measured, faster.met, lost.met) == (1.2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("title", "role"),
+    [
+        ("ray::ServeReplica:gen:Ingress   ", "ingress"),
+        ("ray::ServeReplica:gen:Dispatcher", "dispatcher"),
+        ("ray::ServeReplica:gen:flux3-klein", "model"),
+        ("ray::ServeReplica:gen:Ingress.perform_graceful_shutdown", "ingress"),
+        ("ray::ServeReplica:gen:flux-2.5", "model"),
+        ("ray::ServeReplica:gen:Moderator", "moderator"),
+        ("ray::ProxyActor", "proxy"),
+        ("ray::HAProxyManager", "proxy"),
+        ("/somewhere/bin/haproxy -db -f file", "proxy"),
+        ("ray::ServeController.listen_for_change", "controller"),
+        ("/somewhere/valkey-server 127.0.0.1:1", "redis"),
+        ("python gen-serve up", "other"),
+        ("", "other"),
+    ],
+)
+def test_a_process_is_known_by_its_title(title: str, role: str) -> None:
+    assert role_of(title) == role
+
+
+def test_cpu_time_grows_with_work() -> None:
+    before = cpu_by_role(os.getpid())
+    busy_until = time.process_time() + 0.1
+    while time.process_time() < busy_until:
+        pass
+    assert spent(before, cpu_by_role(os.getpid()))["other"] >= 0.05
+
+
+def test_a_process_that_ended_in_between_is_no_negative_time() -> None:
+    assert spent({"model": 3.0, "proxy": 1.0}, {"model": 1.0, "proxy": 1.5}) == {"model": 0.0, "proxy": 0.5}
+
+
+def test_memory_is_that_of_the_whole_tree() -> None:
+    assert memory_by_role(os.getpid())["other"] > 10

@@ -3,8 +3,20 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deployments.families.canvas import MOST_ELONGATED, canvas_for, grid_for
+from deployments.contract.job import FPS
+from deployments.families.canvas import (
+    MAX_LEAD,
+    MOST_ELONGATED,
+    ClipShape,
+    Scale,
+    canvas_for,
+    grid_for,
+    lead_of,
+    shape_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +59,78 @@ def test_without_it_the_picture_lies_in_the_middle_of_whole_tokens() -> None:
     canvas = canvas_for(100, 70, token=16)
     assert (canvas.frame, canvas.grid) == ((70, 100), (5, 7))
     assert canvas.crop == (slice(5, 75), slice(6, 106))
+
+
+SCALES = st.builds(
+    Scale, space=st.sampled_from([8, 16, 32]), time=st.integers(1, 16), sound=st.sampled_from([12.5, 25.0, 43.07])
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> ClipShape:
+    """Of clips from words, and of such that go on from another clip."""
+    scale = draw(SCALES)
+    there = draw(st.integers(0, 400))
+    return shape_of(
+        draw(st.integers(16, 2048)),
+        draw(st.integers(16, 2048)),
+        lead=lead_of(there, scale.time) if there else 0,
+        frames=draw(st.integers(1, 500)),
+        scale=scale,
+        render_side=draw(st.none() | st.integers(16, 512)),
+    )
+
+
+def covered(latents: int, time: int) -> int:
+    """Frames in so many latents: one in the first."""
+    return 0 if latents == 0 else 1 + (latents - 1) * time
+
+
+@given(shapes(), st.integers(0, 3000))
+def test_frames_need_as_few_latents_as_hold_them(shape: ClipShape, frames: int) -> None:
+    latents = shape.latents_until(frames)
+    assert covered(latents, shape.scale.time) >= frames
+    assert latents == 0 or covered(latents - 1, shape.scale.time) < frames
+
+
+@given(shapes())
+def test_what_is_made_holds_lead_and_new_frames_and_less_than_a_latent_more(shape: ClipShape) -> None:
+    spare = shape.decoded_frames - shape.lead - shape.frames
+    assert 0 <= spare < shape.scale.time
+    assert shape.decoded_frames == covered(shape.latents, shape.scale.time)
+
+
+@given(shapes())
+def test_new_frames_begin_with_a_latent_of_their_own(shape: ClipShape) -> None:
+    assert covered(shape.lead_latents, shape.scale.time) == shape.lead
+    assert shape.lead_latents < shape.latents
+
+
+@given(shapes())
+def test_tokens_fill_the_canvas(shape: ClipShape) -> None:
+    latents, rows, columns = shape.grid
+    height, width = shape.canvas.size
+    assert (rows * shape.scale.space, columns * shape.scale.space) == (height, width)
+    assert shape.tokens == latents * rows * columns
+    assert latents == shape.latents
+
+
+@given(shapes())
+def test_sound_is_as_long_as_what_is_made(shape: ClipShape) -> None:
+    assert abs(shape.sound_latents / shape.scale.sound - shape.decoded_frames / FPS) <= 0.5 / shape.scale.sound + 1e-9
+    assert abs(shape.sound_lead / shape.scale.sound - shape.lead / FPS) <= 0.5 / shape.scale.sound + 1e-9
+    assert 0 <= shape.sound_lead <= shape.sound_latents
+
+
+@given(st.integers(1, 5000), st.integers(1, 16))
+def test_a_lead_is_whole_latents_of_what_there_is_and_as_long_as_may_be(frames: int, time: int) -> None:
+    lead = lead_of(frames, time)
+    assert (lead - 1) % time == 0
+    assert 1 <= lead <= min(frames, MAX_LEAD)
+    assert lead + time > min(frames, MAX_LEAD)
+
+
+def test_a_render_side_bounds_the_canvas_and_not_the_ratio() -> None:
+    shape = shape_of(1280, 704, lead=9, frames=24, scale=Scale(32, 8, 25.0), render_side=128)
+    assert min(shape.canvas.size) == 128
+    assert math.isclose(shape.canvas.size[1] / shape.canvas.size[0], 1280 / 704, rel_tol=0.2)

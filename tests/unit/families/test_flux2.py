@@ -5,22 +5,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from diffusers.models.autoencoders.autoencoder_kl_flux2 import AutoencoderKLFlux2
+from diffusers.models.transformers.transformer_flux2 import Flux2Transformer2DModel
+from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
+from diffusers.pipelines.flux2.pipeline_flux2_klein_kv import Flux2KleinKVPipeline
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
 from flux2_stock import assert_same_as_stock
 from flux_drawing import (
     a_picture,
+    assert_near,
+    drawn,
+    drawn_together,
     encoded,
     placement,
+    request,
     stock_pipeline,
 )
+from support.adapters import adapter_file, random_matrices
 from support.bundle import copied
 from support.jobs import make_job
+from transformers import AutoConfig, AutoTokenizer, Mistral3Config, Mistral3ForConditionalGeneration
 
 from deployments.checkpoint_files import CheckpointError
 from deployments.contract.model import BUNDLED, TrueGuidance
 from deployments.families.conditioning import trim_language_model
-from deployments.families.flux2 import Flux2
+from deployments.families.flux2 import Flux2, Flux2KV
+from deployments.families.pipeline import load_pipeline
+from deployments.families.state import State
+from deployments.families.step import step
+from deployments.loading import family_of
+from deployments.lora.segments import AppliedAdapter
+from deployments.lora.weights import read_weights
 
 FOLDER = BUNDLED / "flux2klein"
 
@@ -96,3 +114,117 @@ def test_a_cut_off_file_is_a_broken_checkpoint(tmp_path: Path, component: str) -
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError):
         Flux2.load(folder, placement())
+
+
+@pytest.fixture(scope="module")
+def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the family's guided kind, as small as the bundled one."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "flux2dev"
+    klein = BUNDLED / "flux2klein"
+    transformer: Any = Flux2Transformer2DModel
+    guided = {**transformer.load_config(klein / "transformer"), "guidance_embeds": True}
+    scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(klein / "scheduler")
+    # In place of a processor around one.
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "flux3" / "tokenizer")
+    vision = {
+        "model_type": "pixtral",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "image_size": 32,
+        "patch_size": 16,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        # The pipeline reads the hidden states 10, 20 and 30.
+        layers = AutoConfig.from_pretrained(klein / "text_encoder").to_dict() | {"num_hidden_layers": 30}
+        del layers["layer_types"], layers["model_type"]
+        config = Mistral3Config(
+            text_config={"model_type": "mistral", **layers}, vision_config=vision, image_token_index=5
+        )
+        Flux2Pipeline(
+            scheduler=scheduler,
+            vae=AutoencoderKLFlux2.from_pretrained(BUNDLED.parent / "autoencoders" / "flux2"),
+            text_encoder=Mistral3ForConditionalGeneration(config),
+            tokenizer=tokenizer,
+            transformer=transformer.from_config(guided),
+        ).save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dev(dev_folder: Path) -> Flux2:
+    return Flux2.load(dev_folder, placement())
+
+
+@pytest.fixture(scope="module")
+def stock_flux2_guidance(dev_folder: Path) -> Any:
+    return stock_pipeline(dev_folder)
+
+
+def test_guided_it_draws_what_the_stock_pipeline_draws(stock_flux2_guidance: Any, dev: Flux2) -> None:
+    job, reference = make_job(steps=3, guidance=1.5), a_picture(1, 64, 80)
+    assert_same_as_stock(dev, stock_flux2_guidance, job, reference, guidance_scale=1.5)
+    assert_same_as_stock(dev, stock_flux2_guidance, make_job(steps=2, guidance=None))
+
+
+def test_every_picture_of_a_batch_keeps_its_own_guidance(dev: Flux2) -> None:
+    jobs = [make_job(guidance=strength) for strength in (1.0, 3.0, 10.0)]
+    alone = [drawn(dev, encoded(dev, job)) for job in jobs]
+    assert np.abs(alone[0].astype(int) - alone[2]).max() > 2
+    assert_near(drawn_together(dev, *map(request, jobs)), alone)
+
+
+SIZES = [(64, 64), (90, 70)]
+JOB = make_job(prompt="combine them", width=96, height=64, steps=4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copied("flux2klein", tmp_path_factory.mktemp("kv"))
+    index = json.loads((folder / "model_index.json").read_text()) | {"_class_name": "Flux2KleinKVPipeline"}
+    (folder / "model_index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def family_flux2_kv(folder: Path) -> Flux2KV:
+    kind = family_of(folder)
+    assert kind is Flux2KV
+    return Flux2KV.load(folder, placement())
+
+
+@pytest.mark.parametrize("references", [2, *(pytest.param(few, marks=pytest.mark.slow) for few in (0, 1))])
+def test_alone_it_draws_what_the_stock_pipeline_draws_flux2_kv(
+    folder: Path, family_flux2_kv: Flux2KV, references: int
+) -> None:
+    stock: Any = load_pipeline(folder, placement(), Flux2KleinKVPipeline)
+    stock.set_progress_bar_config(disable=True)
+    pictures = [a_picture(seed, *size) for seed, size in enumerate(SIZES[:references])]
+    assert_same_as_stock(family_flux2_kv, stock, JOB, *pictures)
+
+
+def test_batch_mates_change_nothing_of_an_edit(family_flux2_kv: Flux2KV) -> None:
+    """They join and leave between steps, some without references, one with a tuned model."""
+
+    def states() -> list[State]:
+        made = [
+            encoded(family_flux2_kv, replace(JOB, id="a", seed=1), a_picture(1, 64, 64)),
+            encoded(family_flux2_kv, replace(JOB, id="b", seed=2, steps=6)),
+            encoded(family_flux2_kv, replace(JOB, id="c", seed=1), a_picture(1, 64, 64)),
+        ]
+        weights = read_weights(adapter_file(random_matrices(family_flux2_kv.transformer)), family_flux2_kv.transformer)
+        made[2].adapter = AppliedAdapter(weights.layers, 1.0)
+        return made
+
+    alone, together = states(), states()
+    for state in alone:
+        while state.done_steps < state.total_steps:
+            step(family_flux2_kv, [state])
+    while waiting := [state for state in together if state.done_steps < state.total_steps]:
+        step(family_flux2_kv, waiting)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one.x, other.x, rtol=1e-4, atol=1e-4)
+    assert (alone[0].x - alone[2].x).abs().max() > 1e-3, "the tuned model acts"

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from deployments.contract.moderation import Scores, Thresholds, Tolerance
+from deployments.contract.moderation import CATEGORIES, Scores, Thresholds, Tolerance, lowest
 from deployments.contract.objects import ObjectStore
 from serve_app.moderation.gate import Calls, Gate, Leaving, Unjudged
+from serve_app.moderation.settings import ModerationCatalog, ModerationSettings
 
 MEDIUM = Tolerance(2)
 THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6), "hate": (0.5,)})
@@ -212,3 +219,94 @@ async def test_one_call_that_fails_waits_as_long_as_others_are_answered(monkeypa
             await asyncio.sleep(0.01)
 
     assert (await asyncio.gather(gate.request("bad", [], MEDIUM, stay), others()))[0] == []
+
+
+THRESHOLDS_THRESHOLDS = Thresholds({"violence": (0.2, 0.5, 0.8), "hate": (0.3,), "sexual content": (0.4, 0.9)})
+
+
+@pytest.mark.parametrize(
+    ("category", "level", "score", "refused"),
+    [
+        *(
+            ("violence", 0, 0.19, False),
+            ("violence", 0, 0.2, True),
+            ("violence", 1, 0.49, False),
+            ("violence", 1, 0.5, True),
+        ),
+        *(("violence", 7, 0.79, False), ("violence", 7, 0.8, True), ("hate", 0, 0.3, True), ("hate", 7, 0.3, True)),
+        *(("illegal acts", 0, 1.0, False), ("violence", 7, float("nan"), True)),
+    ],
+)
+def test_a_score_that_reaches_its_threshold_is_refused(category: str, level: int, score: float, refused: bool) -> None:
+    """Levels beyond the last have the last; what is no number has not passed."""
+    assert THRESHOLDS_THRESHOLDS.refused({category: score}, Tolerance(level)) == ([category] if refused else [])
+
+
+def test_a_ceiling_holds_a_category_whatever_is_asked_for() -> None:
+    strict = Tolerance(7, {"violence": 0})
+    assert THRESHOLDS_THRESHOLDS.refused({"violence": 0.2, "sexual content": 0.89}, strict) == ["violence"]
+    assert Tolerance(1, {"violence": 5}).of("violence") == 1, "a ceiling never lets more through"
+
+
+def test_the_surest_reason_comes_first() -> None:
+    assert THRESHOLDS_THRESHOLDS.refused({"hate": 0.6, "violence": 0.9, "sexual content": 0.6}, Tolerance(0)) == [
+        "violence",
+        "hate",
+        "sexual content",
+    ]
+
+
+def test_of_several_ceilings_the_lowest_counts() -> None:
+    assert lowest({"violence": 3, "hate": 1}, {}, {"violence": 2}) == {"hate": 1, "violence": 2}
+
+
+_SCORES = st.dictionaries(st.sampled_from(CATEGORIES), st.floats(0, 1))
+
+
+@given(_SCORES, st.integers(0, 6))
+def test_a_higher_tolerance_never_refuses_more(scores: dict[str, float], level: int) -> None:
+    stricter = set(THRESHOLDS_THRESHOLDS.refused(scores, Tolerance(level)))
+    assert set(THRESHOLDS_THRESHOLDS.refused(scores, Tolerance(level + 1))) <= stricter
+
+
+JUDGES = {"text": [{"backend": "lexicon"}], "pictures": [{"backend": "skin"}]}
+ALL = {name: [0.2, 0.5] for name in CATEGORIES}
+
+
+def test_the_catalog_has_thresholds_for_every_category(repository: Path) -> None:
+    written = yaml.safe_load((repository / "configs/catalog.yaml").read_text())["moderation"]
+    assert set(ModerationCatalog.model_validate(written).thresholds) == set(CATEGORIES)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "message"),
+    [
+        ({name: [0.5] for name in CATEGORIES[1:]}, f"{CATEGORIES[0]} missing"),
+        (ALL | {"hate": [0.5, 0.4]}, "those of hate must not fall"),
+        (ALL | {"hate": []}, "at least 1 item"),
+        (ALL | {"hate": [1.5]}, "less than or equal to 1"),
+        (ALL | {"rudeness": [0.5]}, "must be one of sexual content"),
+    ],
+)
+def test_thresholds_are_complete_and_in_order(thresholds: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModerationCatalog.model_validate(JUDGES | {"thresholds": thresholds})
+
+
+@pytest.mark.parametrize("kind", ["text", "pictures"])
+def test_a_catalog_has_judges_of_both_kinds(kind: str) -> None:
+    with pytest.raises(ValidationError, match=f"{kind}: at least one judge"):
+        ModerationCatalog.model_validate(JUDGES | {"thresholds": ALL, kind: []})
+
+
+@pytest.mark.parametrize(
+    ("judges", "message"),
+    [
+        ({"text": [{"backend": "oracle"}]}, "text: backend 'oracle' must be one of"),
+        ({"pictures": [{"backend": "lexicon"}]}, "pictures: backend 'lexicon' must be one of"),
+        ({"text": [{"backend": "guard", "labels": {"toxic": "rudeness"}}]}, "labels"),
+    ],
+)
+def test_judges_are_known_by_name_and_their_labels_mean_something(judges: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModerationSettings.model_validate(judges)

@@ -1,0 +1,34 @@
+"""Input pictures, from the object store to a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from obstore.exceptions import BaseError
+
+from deployments.backend import JobError, Unavailable
+from deployments.contract.objects import ObjectStore
+
+_FETCHERS = 32
+"""Objects fetched at a time, by all jobs: a store in the network answers slowly, but many at once, and one object that
+stalls holds up no other job."""
+
+
+class InputFetcher:
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._threads = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inputs")
+
+    def present(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Each object's bytes. Raises JobError for one that is gone, Unavailable."""
+        ordered = sorted(set(keys))
+        return dict(zip(ordered, self._threads.map(self._get, ordered), strict=True))
+
+    def _get(self, key: str) -> bytes:
+        try:
+            return self._store.get_blocking(key)
+        except FileNotFoundError:
+            raise JobError("an input is no longer available") from None
+        except (BaseError, OSError) as error:
+            raise Unavailable(str(error)) from error

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.adapters import adapter_file, random_matrices
+from support.bundle import copied, poison
+from support.jobs import make_job
+from support.stages import encoded
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from deployments import loading
+from deployments.backend import Backend, JobError, OutOfMemory, Unavailable
+from deployments.backends import images
+from deployments.backends.images import NO_SUBJECT, DiffusionBackend, FetchedJob
+from deployments.checkpoint_files import CheckpointError
+from deployments.contract.events import Done, Event
+from deployments.contract.job import Adapter, GenerationJob
+from deployments.contract.model import MattingSpec
+from deployments.contract.objects import ObjectStore
+from deployments.engine.loop import Engine
+from deployments.engine.requests import NOTHING_USABLE
+from deployments.families.family import Family
+from deployments.families.state import State
+from deployments.images import Pixels
+
+JOB = make_job(width=70, height=50, steps=2, seed=5, output_format="webp")
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return loading.for_pictures(loading.load("bundled/flux3", device="cpu", dtype="float32").family)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    store = ObjectStore("memory:///")
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64), "teal").save(buffer, "PNG")
+    store.put_blocking("inputs/a", buffer.getvalue(), "image/png")
+    store.put_blocking("inputs/text", b"hello", "image/png")
+    return store
+
+
+def test_a_job_goes_all_the_way_into_the_store(family: Family, store: ObjectStore) -> None:
+    backend: Backend[FetchedJob, State] = DiffusionBackend(family, store)
+    [state] = encoded(backend, [replace(JOB, references=("inputs/a",))])
+    assert isinstance(state, State)
+    assert backend.preview(state) is None
+    backend.step([state])
+    store_preview = backend.preview(state)
+    assert store_preview is not None
+    preview = store_preview()
+    assert (preview.key, preview.step, preview.steps) == ("results/job/1/preview-1.jpeg", 1, 2)
+    backend.step([state])
+    output = backend.finish(state)()
+    assert (output.key, output.width, output.height) == ("results/job/1/picture.webp", 70, 50)
+    assert output.warnings == ()
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.size == (70, 50)
+
+
+def test_a_job_whose_input_is_gone_or_broken_fails_alone(family: Family, store: ObjectStore) -> None:
+    gone = replace(JOB, references=("inputs/a", "inputs/gone"))
+    broken = replace(JOB, references=("inputs/text",))
+    results = encoded(DiffusionBackend(family, store), [gone, JOB, broken])
+    assert [type(result) for result in results] == [JobError, State, JobError]
+    assert str(results[0]) == "an input is no longer available"
+    assert str(results[2]) == "an input picture cannot be read"
+
+
+def exhausted(*_: object) -> None:
+    raise torch.OutOfMemoryError("too much")
+
+
+def test_running_out_of_memory_is_left_to_the_engine(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = encoded(backend, [replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+    monkeypatch.setattr(family, "finish", exhausted)
+    monkeypatch.setattr(family, "encode", exhausted)
+    with pytest.raises(OutOfMemory):
+        backend.finish(state)()
+    with pytest.raises(OutOfMemory):
+        encoded(backend, [JOB, JOB])
+
+
+def test_a_store_out_of_reach_is_no_fault_of_the_job(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = DiffusionBackend(family, store)
+    [state] = encoded(backend, [replace(JOB, steps=1)])
+    assert isinstance(state, State)
+    backend.step([state])
+
+    def down(*_: object) -> None:
+        raise PermissionError("/srv/objects")
+
+    monkeypatch.setattr(store, "put_blocking", down)
+    monkeypatch.setattr(store, "get_blocking", down)
+    with pytest.raises(Unavailable):
+        backend.finish(state)()
+    with pytest.raises(Unavailable):
+        encoded(backend, [replace(JOB, references=("inputs/x/0.png",))])
+
+
+def finished(backend: DiffusionBackend) -> State:
+    [state] = encoded(backend, [replace(JOB, steps=1, transparent=True)])
+    assert isinstance(state, State)
+    backend.step([state])
+    return state
+
+
+def test_a_transparent_picture_has_no_background(family: Family, store: ObjectStore) -> None:
+    backend = DiffusionBackend(family, store)
+    output = backend.finish(finished(backend))()
+    with Image.open(io.BytesIO(store.get_blocking(output.key))) as picture:
+        assert picture.mode == "RGBA"
+
+
+class _Cut:
+    """Finds what it is told to find."""
+
+    def __init__(self, alpha: int) -> None:
+        self._alpha = alpha
+
+    def alpha(self, picture: Pixels) -> Pixels:
+        cut = np.full(picture.shape[:2], 255, np.uint8)
+        cut[:5] = self._alpha
+        return cut
+
+
+@pytest.mark.parametrize(("alpha", "warnings"), [(0, ()), (254, ()), (255, (NO_SUBJECT,))])
+def test_a_picture_without_a_subject_says_so(
+    family: Family, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, alpha: int, warnings: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(images, "load_background_remover", lambda spec: _Cut(alpha))
+    backend = DiffusionBackend(family, store)
+    assert backend.finish(finished(backend))().warnings == warnings
+
+
+def test_what_removes_backgrounds_is_loaded_when_it_is_needed(
+    family: Family, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = DiffusionBackend(family, store, matting=MattingSpec("onnx", "/nowhere/network.onnx"))
+    state = finished(backend)
+    with pytest.raises(JobError, match="the background can't be removed here"):
+        backend.finish(state)()
+    assert "/nowhere/network.onnx" in caplog.text
+
+
+def denoised(backend: DiffusionBackend, jobs: list[GenerationJob]) -> list[Tensor]:
+    states = encoded(backend, jobs)
+    assert all(isinstance(state, State) for state in states)
+    ready = [state for state in states if isinstance(state, State)]
+    for _ in range(JOB.steps):
+        backend.step(ready)
+    return [state.x.clone() for state in ready]
+
+
+def test_requests_with_different_adapters_share_a_batch(family: Family, store: ObjectStore) -> None:
+    for seed, name in enumerate("ab"):
+        store.put_blocking(
+            f"adapters/{name}", adapter_file(random_matrices(family.transformer, seed)), "application/octet-stream"
+        )
+    backend = DiffusionBackend(family, store)
+    a, b = (Adapter(name, f"adapters/{name}", 0.5) for name in "ab")
+    jobs = [
+        replace(JOB, adapter=adapter) for adapter in (None, a, b, replace(a, strength=1.5), replace(a, strength=0.0))
+    ]
+    together = denoised(backend, jobs)
+    alone = [denoised(backend, [job])[0] for job in jobs]
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+    assert torch.equal(alone[0], alone[4]), "strength 0 is the base, bit by bit"
+    for changed in alone[1:4]:
+        assert not torch.allclose(alone[0], changed, atol=1e-3)
+
+
+def test_a_job_with_a_broken_adapter_fails_alone(family: Family, store: ObjectStore) -> None:
+    store.put_blocking("adapters/bad", b"junk", "application/octet-stream")
+    bad, good = encoded(DiffusionBackend(family, store), [replace(JOB, adapter=Adapter("x", "adapters/bad", 1)), JOB])
+    assert isinstance(bad, JobError)
+    assert "safetensors" in str(bad)
+    assert isinstance(good, State)
+
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+
+def outcome(checkpoint: Path, objects: Path, *jobs: GenerationJob) -> list[Event]:
+    """The last event of each job."""
+    family = loading.for_pictures(loading.load(str(checkpoint), device="cpu", dtype="float32").family)
+    backend = DiffusionBackend(family, ObjectStore(objects.as_uri()))
+    engine = Engine(backend, max_running=8, max_batch=8)
+    told: list[list[Event]] = [[] for _ in jobs]
+    for job, events in zip(jobs, told, strict=True):
+        engine.submit(job, events.append)
+    engine.run_until_idle()
+    return [events[-1] for events in told]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "autoencoder"), [("flux", "flux1"), pytest.param("flux3", "flux2", marks=pytest.mark.slow)]
+)
+def test_a_checkpoint_with_a_broken_decoder_is_not_served(tmp_path: Path, checkpoint: str, autoencoder: str) -> None:
+    folder = copied(checkpoint, tmp_path / "bundle")
+    poison(tmp_path / "bundle" / "autoencoders" / autoencoder / WEIGHTS, "decoder.conv_out.weight")
+    with pytest.raises(CheckpointError, match="it can make no picture here"):
+        loading.load(str(folder), device="cpu")
+
+
+def test_a_word_that_breaks_the_numbers_ends_its_job_alone(tmp_path: Path) -> None:
+    folder, objects = copied("flux3", tmp_path / "bundle"), tmp_path / "objects"
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    [word] = set(tokenizer(" red").input_ids) - set(tokenizer(" blue").input_ids)
+    poison(folder / "text_encoder" / "model.safetensors", "model.language_model.embed_tokens.weight", word)
+    jobs = [make_job(colour, prompt=f"a {colour} circle", steps=2) for colour in ("blue", "red")]
+    blue, red = outcome(folder, objects, *jobs)
+    assert isinstance(blue, Done)
+    assert red == NOTHING_USABLE
+    assert {path.parent.parent.name for path in objects.rglob("picture.png")} == {"blue"}
+
+
+def test_a_checkpoint_whose_every_step_is_not_finite_is_not_served(tmp_path: Path) -> None:
+    folder = copied("flux3", tmp_path)
+    poison(folder / "transformer" / WEIGHTS, "proj_out.weight")
+    with pytest.raises(CheckpointError, match="not finite"):
+        loading.load(str(folder), device="cpu")

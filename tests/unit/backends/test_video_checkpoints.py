@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import video_inspection
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save
+from support.jobs import make_job
+from torch import Tensor
+
+from deployments.backends.video_checkpoints import (
+    LATENTS_TYPE,
+    BrokenLatentsError,
+    ClipCheckpoints,
+    pack_latents,
+    unpack_latents,
+)
+from deployments.backends.videos import ClipExport, export_folder
+from deployments.contract.job import Clip
+from deployments.contract.objects import ObjectStore
+from deployments.families.canvas import Scale, shape_of
+from deployments.families.video_family import ClipState, PromptEmbeds, Stream
+from deployments.images import Pixels
+from deployments.video.writer import ClipWriter
+
+KEY = "checkpoints/job"
+STEPS = 4
+
+
+def a_stream(tokens: int, channels: int) -> Stream:
+    x = torch.randn(1, tokens, channels)
+    return Stream(x, torch.zeros(1, tokens, 1), x.clone(), torch.zeros(1, 1, tokens, 2))
+
+
+def a_state(tokens: int = 6) -> ClipState:
+    """Before its first step."""
+    return ClipState(
+        job=make_job("job", steps=STEPS, clip=Clip(frames=9, checkpoint=KEY)),
+        shape=shape_of(64, 64, lead=0, frames=9, scale=Scale(32, 8, 12.5), render_side=None),
+        picture=a_stream(tokens, 8),
+        sound=a_stream(5, 3),
+        prompt=PromptEmbeds(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.ones(1, 2)),
+        sigmas=torch.linspace(1, 0, STEPS + 1),
+        chunks=2,
+    )
+
+
+def step(state: ClipState) -> None:
+    state.picture.x, state.sound.x, state.i = state.picture.x + 1, state.sound.x - 1, state.i + 1
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObjectStore("memory:///")
+
+
+def resumed(store: ObjectStore, model: str = "m", **options: Any) -> tuple[ClipState, tuple[Tensor, Tensor]]:
+    """A state that just began and may go on, and what it began with."""
+    state = a_state(**options)
+    began = state.picture.x, state.sound.x
+    checkpoints = ClipCheckpoints(store, model)
+    checkpoints.resume(state, checkpoints.read(KEY))
+    return state, began
+
+
+@pytest.mark.parametrize("steps", [1, STEPS])
+def test_another_worker_goes_on_where_one_was_lost(store: ObjectStore, steps: int) -> None:
+    lost, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    for _ in range(steps):
+        step(lost)
+        checkpoints.keep(lost)
+        checkpoints.settle()
+    state, _ = resumed(store)
+    assert state.i == steps
+    assert torch.equal(state.picture.x, lost.picture.x)
+    assert torch.equal(state.sound.x, lost.sound.x)
+
+
+def test_without_a_checkpoint_a_clip_begins(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    state, began = resumed(store)
+    assert state.i == 0
+    assert state.picture.x is began[0]
+    assert not caplog.records
+
+
+def kept(model: str | None = "m", steps: str | None = "2", **tensors: Tensor) -> bytes:
+    like = a_state()
+    metadata = {name: value for name, value in (("model", model), ("steps", steps)) if value is not None}
+    return pack_latents({"picture": like.picture.x, "sound": like.sound.x} | tensors, metadata)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        kept()[:-5],
+        kept(model="another"),
+        kept(model=None),
+        kept(steps="two"),
+        kept(steps="0"),
+        kept(steps=str(STEPS + 1)),
+        kept(picture=torch.zeros(1, 7, 8)),
+        pack_latents({"picture": torch.zeros(1, 6, 8)}, {"model": "m", "steps": "2"}),
+    ],
+)
+def test_a_checkpoint_that_is_of_no_use_is_passed_over(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    store.put_blocking(KEY, data, LATENTS_TYPE)
+    state, began = resumed(store)
+    assert state.i == 0
+    assert state.picture.x is began[0]
+    assert state.sound.x is began[1]
+    assert "job begins anew" in caplog.text
+
+
+def test_the_checkpoints_of_the_tests_above_are_of_use_otherwise(store: ObjectStore) -> None:
+    store.put_blocking(KEY, kept(), LATENTS_TYPE)
+    assert resumed(store)[0].i == 2
+    assert resumed(store, tokens=7)[0].i == 0
+
+
+def down(*_: object) -> None:
+    raise PermissionError("/srv/objects")
+
+
+def test_a_store_out_of_reach_costs_checkpoints_alone(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "put_blocking", down)
+    monkeypatch.setattr(store, "get_blocking", down)
+    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.read(KEY) is None
+        for _ in range(2):
+            step(state)
+            checkpoints.keep(state)
+            checkpoints.settle()
+    assert state.i == 2
+    assert "could not be kept" in caplog.text
+
+
+def test_steps_do_not_wait_and_what_is_kept_is_of_one_step(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    put = store.put_blocking
+
+    def slow(*arguments: Any) -> None:
+        began.set()
+        go_on.wait()
+        put(*arguments)
+
+    monkeypatch.setattr(store, "put_blocking", slow)
+    state, checkpoints = a_state(), ClipCheckpoints(store, "m")
+    step(state)
+    first = state.picture.x
+    checkpoints.keep(state)
+    began.wait()
+    for _ in range(2):
+        step(state)
+        checkpoints.keep(state)
+    go_on.set()
+    checkpoints.settle()
+    again, _ = resumed(store)
+    assert again.i == 1
+    assert torch.equal(again.picture.x, first)
+    checkpoints.keep(state)
+    checkpoints.settle()
+    assert resumed(store)[0].i == 3
+
+
+def test_latents_and_metadata_come_back_as_they_were() -> None:
+    tensors = {"picture": torch.randn(1, 8, 4), "sound": torch.randn(1, 3, 5).transpose(1, 2)}
+    metadata = {"model": "a/b \N{SNOWMAN}", "steps": "3"}
+    again, said = unpack_latents(pack_latents(tensors, metadata))
+    assert said == metadata
+    assert again.keys() == tensors.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+
+
+def test_latents_of_inference_can_be_kept() -> None:
+    with torch.inference_mode():
+        x = torch.ones(2, 3) * 2
+    tensors, _ = unpack_latents(pack_latents({"x": x}, {}))
+    assert torch.equal(tensors["x"], x)
+
+
+WHOLE = pack_latents({"x": torch.ones(4)}, {"model": "m"})
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\xff" * 64, WHOLE[:-1], WHOLE[:20], save({"x": torch.ones(4)})])
+def test_what_is_broken_or_says_nothing_is_refused(data: bytes) -> None:
+    with pytest.raises(BrokenLatentsError):
+        unpack_latents(data)
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
+def test_any_wrong_byte_is_refused_or_read(place: int, value: int) -> None:
+    data = bytearray(WHOLE)
+    data[place] = value
+    try:
+        tensors, metadata = unpack_latents(bytes(data))
+    except BrokenLatentsError:
+        return
+    assert all(tensor.numel() for tensor in tensors.values())
+    assert all(isinstance(value, str) for value in metadata.values())
+
+
+SIZE = (64, 48)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def parts(*lengths: int) -> Iterator[Pixels]:
+    for length in lengths:
+        yield np.full((length, SIZE[1], SIZE[0], 3), 90, np.uint8)
+
+
+def begun(frames: Iterator[Pixels], count: int) -> ClipExport:
+    with export_folder() as folder:
+        file = folder / "clip.mp4"
+        return ClipExport(frames, ClipWriter(file, rendered=SIZE, size=SIZE, frames=count, sound=None), file, folder)
+
+
+def assert_nothing_is_left(temporary: Path) -> None:
+    assert list(temporary.iterdir()) == []
+    assert [child for child in psutil.Process().children() if "ffmpeg" in child.name()] == []
+
+
+def test_a_clip_is_written_part_by_part(temporary: Path) -> None:
+    export = begun(parts(3, 2, 4), 9)
+    for done in range(3):
+        assert export.done == done
+        export.advance()
+    with pytest.raises(StopIteration):
+        export.advance()
+    export.finish()
+    assert video_inspection.inspect(export.file.read_bytes()).frames == 9
+    export.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_the_first_frame_is_kept(temporary: Path) -> None:
+    export = begun(iter([np.full((2, SIZE[1], SIZE[0], 3), shade, np.uint8) for shade in (7, 200)]), 4)
+    assert export.still is None
+    for _ in range(2):
+        export.advance()
+        assert export.still is not None
+        assert export.still.shape == (SIZE[1], SIZE[0], 3)
+        assert (export.still == 7).all()
+    export.close()
+
+
+def test_what_nobody_holds_is_gone(temporary: Path) -> None:
+    export = begun(parts(3, 2), 5)
+    export.advance()
+    assert any("ffmpeg" in child.name() for child in psutil.Process().children())
+    del export
+    assert_nothing_is_left(temporary)
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_an_export_can_be_given_up_at_any_time_and_twice(temporary: Path, done: int) -> None:
+    export = begun(parts(3, 2), 5)
+    for _ in range(done):
+        export.advance()
+    export.close()
+    export.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_a_part_that_fails_is_not_counted(temporary: Path) -> None:
+    def broken() -> Iterator[Pixels]:
+        yield from parts(3)
+        raise MemoryError
+
+    export = begun(broken(), 5)
+    export.advance()
+    with pytest.raises(MemoryError):
+        export.advance()
+    assert export.done == 1
+    export.close()
+    assert_nothing_is_left(temporary)
+
+
+def test_a_folder_that_nobody_came_to_own_is_gone(temporary: Path) -> None:
+    with pytest.raises(ValueError, match="no clip"):
+        begun(parts(1), 0)
+    assert_nothing_is_left(temporary)

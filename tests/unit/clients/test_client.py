@@ -1,0 +1,254 @@
+"""When the Python client tries again: its steps, without a network."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import generate_types
+import pytest
+from gen_serve_client import GenServeError, Retries, WebhookRefused, types, verify_webhook
+from gen_serve_client.calls import Calls
+from gen_serve_client.exchange import Answer, Heard, NoAnswer, Pause, Request, Steps
+from gen_serve_client.retries import retry_after_s
+
+from serve_app.webhooks.sender import signature_headers
+
+URL = "http://127.0.0.1:8000"
+BROKEN = NoAnswer("broken", connected=True)
+NOBODY = NoAnswer("nobody", connected=False)
+
+
+def answer(status: int, body: bytes = b"{}", retry_after: str = "") -> Answer:
+    return Answer(status, {"retry-after": retry_after} if retry_after else {}, body)
+
+
+def pauses(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> list[float]:
+    """How long is paused between requests, until the call has its result, or the answers are used up."""
+    return [step.seconds for step in carried_out(steps, answers) if isinstance(step, Pause)]
+
+
+def carried_out(steps: Steps[Any], answers: list[Answer | NoAnswer]) -> Iterator[Request | Pause]:
+    left, heard = list(answers), None
+    while True:
+        try:
+            step = steps.send(heard)
+        except (StopIteration, GenServeError):
+            return
+        yield step
+        heard: Heard = left.pop(0) if isinstance(step, Request) else None
+
+
+def calls(**options: Any) -> Calls:
+    return Calls(URL, "secret", Retries(**options))
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    waits = pauses(calls(first_wait_s=1, longest_wait_s=3).credits(), [BROKEN] * 6)
+    assert len(waits) == 5
+    for wait, most in zip(waits, (1, 2, 3, 3, 3), strict=True):
+        assert most / 2 <= wait <= most
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_what_the_service_wishes_holds(status: int) -> None:
+    (wait,) = pauses(calls().credits(), [answer(status, retry_after="7"), answer(200, b'{"credits": 1}')])
+    assert wait == 7.0
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_who_wants_too_long_a_wait_is_not_asked_again(status: int) -> None:
+    assert pauses(calls().credits(), [answer(status, retry_after="31")]) == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 410, 413, 422])
+def test_what_is_refused_for_good_is_not_sent_again(status: int) -> None:
+    assert pauses(calls().submit("gen-pro", {}, None), [answer(status)]) == []
+
+
+def test_a_request_in_work_is_asked_for_again() -> None:
+    assert len(pauses(calls().submit("gen-pro", {}, None), [answer(409, retry_after="1"), answer(200)])) == 1
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_429_has_a_bound_of_its_own(many: int) -> None:
+    chosen = calls(too_many_tries=many, first_wait_s=0)
+    assert len(pauses(chosen.credits(), [answer(429)] * 10)) == many - 1
+
+
+@pytest.mark.parametrize(("heard", "again"), [(NOBODY, 1), (answer(429), 1), (BROKEN, 0), (answer(500), 0)])
+def test_what_is_not_to_be_done_twice_is_sent_again_where_it_did_nothing(heard: Answer | NoAnswer, again: int) -> None:
+    assert len(pauses(calls().delete_finetune("x"), [heard, answer(200)])) == again
+
+
+def test_nothing_is_tried_beyond_the_time_that_the_caller_has() -> None:
+    assert pauses(calls(first_wait_s=20).wait("x", None, 5.0), [BROKEN]) == []
+
+
+def test_a_service_that_does_not_wait_is_given_time() -> None:
+    body = b'{"id": "x", "status": "%s"}'
+    (wait,) = pauses(calls().wait("x", None, None), [answer(200, body % b"Pending"), answer(200, body % b"Error")])
+    assert 0.9 < wait <= 1.0
+
+
+@pytest.mark.parametrize("bad", [{"tries": 0}, {"too_many_tries": 0}])
+def test_a_request_is_tried_once_at_least(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="once at least"):
+        Retries(**bad)
+
+
+def test_dates_are_understood() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    seconds = retry_after_s({"retry-after": later})
+    assert seconds is not None
+    assert 80 < seconds <= 90
+    assert retry_after_s({"retry-after": "Mon, 01 Jan 2024 00:00:00 GMT"}) == 0.0
+
+
+@pytest.mark.parametrize("told", ["", "soon", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "Mon, 99 Jan 2024 00:00:00 GMT"])
+def test_what_says_nothing_is_no_wait(told: str) -> None:
+    assert retry_after_s({"retry-after": told}) is None
+    assert retry_after_s({}) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "goes"),
+    [
+        (f"{URL}/v1/results/x", True),
+        ("HTTP://127.0.0.1:8000/x", True),
+        ("http://127.0.0.1:8001/x", False),
+        ("https://127.0.0.1:8000/x", False),
+        ("http://127.0.0.1:8000@evil.test/x", False),
+        ("http://127.0.0.1:8000.evil.test/x", False),
+    ],
+)
+def test_the_key_goes_to_the_same_origin_only(url: str, goes: bool) -> None:
+    request = next(calls().fetch(url))
+    assert isinstance(request, Request)
+    assert ("x-key" in request.headers) == goes
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"), [("https://a.test", "https://a.test:443/x"), ("http://A.test:80", "http://a.test/x")]
+)
+def test_usual_ports_need_not_be_named(base_url: str, url: str) -> None:
+    request = next(Calls(base_url, "secret", Retries()).fetch(url))
+    assert isinstance(request, Request)
+    assert "x-key" in request.headers
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "clé", "tab\t"])
+def test_what_no_key_can_be_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="printable ASCII"):
+        Calls(URL, key, Retries())
+
+
+ID = "2b7b8b6e-6c1c-4f0e-9f3a-0a4c6c3a5d11"
+TASK = {"id": ID, "status": "Ready", "result": {"prompt": "Küche in 東京"}, "progress": 1.0}
+BODY = json.dumps(TASK, ensure_ascii=False).encode()
+WHSEC = "whsec_" + base64.b64encode(bytes(range(200, 232))).decode()
+SECRET = "a secret"
+
+
+def signed(secret: str | None = SECRET, age_s: float = 0, body: bytes = BODY) -> dict[str, str]:
+    at = datetime.now(UTC) - timedelta(seconds=age_s)
+    return signature_headers(ID, at, body, secret, ["X-Webhook-Signature"])
+
+
+@pytest.mark.parametrize("secret", [SECRET, "ключ 鍵", WHSEC])
+@pytest.mark.parametrize("spelled", [str.lower, str.upper, str.title])
+def test_what_the_service_signs_is_its_task(secret: str, spelled: Callable[[str], str]) -> None:
+    headers = {spelled(name): value for name, value in signed(secret).items()}
+    assert verify_webhook(secret, headers, BODY) == TASK
+
+
+def test_one_of_several_signatures_is_enough() -> None:
+    headers = signed()
+    headers["webhook-signature"] = f"v1,AAAA {headers['webhook-signature']} v1a,BBBB"
+    assert verify_webhook(SECRET, headers, BODY) == TASK
+
+
+@pytest.mark.parametrize(
+    ("secret", "headers", "body"),
+    [
+        ("another", signed(), BODY),
+        (SECRET, signed(), BODY + b" "),
+        (SECRET, signed() | {"webhook-id": "another"}, BODY),
+        (SECRET, signed() | {"webhook-timestamp": "1"}, BODY),
+        (SECRET, signed() | {"webhook-signature": "v1,"}, BODY),
+        (SECRET, signed() | {"webhook-signature": "v1,é"}, BODY),
+        (WHSEC, signed(WHSEC.removeprefix("whsec_")), BODY),
+    ],
+    ids=["secret", "body", "id", "time", "signature", "not-ascii", "decoded"],
+)
+def test_what_was_not_signed_so_is_refused(secret: str, headers: dict[str, str], body: bytes) -> None:
+    with pytest.raises(WebhookRefused, match="another secret"):
+        verify_webhook(secret, headers, body)
+
+
+@pytest.mark.parametrize("missing", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+def test_what_is_not_signed_is_refused(missing: str) -> None:
+    headers = {name: value for name, value in signed().items() if name != missing}
+    with pytest.raises(WebhookRefused, match="not signed"):
+        verify_webhook(SECRET, headers, BODY)
+
+
+def test_the_older_signature_alone_is_not_enough() -> None:
+    plain = {name: value for name, value in signed().items() if name == "X-Webhook-Signature"}
+    assert plain
+    with pytest.raises(WebhookRefused, match="not signed"):
+        verify_webhook(SECRET, plain, BODY)
+
+
+@pytest.mark.parametrize("stamp", ["", "now", "-5", "1e9", "\N{SUPERSCRIPT TWO}"])
+def test_what_is_no_time_is_refused(stamp: str) -> None:
+    with pytest.raises(WebhookRefused, match="not signed"):
+        verify_webhook(SECRET, signed() | {"webhook-timestamp": stamp}, BODY)
+
+
+@pytest.mark.parametrize("age_s", [400, -400])
+def test_what_is_old_or_ahead_is_refused(age_s: float) -> None:
+    with pytest.raises(WebhookRefused, match="more than 300 s"):
+        verify_webhook(SECRET, signed(age_s=age_s), BODY)
+    assert verify_webhook(SECRET, signed(age_s=age_s), BODY, tolerance_s=500) == TASK
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_not base64"])
+def test_what_can_be_no_secret_is_a_mistake_of_the_caller(secret: str) -> None:
+    with pytest.raises(ValueError, match=r"secret|base64"):
+        verify_webhook(secret, signed(), BODY)
+
+
+@pytest.fixture(scope="module")
+def description(repository: Path) -> dict[str, Any]:
+    return json.loads((repository / "openapi.json").read_text())
+
+
+def test_the_python_types_are_current(description: dict[str, Any]) -> None:
+    assert generate_types.PYTHON_FILE.read_text() == generate_types.python(description), "run `make openapi`"
+
+
+def test_the_typescript_types_are_current(description: dict[str, Any]) -> None:
+    assert generate_types.TYPESCRIPT_FILE.read_text() == generate_types.typescript(description), "run `make openapi`"
+
+
+def test_every_endpoint_that_takes_a_body_is_known(description: dict[str, Any]) -> None:
+    served = {
+        path.removeprefix("/v1/")
+        for path, methods in description["paths"].items()
+        if "generate" in methods.get("post", {}).get("tags", ()) and "410" not in methods["post"]["responses"]
+    }
+    assert len(served) > 20
+    assert set(get_args(types.Endpoint)) == served
+
+
+def test_a_description_that_changed_makes_other_types(description: dict[str, Any]) -> None:
+    described = json.loads(json.dumps(description))
+    described["components"]["schemas"]["ImageKleinRequest"]["properties"]["mood"] = {"enum": ["calm", "wild"]}
+    assert 'mood: NotRequired[Literal["calm", "wild"]]' in generate_types.python(described)
+    assert 'mood?: "calm" | "wild";' in generate_types.typescript(described)

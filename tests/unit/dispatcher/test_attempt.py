@@ -1,0 +1,424 @@
+"""From what submission wrote down to the job that the model gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from support.job_records import new_job
+
+from deployments.contract.events import Alive, Done, Event, Failed, Interrupted, Preview, Started
+from deployments.contract.job import GenerationJob, Output
+from deployments.contract.moderation import Scores, Thresholds
+from deployments.contract.objects import ObjectStore
+from serve_app.dispatcher.attempt import (
+    MODERATION_REASONS,
+    Attempt,
+    Dependencies,
+    Stale,
+    Timeouts,
+    Unavailable,
+    Write,
+    run_attempt,
+)
+from serve_app.moderation.gate import Gate
+from serve_app.schemas.plan import ClipPlan
+from serve_app.tasks.store import TaskStore
+from serve_app.tasks.task import Lease, Status
+
+INPUT = "inputs/t/0.png"
+LARGEST_SEED = 2**64 - 1
+
+
+class _Store:
+    def __init__(self) -> None:
+        self.limits_s: list[float | None] = []
+        self.results: list[dict[str, Any]] = []
+        self.details: list[dict[str, Any] | None] = []
+        self.reports: list[tuple[str, dict[str, float], dict[str, str]]] = []
+
+    async def advance(self, *_: Any, run_s: float | None = None, **__: Any) -> bool:
+        self.limits_s.append(run_s)
+        return True
+
+    async def report(self, lane: str, counts: Mapping[str, float], setup: Mapping[str, str]) -> None:
+        self.reports.append((lane, dict(counts), dict(setup)))
+
+    async def complete(self, *_: Any, result: dict[str, Any], details: dict[str, Any] | None = None, **__: Any) -> bool:
+        self.results.append(result)
+        self.details.append(details)
+        return True
+
+
+class _Stream:
+    def __init__(self, *warnings: str) -> None:
+        self._warnings = warnings
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[Event]:
+        yield Started()
+        yield Alive()
+        yield Alive({"steps": 4}, {"device": "cpu"})
+        yield Done(Output("key", "image/png", 64, 80, 1, warnings=self._warnings))
+
+    def cancel(self) -> None:
+        pass
+
+
+def _record(**fields: Any) -> str:
+    return new_job(**{"height": 80, "seed": LARGEST_SEED, "references": (INPUT,), **fields}).encode()
+
+
+async def _job(**fields: Any) -> GenerationJob:
+    seen: list[GenerationJob] = []
+
+    def call(job: GenerationJob) -> _Stream:
+        seen.append(job)
+        return _Stream()
+
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record(**fields))
+    await run_attempt(Attempt("lane", lease), Dependencies(call, Timeouts(1, 1)), cast(TaskStore, _Store()))
+    return seen[0]
+
+
+async def test_all_that_is_written_reaches_the_model() -> None:
+    fields: dict[str, Any] = {"guidance": 2.5, "guidance_interval": 2, "mask": "m", "control": "c", "image_prompt": "i"}
+    job = await _job(**fields, canny=(50, 200), transparent=True)
+    assert {name: getattr(job, name) for name in fields} == fields
+    assert (job.canny, job.transparent) == ((50, 200), True)
+
+
+async def test_only_structured_prompts_have_a_layout() -> None:
+    prompt = 'x [{"id": "a_1", "bbox": [0, 0, 9, 9], "desc": "d"}]'
+    assert [row.name for row in (await _job(prompt=prompt, structured=True)).layout] == ["a_1"]
+    assert (await _job(prompt=prompt, structured=False)).layout == ()
+
+
+async def test_a_model_may_have_longer_than_others() -> None:
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1, run_s=1800))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    assert set(store.limits_s) == {1800}
+
+
+async def _told_left(left_s: float | None, run_s: float | None, waited_s: float = 0.0) -> float | None:
+    seen: list[GenerationJob] = []
+
+    def call(job: GenerationJob) -> _Stream:
+        seen.append(job)
+        return _Stream()
+
+    lease = Lease("t", 2, isolated=False, created=0.0, job=_record(), left_s=left_s)
+    attempt = Attempt("lane", lease, leased=time.monotonic() - waited_s)
+    await run_attempt(attempt, Dependencies(call, Timeouts(1, 1, run_s=run_s)), cast(TaskStore, _Store()))
+    return seen[0].seconds_left
+
+
+async def test_the_model_is_told_how_long_a_job_may_take() -> None:
+    assert await _told_left(None, 900) == 900, "the deadline is set by its start"
+    assert await _told_left(None, None) is None
+    left = await _told_left(60, 900, waited_s=20)
+    assert left is not None
+    assert 30 < left <= 40, "what an earlier attempt left of it, less the time that preparing took"
+    assert await _told_left(60, 900, waited_s=70) == 0
+
+
+async def test_no_clock_on_the_wall_decides_how_long_a_job_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + 300)
+    left = await _told_left(60, 900)
+    assert left is not None
+    assert 50 < left <= 60
+
+
+@pytest.mark.parametrize(
+    ("said", "warnings", "details"),
+    [
+        ((), (), None),
+        (("no cats",), ("too dark",), {"warnings": ["no cats", "too dark"]}),
+    ],
+)
+async def test_what_could_not_be_done_stands_in_the_details(
+    said: tuple[str, ...], warnings: tuple[str, ...], details: dict[str, Any] | None
+) -> None:
+    """What submission said of it, and what the model did."""
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record(warnings=said))
+    dependencies = Dependencies(lambda job: _Stream(*warnings), Timeouts(1, 1))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    assert store.details == [details]
+
+
+async def test_a_clock_that_is_set_back_meanwhile_makes_no_duration_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_time = time.time
+
+    class SetBack(_Stream):
+        async def _events(self) -> AsyncIterator[Event]:
+            async for event in super()._events():
+                if isinstance(event, Done):
+                    monkeypatch.setattr(time, "time", lambda: true_time() - 300)
+                yield event
+
+    store, lease = _Store(), Lease("t", 1, isolated=False, created=0.0, job=_record())
+    began = time.monotonic()
+    dependencies = Dependencies(lambda job: SetBack(), Timeouts(1, 1))
+    await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, store))
+    (result,) = store.results
+    assert 0 <= result["duration"] <= round(time.monotonic() - began, 3)
+    assert abs(result["end_time"] - result["start_time"] - result["duration"]) < 0.01
+
+
+async def test_what_a_replica_tells_of_its_work_is_added_to_its_lane() -> None:
+    store = _Store()
+    attempt = Attempt("lane", Lease("t", 1, isolated=False, created=0.0, job=_record()))
+    await run_attempt(attempt, Dependencies(lambda job: _Stream(), Timeouts(1, 1)), cast(TaskStore, store))
+    assert store.reports == [("lane", {"steps": 4}, {"device": "cpu"})]
+    assert len(store.results) == 1
+
+
+async def test_of_a_result_that_is_refused_no_file_stays() -> None:
+    """Its task was cancelled while the result was on its way."""
+
+    class Refusing(_Store):
+        async def complete(self, *_: Any, **__: Any) -> bool:
+            return False
+
+    objects = ObjectStore("memory:///")
+    for key in ("key", "of another"):
+        await objects.put(key, b"x", "image/png")
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record())
+    dependencies = Dependencies(lambda job: _Stream(), Timeouts(1, 1), objects=objects)
+    with pytest.raises(Stale):
+        await run_attempt(Attempt("lane", lease), dependencies, cast(TaskStore, Refusing()))
+    assert await objects.keys("") == ["of another"]
+
+
+CLIP: dict[str, Any] = {
+    "output_format": "mp4",
+    "start_video": "inputs/t/1.mp4",
+    "clip": ClipPlan(seconds=5, sound=True, times=(0.0,), draft=True),
+}
+THRESHOLDS = Thresholds({"violence": (0.2, 0.4, 0.6)})
+
+
+class Store:
+    """Remembers what was published."""
+
+    def __init__(self) -> None:
+        self.status: Status | None = None
+        self.outcome: dict[str, Any] = {}
+        self.previews: list[str] = []
+
+    async def advance(self, lane: str, id: str, attempt: int, status: Status, **fields: Any) -> bool:
+        if "preview" in fields:
+            self.previews.append(fields["preview"]["key"])
+        return True
+
+    async def complete(
+        self, lane: str, id: str, attempt: int, status: Status, *, device_s: float, **outcome: Any
+    ) -> bool:
+        self.status, self.outcome = status, outcome
+        return True
+
+
+class Model:
+    """Writes a preview and a picture to where the job says; of a video, latents and how far it is, too."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self.jobs: list[GenerationJob] = []
+        self.fails = self.breaks = False
+        self._objects = objects
+
+    def __call__(self, job: GenerationJob) -> Model:
+        self.jobs.append(job)
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        job = self.jobs[-1]
+        yield Started()
+        for name in ("preview-1.jpeg", "picture.png", "thumbnail.jpeg"):
+            await self._objects.put(f"{job.output_prefix}/{name}", b"x", "image/png")
+        yield Preview(f"{job.output_prefix}/preview-1.jpeg", 1, 3)
+        draft = None
+        if job.clip is not None:
+            draft = f"{job.output_prefix}/draft.safetensors"
+            for key in (draft, job.clip.checkpoint):
+                await self._objects.put(key, b"x", "application/octet-stream")
+        if self.breaks:
+            yield Interrupted("out of reach", blame=False)
+        elif self.fails:
+            yield Failed("it can't be done")
+        thumbnail = f"{job.output_prefix}/thumbnail.jpeg"
+        yield Done(Output(f"{job.output_prefix}/picture.png", "image/png", 64, 64, 1, draft, thumbnail))
+
+    def cancel(self) -> None:
+        pass
+
+
+def _record_moderated_attempt(**changes: Any) -> str:
+    asked = {"prompt": "two knights", "references": ("inputs/t/0.png",), "safety_tolerance": 2}
+    return new_job(**(asked | changes)).encode()
+
+
+class Scene:
+    """One task, with what the moderator thinks of what is in it."""
+
+    def __init__(self, scores: dict[str, float], fails: Callable[[str], bool] = lambda what: False) -> None:
+        self.objects = ObjectStore("memory:///")
+        self.store = Store()
+        self.model = Model(self.objects)
+        self._scores = scores
+        self._fails = fails
+
+    async def _judge(self, what: str) -> Scores:
+        if self._fails(what):
+            raise ConnectionError("gone")
+        return {"violence": self._scores.get(what.rpartition("/")[2], 0.0)}
+
+    async def play(self, leaving: bool = False, rewrite_by: Write | None = None, **changes: Any) -> None:
+        gate = Gate(self._judge, self._judge, THRESHOLDS, self.objects, wait_s=0)
+        lease = Lease("t", 1, isolated=False, created=0.0, job=_record_moderated_attempt(**changes))
+        dependencies = Dependencies(
+            self.model, Timeouts(1, 1), gate=gate, objects=self.objects, rewrite_edit=rewrite_by
+        )
+        store = cast(TaskStore, self.store)
+        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: leaving)
+
+
+async def test_what_passes_ends_where_links_lead() -> None:
+    scene = Scene({})
+    await scene.play()
+    assert scene.model.jobs[0].output_prefix == "unjudged/t/1"
+    assert scene.store.status is Status.READY
+    assert scene.store.outcome["result"]["key"] == "results/t/1/picture.png"
+    assert scene.store.outcome["result"]["thumbnail"] == "results/t/1/thumbnail.jpeg"
+    assert scene.store.previews == ["results/t/1/preview-1.jpeg"]
+    assert await scene.objects.keys("unjudged") == []
+
+
+@pytest.mark.parametrize("what", ["two knights", "0.png", "c.png", "i.png"])
+async def test_a_refused_request_never_reaches_the_model(what: str) -> None:
+    scene = Scene({what: 0.9})
+    await scene.play(control="inputs/t/c.png", image_prompt="inputs/t/i.png")
+    assert scene.model.jobs == []
+    assert scene.store.status is Status.REQUEST_MODERATED
+    assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
+
+
+async def test_a_refused_result_is_deleted_and_was_never_where_links_lead() -> None:
+    scene = Scene({"picture.png": 0.9})
+    await scene.play()
+    assert scene.store.status is Status.CONTENT_MODERATED
+    assert scene.store.outcome == {"details": {MODERATION_REASONS: ["violence"]}}
+    assert await scene.objects.keys("unjudged") == []
+    assert await scene.objects.keys("results") == ["results/t/1/preview-1.jpeg"]
+
+
+async def test_a_refused_preview_is_not_shown() -> None:
+    scene = Scene({"preview-1.jpeg": 0.9})
+    await scene.play()
+    assert scene.store.previews == []
+    assert scene.store.status is Status.READY
+
+
+@pytest.mark.parametrize(("level", "status"), [(1, Status.REQUEST_MODERATED), (2, Status.READY)])
+async def test_the_tolerance_decides(level: int, status: Status) -> None:
+    scene = Scene({"two knights": 0.5})
+    await scene.play(safety_tolerance=level)
+    assert scene.store.status is status
+
+
+async def test_a_ceiling_decides_over_the_tolerance() -> None:
+    scene = Scene({"two knights": 0.5})
+    await scene.play(safety_tolerance=5, safety_ceilings={"violence": 0})
+    assert scene.store.status is Status.REQUEST_MODERATED
+
+
+@pytest.mark.parametrize("what", ["two knights", "0.png", "picture.png"])
+async def test_what_can_not_be_judged_ends_as_an_error(what: str) -> None:
+    scene = Scene({}, fails=lambda asked: asked.endswith(what))
+    await scene.play()
+    assert scene.store.status is Status.ERROR
+    assert "could not be checked" in scene.store.outcome["details"]["error"]
+    assert not any(key.endswith("picture.png") for key in await scene.objects.keys("results"))
+
+
+@pytest.mark.parametrize(
+    ("written", "used"), [("two knights at tea", "two knights at tea"), ("a battle", "two knights")]
+)
+async def test_a_rewritten_prompt_is_used_if_it_passes_too(written: str, used: str) -> None:
+    async def rewrite(prompt: str, seed: int) -> str:
+        return written
+
+    scene = Scene({"a battle": 0.9})
+    await scene.play(rewrite_by=rewrite, rewrite=True)
+    assert (scene.model.jobs[0].prompt, scene.store.status) == (used, Status.READY)
+
+
+async def test_a_preview_that_can_not_be_judged_is_not_shown() -> None:
+    scene = Scene({}, fails=lambda asked: asked.endswith("preview-1.jpeg"))
+    await scene.play()
+    assert (scene.store.previews, scene.store.status) == ([], Status.READY)
+
+
+async def test_a_process_that_shuts_down_gives_the_task_back() -> None:
+    scene = Scene({}, fails=lambda what: True)
+    gate_waits = Gate(scene._judge, scene._judge, THRESHOLDS, scene.objects, wait_s=60)
+    lease = Lease("t", 1, isolated=False, created=0.0, job=_record_moderated_attempt())
+    dependencies = Dependencies(scene.model, Timeouts(1, 1), gate=gate_waits)
+    store = cast(TaskStore, scene.store)
+    with pytest.raises(Unavailable):
+        await run_attempt(Attempt("lane", lease), dependencies, store, draining=lambda: True)
+    assert scene.store.status is None
+
+
+# Videos.
+
+
+async def test_a_draft_and_its_latents_end_where_links_lead() -> None:
+    scene = Scene({})
+    await scene.play(**CLIP)
+    result = scene.store.outcome["result"]
+    assert (result["key"], result["draft"]["key"]) == ("results/t/1/picture.png", "results/t/1/draft.safetensors")
+    assert await scene.objects.keys("unjudged") == []
+    assert set(await scene.objects.keys("results")) >= {result["key"], result["draft"]["key"]}
+
+
+async def test_the_video_to_go_on_from_is_judged() -> None:
+    scene = Scene({"1.mp4": 0.9})
+    await scene.play(**CLIP)
+    assert scene.model.jobs == []
+    assert scene.store.status is Status.REQUEST_MODERATED
+
+
+@pytest.mark.parametrize(
+    ("scores", "fails", "status"),
+    [
+        ({}, False, Status.READY),
+        ({}, True, Status.ERROR),
+        ({"two knights": 0.9}, False, Status.REQUEST_MODERATED),
+        ({"picture.png": 0.9}, False, Status.CONTENT_MODERATED),
+    ],
+)
+async def test_whatever_a_video_comes_to_its_checkpoint_goes(
+    scores: dict[str, float], fails: bool, status: Status
+) -> None:
+    scene = Scene(scores)
+    scene.model.fails = fails
+    await scene.objects.put("checkpoints/t.safetensors", b"of an earlier attempt", "application/octet-stream")
+    await scene.objects.put("checkpoints/other.safetensors", b"x", "application/octet-stream")
+    await scene.play(**CLIP)
+    assert scene.store.status is status
+    assert await scene.objects.keys("checkpoints") == ["checkpoints/other.safetensors"]
+
+
+async def test_the_next_attempt_finds_the_checkpoint() -> None:
+    scene = Scene({})
+    scene.model.breaks = True
+    with pytest.raises(Unavailable):
+        await scene.play(**CLIP)
+    assert scene.store.status is None
+    assert await scene.objects.keys("checkpoints") == ["checkpoints/t.safetensors"]

@@ -1,0 +1,202 @@
+"""Uploads of tuned models: how many at a time, and how they are received."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_app.finetunes import upload
+from serve_app.finetunes.registry import CheckFailed, Refused, TooMany, TooSlow
+from serve_app.finetunes.upload import GRACE_S, Bounds, Places, checked, save
+
+
+def take(stack: ExitStack, places: Places, project: str, organization: str) -> None:
+    stack.enter_context(places.one(project, organization))
+
+
+def refusal(places: Places, project: str, organization: str) -> str:
+    with pytest.raises(TooMany) as refused, places.one(project, organization):
+        pass
+    return str(refused.value)
+
+
+def test_a_project_has_one_place() -> None:
+    places = Places(4)
+    with places.one("p", "a"):
+        assert "This project" in refusal(places, "p", "a")
+        with places.one("q", "a"):
+            pass
+    with places.one("p", "a"):
+        pass
+
+
+def test_an_organization_has_half_of_the_places_however_many_projects_it_has() -> None:
+    places = Places(5)
+    with ExitStack() as stack:
+        for project in ("p", "q"):
+            take(stack, places, project, "a")
+        assert "This organization uploads 2" in refusal(places, "r", "a")
+        take(stack, places, "s", "b")
+    take(stack := ExitStack(), places, "r", "a")
+    stack.close()
+
+
+def test_all_places_are_given_and_come_back() -> None:
+    places = Places(4)
+    for _ in range(3):
+        with ExitStack() as stack:
+            for n in range(4):
+                take(stack, places, f"p{n}", f"organization {n}")
+            assert "Other tuned models" in refusal(places, "q", "b")
+
+
+def test_a_place_comes_back_whatever_became_of_the_upload() -> None:
+    places = Places(2)
+    for _ in range(3):
+        with pytest.raises(RuntimeError), places.one("p", "a"):
+            raise RuntimeError
+
+
+BOUNDS = Bounds(max_mb=1, receive_s=100, min_kb_per_s=64)
+PATIENCE_S = 60
+
+
+async def pieces(*sent: bytes) -> AsyncIterator[bytes]:
+    for each in sent:
+        yield each
+
+
+async def trickle(pause_s: float) -> AsyncIterator[bytes]:
+    """Never ends."""
+    while True:
+        yield b"x"
+        await asyncio.sleep(pause_s)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "file"
+
+
+def test_there_is_time_for_what_has_come_and_a_little_more() -> None:
+    assert BOUNDS.time_for(0) == GRACE_S
+    assert BOUNDS.time_for(64 * 1024 * 5) == GRACE_S + 5
+    assert BOUNDS.time_for(64 * 1024 * 1000) == 100
+
+
+def test_what_comes_is_written(file: Path) -> None:
+    assert asyncio.run(save(pieces(b"ab", b"", b"c"), file, BOUNDS)) == 3
+    assert file.read_bytes() == b"abc"
+
+
+async def test_a_file_that_is_too_large_is_refused_at_once(file: Path) -> None:
+    with pytest.raises(Refused, match="at most 1 MiB"):
+        await save(trickle_of(b"x" * 2**20), file, BOUNDS)
+
+
+async def trickle_of(piece: bytes) -> AsyncIterator[bytes]:
+    while True:
+        yield piece
+
+
+async def test_nothing_is_refused(file: Path) -> None:
+    with pytest.raises(Refused, match="empty"):
+        await save(pieces(), file, BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "grace_s"),
+    [(Bounds(1, receive_s=0.2, min_kb_per_s=0.001), GRACE_S), (Bounds(1, receive_s=100, min_kb_per_s=64), 0.2)],
+    ids=["in-all", "at-any-moment"],
+)
+@pytest.mark.parametrize("pause_s", [0.01, 1000], ids=["trickle", "silence"])
+async def test_an_upload_that_comes_too_slowly_is_ended(
+    file: Path, monkeypatch: pytest.MonkeyPatch, bounds: Bounds, grace_s: float, pause_s: float
+) -> None:
+    monkeypatch.setattr(upload, "GRACE_S", grace_s)
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(TooSlow, match=f"whole within {bounds.receive_s:g} s, and come at .* KiB/s"):
+            await save(trickle(pause_s), file, bounds)
+
+
+BEGIN = """
+import json, os, sys, time
+from deployments.lora.check import confine
+confine(int(sys.argv[2]), int(sys.argv[4]))
+print(json.dumps({"begun": True}), flush=True)
+"""
+
+
+@pytest.fixture
+def file_finetune_check(tmp_path: Path) -> Path:
+    file_finetune_check = tmp_path / "file_finetune_check"
+    file_finetune_check.write_bytes(b"x")
+    return file_finetune_check
+
+
+async def ask(monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, script: str) -> dict[str, object]:
+    """The verdict where `script` stands in for the check."""
+    monkeypatch.setattr(upload, "_CHECK", (sys.executable, "-c", script))
+    return await checked(file_finetune_check, 1, "bundled/flux3", None, 1)
+
+
+async def test_a_verdict_is_passed_on(monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path) -> None:
+    assert await ask(monkeypatch, file_finetune_check, BEGIN + """print('{"rank": 4, "layers": 1}')""") == {
+        "rank": 4,
+        "layers": 1,
+    }
+    with pytest.raises(Refused, match="too wide"):
+        await ask(monkeypatch, file_finetune_check, """print('{"error": "too wide"}')""")
+
+
+async def test_a_file_that_takes_too_much_of_a_processor_is_refused(
+    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path
+) -> None:
+    with pytest.raises(Refused, match="its check takes more than 1 s"):
+        await ask(monkeypatch, file_finetune_check, BEGIN + "while True: pass")
+
+
+@pytest.mark.parametrize(
+    ("before", "taking"),
+    [
+        ("", "bytearray(1 << 30)"),
+        ("import torch", "torch.ones(1 << 28)"),
+    ],
+)
+async def test_a_file_that_takes_too_much_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, before: str, taking: str
+) -> None:
+    with pytest.raises(Refused, match="damaged, or its check takes too much memory"):
+        await ask(monkeypatch, file_finetune_check, before + BEGIN + taking)
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError", "os.kill(os.getpid(), 11)"])
+async def test_a_file_that_breaks_its_check_is_refused(
+    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, end: str
+) -> None:
+    with pytest.raises(Refused, match="damaged"):
+        await ask(monkeypatch, file_finetune_check, BEGIN + end)
+
+
+async def test_what_breaks_before_the_file_is_read_is_not_the_files_fault(
+    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path
+) -> None:
+    with pytest.raises(CheckFailed):
+        await ask(monkeypatch, file_finetune_check, "raise OSError('no such base')")
+
+
+async def test_a_check_that_hangs_is_ended(
+    monkeypatch: pytest.MonkeyPatch, file_finetune_check: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upload, "_START_S", 0)
+    pid = tmp_path / "pid"
+    script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    with pytest.raises(CheckFailed):
+        await ask(monkeypatch, file_finetune_check, script)
+    assert not psutil.pid_exists(int(pid.read_text()))

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import psutil
+import pytest
+from PIL import Image
+from support.hostile_pictures import repeated_scan
+from support.pictures import encoded, file_of, picture
+
+from serve_app.inputs import decoders as decoders_module
+from serve_app.inputs.decoders import Decoders, FairThreads
+from serve_app.inputs.images import Unreadable, read_image
+from serve_app.inputs.settings import PICTURES
+
+LARGE = file_of(Image.effect_noise((512, 512), 90).resize((4400, 4400)), "WEBP", quality=80, method=0)
+"""A good picture that takes a while."""
+
+
+@pytest.fixture
+def decoders() -> Iterator[Decoders]:
+    made = Decoders(2)
+    yield made
+    made.close()
+
+
+Running = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def running() -> Running:
+    """The processes that decode for the test."""
+    before = set(psutil.Process().children())
+
+    def now() -> list[psutil.Process]:
+        begun = set(psutil.Process().children()) - before
+        return [each for each in begun if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    return now
+
+
+async def test_a_process_answers_as_a_function_would(decoders: Decoders) -> None:
+    data = picture(64, 48)
+    for sent in (data, encoded(data), f"data:image/png;base64,{encoded(data)}"):
+        assert await decoders.picture(sent, "us", PICTURES) == read_image(data)
+    assert await decoders.base64(encoded(b"a film"), "us", 10) == b"a film"
+
+
+async def test_refusals_leave_the_process_as_it_is(running: Running, decoders: Decoders) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    [process] = running()
+    for sent in (b"", b"no picture", "***", "caf\u00e9", picture()[:60], repeated_scan(64, 100)):
+        with pytest.raises(Unreadable):
+            await decoders.picture(sent, "us", PICTURES)
+    with pytest.raises(Unreadable, match="too large"):
+        await decoders.base64(encoded(bytes(2000)), "us", 100)
+    with pytest.raises(Unreadable, match="too large"):
+        await decoders.picture("A" * 40 * 2**20, "us", PICTURES)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+    assert running() == [process]
+
+
+async def test_a_picture_that_takes_too_long_is_refused_and_its_process_replaced(
+    running: Running, decoders: Decoders
+) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    before = running()
+    with pytest.raises(Unreadable, match="too much work"):
+        await decoders.picture(LARGE, "us", replace(PICTURES, cpu_s=0))
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+    assert not set(before) & set(running())
+
+
+async def test_a_picture_that_takes_too_much_memory_is_refused(
+    decoders: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders_module, "MEMORY", 160 * 2**20)
+    with pytest.raises(Unreadable, match="too much memory"):
+        await decoders.picture(picture(4400, 4400, mode="I;16"), "us", PICTURES)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+
+
+async def test_a_process_that_is_killed_costs_no_one_a_picture(running: Running, decoders: Decoders) -> None:
+    asked = asyncio.create_task(decoders.picture(LARGE, "us", PICTURES))
+    while not running():
+        await asyncio.sleep(0)
+    [process] = running()
+    os.kill(process.pid, signal.SIGKILL)
+    assert (await asked).width == 4400
+
+
+async def test_one_that_is_idle_and_gone_is_replaced(running: Running, decoders: Decoders) -> None:
+    await decoders.picture(picture(), "us", PICTURES)
+    [process] = running()
+    os.kill(process.pid, signal.SIGKILL)
+    assert (await decoders.picture(picture(), "us", PICTURES)).width == 96
+
+
+async def test_a_hostile_owner_keeps_no_other_waiting(running: Running, decoders: Decoders) -> None:
+    hostile = [asyncio.create_task(decoders.picture(LARGE, "hostile", PICTURES)) for _ in range(6)]
+    for _ in range(3):
+        assert (await decoders.picture(picture(), "honest", PICTURES)).width == 96
+    assert not all(each.done() for each in hostile)
+    assert len(running()) == 2
+    for each in hostile:
+        each.cancel()
+
+
+def test_processes_end_with_whoever_started_them() -> None:
+    script = (
+        "import asyncio, os, sys\n"
+        "from serve_app.inputs.decoders import Decoders\n"
+        "from serve_app.inputs.settings import PICTURES\n"
+        "asyncio.run(Decoders(1).base64('AAAA', 'us', 10))\n"
+        "import psutil; print(psutil.Process().children()[0].pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    left = int(done.stdout)
+    if psutil.pid_exists(left):
+        psutil.Process(left).wait(20)
+
+
+class Work:
+    """Something that takes until it is told to end."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self._ends: list[threading.Event] = []
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def of(self, name: str) -> str:
+        end = threading.Event()
+        self.begun.append(name)
+        self._ends.append(end)
+        self._loop.call_soon_threadsafe(self._news.set)
+        assert end.wait(20)
+        return name
+
+    async def begins(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.begun) < count:
+                self._news.clear()
+                await self._news.wait()
+
+    def end(self, index: int) -> None:
+        self._ends[index].set()
+
+
+@pytest.fixture
+def threads() -> Iterator[FairThreads]:
+    made = FairThreads(2, 1, "test")
+    yield made
+    made.close()
+
+
+async def test_one_owner_leaves_the_rest_to_others(threads: FairThreads) -> None:
+    work = Work()
+    many = [asyncio.create_task(threads.run("greedy", lambda n=n: work.of(f"greedy {n}"))) for n in range(3)]
+    await work.begins(1)
+    other = asyncio.create_task(threads.run("other", lambda: work.of("other")))
+    await work.begins(2)
+    assert work.begun == ["greedy 0", "other"]
+    work.end(1)
+    assert await other == "other"
+    for n, asked in enumerate(many):
+        work.end(0 if n == 0 else n + 1)
+        assert await asked == f"greedy {n}"
+        await work.begins(min(4, n + 3))
+
+
+async def test_owners_take_turns() -> None:
+    threads, work = FairThreads(1, 1, "test"), Work()
+    asked = [
+        asyncio.create_task(threads.run(name[0], lambda name=name: work.of(name)))
+        for name in ("a1", "a2", "a3", "b1", "b2", "c1")
+    ]
+    for n in range(len(asked)):
+        await work.begins(n + 1)
+        work.end(n)
+    await asyncio.gather(*asked)
+    assert work.begun == ["a1", "b1", "c1", "a2", "b2", "a3"] or work.begun[1:] == ["a2", "b1", "c1", "a3", "b2"]
+    threads.close()
+
+
+async def test_who_no_longer_waits_gives_no_thread_free(threads: FairThreads) -> None:
+    work = Work()
+    first = asyncio.create_task(threads.run("a", lambda: work.of("first")))
+    await work.begins(1)
+    first.cancel()
+    second = asyncio.create_task(threads.run("a", lambda: work.of("second")))
+    third = asyncio.create_task(threads.run("a", lambda: work.of("third")))
+    other = asyncio.create_task(threads.run("b", lambda: work.of("other")))
+    await work.begins(2)
+    assert work.begun == ["first", "other"], "the first goes on, though nobody waits for it"
+    second.cancel()
+    work.end(0)
+    await work.begins(3)
+    assert work.begun[2] == "third"
+    for n in (1, 2):
+        work.end(n)
+    assert (await other, await third) == ("other", "third")
+    assert first.cancelled()
+    assert second.cancelled()
+
+
+async def test_failures_are_the_callers(threads: FairThreads) -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            await threads.run("a", fail)
+    assert await threads.run("a", lambda: 1) == 1

@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageCms
+from support.hostile_pictures import png_chunk, png_with, repeated_scan, webp_with
+from support.pictures import encoded, file_of
+
+from serve_app.inputs.geometry import MEGAPIXEL
+from serve_app.inputs.images import (
+    MAX_FRAMES,
+    MAX_PARTS,
+    MAX_SCANS,
+    InputPicture,
+    TooMuchWork,
+    Unreadable,
+    decode_image,
+    in_srgb,
+    read_image,
+    scans,
+)
+from serve_app.inputs.masks import scaled
+from serve_app.inputs.settings import PictureLimits
+
+NOISE = Image.effect_noise((60, 40), 80)
+PICTURE = Image.merge("RGB", (NOISE, NOISE.rotate(180), NOISE))
+
+
+def _pixel(image: InputPicture, x: int, y: int) -> Any:
+    with Image.open(io.BytesIO(image.data)) as opened:
+        return opened.getpixel((x, y))
+
+
+def _mode(image: InputPicture) -> str:
+    with Image.open(io.BytesIO(image.data)) as opened:
+        return opened.mode
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    """Of a PNG."""
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_files_are_written_anew_and_keep_their_pixels(kind: str, mode: str) -> None:
+    source = PICTURE.convert(mode)
+    if mode == "RGBA":
+        kind = "PNG" if kind == "JPEG" else kind
+        source.putalpha(NOISE)
+    data = file_of(source, kind)
+    image = decode_image(encoded(data).encode())
+    assert (image.width, image.height, image.has_alpha) == (60, 40, mode == "RGBA")
+    assert (image.content_type, image.extension) == ("image/png", "png")
+    with Image.open(io.BytesIO(data)) as sent, Image.open(io.BytesIO(image.data)) as stored:
+        assert stored.format == "PNG"
+        assert stored.mode == sent.mode
+        assert stored.tobytes() == sent.tobytes()
+    assert read_image(image.data) == image
+    assert "data" not in repr(image)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_nothing_of_a_file_but_its_pixels_is_kept(kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a garden"
+    assert b"garden" not in read_image(file_of(PICTURE, kind, exif=exif, comment=b"a garden") + b"garden").data
+
+
+def test_every_way_to_write_base64() -> None:
+    data = file_of(PICTURE, "PNG")
+    text = encoded(data)
+    lines = "\r\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+    urlsafe = base64.urlsafe_b64encode(data).decode()
+    for value in (
+        text,
+        lines,
+        urlsafe,
+        text.rstrip("="),
+        f"data:image/png;base64,{text}",
+        f"DATA:image/png;charset=x;BASE64,{text}",
+        f"data:;base64,{lines}\n",
+    ):
+        assert decode_image(value.encode()) == read_image(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("", "not a picture"),
+        ("***", "base64"),
+        ("data:image/png,abc", "data: URI"),
+        ("data:image/png;base64", "data: URI"),
+        ("caf\u00e9", "base64"),
+    ],
+)
+def test_values_that_are_no_picture(value: str, problem: str) -> None:
+    with pytest.raises(Unreadable, match=problem):
+        decode_image(value.encode())
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_truncated_files(kind: str) -> None:
+    data = file_of(PICTURE.resize((600, 400)), kind)
+    for part in (len(data) // 4, len(data) // 2, len(data) * 9 // 10):
+        with pytest.raises(Unreadable, match=r"ends early|damaged"):
+            read_image(data[:part])
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_spoilt_bytes_never_raise_anything_else(junk: bytes, start: int) -> None:
+    data = file_of(PICTURE, "PNG")
+    spoilt = data[:start] + junk + data[start + len(junk) :]
+    try:
+        image = read_image(spoilt)
+    except Unreadable:
+        return
+    assert (image.width, image.height) != (0, 0)
+
+
+def _header_only_png(width: int, height: int) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_bombs_are_refused_by_their_header() -> None:
+    with pytest.raises(Unreadable, match="too large"):
+        read_image(_header_only_png(4580, 4580))
+
+
+def test_pixel_limit_on_both_sides() -> None:
+    limits = PictureLimits(max_pixels=60 * 40)
+    assert read_image(file_of(PICTURE, "PNG"), limits).width == 60
+    with pytest.raises(Unreadable, match="60x41"):
+        read_image(file_of(PICTURE.resize((60, 41)), "PNG"), limits)
+    assert PictureLimits().max_pixels == 20 * MEGAPIXEL
+
+
+def test_byte_limit_on_both_sides() -> None:
+    data = file_of(PICTURE, "PNG")
+    assert decode_image(encoded(data).encode(), PictureLimits(max_bytes=len(data))) == read_image(data)
+    with pytest.raises(Unreadable, match="file is too large"):
+        decode_image(encoded(data).encode(), PictureLimits(max_bytes=len(data) - 1))
+    with pytest.raises(Unreadable, match="file is too large"):
+        decode_image(b"A" * 5000, PictureLimits(max_bytes=1000))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_orientation_is_applied(kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = Image.new("RGB", (60, 40), "white")
+    upright.paste("black", (0, 0, 30, 40))
+    image = read_image(file_of(upright, kind, exif=exif))
+    assert (image.width, image.height) == (40, 60)
+    assert max(_pixel(image, 20, 10)) < 60
+    assert min(_pixel(image, 20, 50)) > 200
+    assert read_image(image.data).data == image.data
+
+
+def test_wide_grey_is_scaled_not_clipped() -> None:
+    wide = Image.new("I;16", (3, 1))
+    for x, value in enumerate((0, 0x8000, 0xFFFF)):
+        wide.putpixel((x, 0), value)
+    image = read_image(file_of(wide, "PNG"))
+    assert _mode(image) == "L"
+    assert [_pixel(image, x, 0) for x in range(3)] == [0, 127, 255]
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "mode"),
+    [
+        (PICTURE.convert("CMYK"), "JPEG", "RGB"),
+        (PICTURE.convert("P"), "PNG", "RGB"),
+        (PICTURE.convert("1"), "PNG", "L"),
+        (PICTURE.convert("LA"), "PNG", "RGBA"),
+    ],
+)
+def test_unusual_modes_are_normalised(image: Image.Image, kind: str, mode: str) -> None:
+    normal = read_image(file_of(image, kind))
+    assert _mode(normal) == mode
+    assert normal.has_alpha == (mode == "RGBA")
+
+
+def test_a_transparent_colour_becomes_alpha() -> None:
+    for source, colour in ((Image.new("RGB", (2, 1), "red"), (255, 0, 0)), (Image.new("P", (2, 1), 0), 0)):
+        image = read_image(file_of(source, "PNG", transparency=colour))
+        assert image.has_alpha
+        assert _mode(image) == "RGBA"
+        assert _pixel(image, 0, 0)[3] == 0
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "PNG"])
+def test_animations_give_their_first_frame(kind: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    image = read_image(file_of(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True))
+    assert _pixel(image, 4, 4) == (255, 0, 0)
+    with Image.open(io.BytesIO(image.data)) as opened:
+        assert getattr(opened, "n_frames", 1) == 1
+
+
+@pytest.mark.parametrize("size", [(6500, 100), (100, 6500)])
+def test_a_picture_that_is_all_edge_is_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(Unreadable, match="too narrow"):
+        read_image(file_of(Image.new("L", size), "PNG"))
+
+
+def with_chunk(chunk_: bytes) -> bytes:
+    """A PNG of the picture with one more chunk behind its header."""
+    data = file_of(PICTURE, "PNG")
+    return data[:33] + chunk_ + data[33:]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(3 * 2**20))),
+        chunk(b"zTXt", b"k\0\0" + zlib.compress(b"x"))[:-1] + b"?",
+        chunk(b"eXIf", b"nonsense"),
+    ],
+    ids=["large text", "wrong checksum", "bad exif"],
+)
+def test_a_png_is_no_worse_for_what_stands_beside_its_pixels(extra: bytes) -> None:
+    assert read_image(with_chunk(extra)).data == read_image(file_of(PICTURE, "PNG")).data
+
+
+def test_a_jpeg_without_the_marker_of_its_end_is_taken() -> None:
+    data = file_of(PICTURE, "JPEG")
+    assert read_image(data[:-2]).data == read_image(data).data
+
+
+XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>"""
+
+
+def test_xmp_turns_no_picture() -> None:
+    """As in browsers, where masks are painted."""
+    image = read_image(file_of(PICTURE, "JPEG", xmp=XMP))
+    assert (image.width, image.height) == PICTURE.size
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"GIF89a", "GIF"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1", "HEIC"),
+        (b"\0\0\0\x0cJXL \r\n", "JPEG XL"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
+        (b"hello", "not a picture, or a damaged one"),
+    ],
+)
+def test_formats_that_are_not_taken_are_named(data: bytes, name: str) -> None:
+    with pytest.raises(Unreadable, match=name if " " in name and "JPEG" not in name else f"{name} is not supported"):
+        read_image(data + bytes(64))
+
+
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+_COLORANTS = {
+    b"rXYZ": (0.51512, 0.24120, -0.00105),
+    b"gXYZ": (0.29198, 0.69225, 0.04189),
+    b"bXYZ": (0.15710, 0.06657, 0.78407),
+}
+"""Of Display P3, seen by D50."""
+
+
+def display_p3() -> bytes:
+    """The profile of sRGB with other primaries, which is all that they differ by."""
+    profile = bytearray(SRGB)
+    (count,) = struct.unpack_from(">I", profile, 128)
+    for at in range(132, 132 + 12 * count, 12):
+        name, offset, _ = struct.unpack_from(">4sII", profile, at)
+        if name in _COLORANTS:
+            struct.pack_into(">3i", profile, offset + 8, *(round(part * 65536) for part in _COLORANTS[name]))
+    return bytes(profile)
+
+
+P3 = display_p3()
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [((220, 60, 50), (239, 35, 36)), ((128, 128, 128), (128, 128, 128)), ((40, 160, 60), (0, 163, 40))],
+)
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_a_wide_gamut_is_brought_into_srgb(kind: str, wide: tuple[int, int, int], narrow: tuple[int, int, int]) -> None:
+    sent = file_of(
+        Image.new("RGB", (16, 16), wide), kind, icc_profile=P3, **({} if kind == "PNG" else {"quality": 100})
+    )
+    with Image.open(io.BytesIO(read_image(sent).data)) as kept:
+        assert "icc_profile" not in kept.info
+        assert np.abs(np.asarray(kept)[8, 8].astype(int) - narrow).max() <= 6
+
+
+def test_what_is_srgb_stays_to_the_pixel() -> None:
+    noise = Image.fromarray(np.random.default_rng(7).integers(0, 256, (64, 64, 3), np.uint8))
+    assert in_srgb(noise, SRGB).tobytes() == noise.tobytes()
+    with Image.open(io.BytesIO(read_image(file_of(noise, "PNG", icc_profile=SRGB)).data)) as kept:
+        assert kept.tobytes() == noise.tobytes()
+
+
+def test_opacity_stays() -> None:
+    picture = Image.new("RGBA", (4, 4), (220, 60, 50, 77))
+    converted = in_srgb(picture, P3)
+    assert converted.mode == "RGBA"
+    pixel = np.asarray(converted)[0, 0]
+    assert pixel[3] == 77
+    assert abs(int(pixel[0]) - 239) <= 2
+
+
+@pytest.mark.parametrize("profile", [None, b"", b"no profile", P3[:200], b"\0" * 2**21, SRGB])
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_a_profile_that_does_not_fit_changes_nothing(mode: str, profile: bytes | None) -> None:
+    picture = Image.new(mode, (4, 4), 90)
+    assert in_srgb(picture, profile) is picture
+
+
+def test_a_palette_has_the_colours_of_its_profile() -> None:
+    palette = Image.new("RGB", (8, 8), (220, 60, 50)).convert("P", palette=Image.Palette.ADAPTIVE)
+    with Image.open(io.BytesIO(read_image(file_of(palette, "PNG", icc_profile=P3)).data)) as kept:
+        assert np.abs(np.asarray(kept)[0, 0].astype(int) - (239, 35, 36)).max() <= 2
+
+
+PICTURE_STRUCTURE_NOISE = Image.effect_noise((64, 48), 80)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_scans_are_counted(progressive: bool, restarts: int) -> None:
+    data = file_of(
+        PICTURE_STRUCTURE_NOISE.convert("RGB"), "JPEG", progressive=progressive, restart_marker_rows=restarts
+    )
+    assert scans(data) == (10 if progressive else 1)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("behind", [b"\xff\xda\x00\x08" * 1000, bytes(12 * MAX_PARTS)], ids=["scans", "zeros"])
+def test_what_follows_a_picture_is_not_counted(kind: str, behind: bytes) -> None:
+    assert scans(file_of(PICTURE_STRUCTURE_NOISE, kind) + behind) == 1
+
+
+def test_what_stands_in_a_segment_is_not_counted() -> None:
+    thumbnail = file_of(PICTURE_STRUCTURE_NOISE, "JPEG", progressive=True) * 40
+    assert scans(file_of(PICTURE_STRUCTURE_NOISE, "JPEG", comment=thumbnail[:60_000])) == 1
+
+
+def test_scans_are_bounded() -> None:
+    enough = MAX_SCANS - scans(repeated_scan(64, 0))
+    assert scans(repeated_scan(64, enough)) == MAX_SCANS
+    with pytest.raises(TooMuchWork, match="more than 100 scans"):
+        scans(repeated_scan(64, enough + 1))
+
+
+def test_large_pictures_may_have_fewer_scans() -> None:
+    data = repeated_scan(64, 30)
+    assert read_image(data).width == 64
+    with pytest.raises(Unreadable, match="too many scans for its size"):
+        read_image(data, PictureLimits(max_pixels=64 * 64))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        file_of(PICTURE_STRUCTURE_NOISE, "JPEG").replace(
+            b"\xff\xda", b"\xff\xfe\x00\x02" * (MAX_PARTS + 1) + b"\xff\xda", 1
+        ),
+        png_with(png_chunk(b"tEXt") * (MAX_PARTS + 1)),
+        webp_with(b"JUNK\0\0\0\0" * (MAX_PARTS + 1)),
+    ],
+    ids=["JPEG", "PNG", "WEBP"],
+)
+def test_parts_are_bounded(data: bytes) -> None:
+    with pytest.raises(TooMuchWork, match="parts"):
+        scans(data)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "PNG"])
+def test_frames_are_bounded(kind: str) -> None:
+    def film(frames: int) -> bytes:
+        shown = [Image.new("L", (1, 1), n % 256) for n in range(frames)]
+        buffer = io.BytesIO()
+        shown[0].save(buffer, kind, save_all=True, append_images=shown[1:], lossless=True)
+        return buffer.getvalue()
+
+    assert scans(film(MAX_FRAMES)) == 1
+    with pytest.raises(TooMuchWork, match="frames"):
+        scans(film(MAX_FRAMES + 1))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_any_part_of_a_file_can_be_looked_at(kind: str) -> None:
+    data = file_of(PICTURE_STRUCTURE_NOISE, kind)
+    for length in range(0, len(data), 7):
+        assert scans(data[:length]) == 1
+
+
+def _input(image: Image.Image, kind: str = "PNG", **options: Any) -> InputPicture:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return read_image(buffer.getvalue())
+
+
+def _opened(image: InputPicture) -> Image.Image:
+    return Image.open(io.BytesIO(image.data))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((3000, 2000), (1254, 836)),
+        ((2000, 3000), (836, 1254)),
+        ((2048, 2048), (1024, 1024)),
+        ((18_000, 300), (6256, 104)),
+    ],
+)
+def test_the_ratio_is_kept(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    image = scaled(_input(Image.new("L", size)), MEGAPIXEL)
+    assert (image.width, image.height) == expected == _opened(image).size
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_modes_are_kept(mode: str) -> None:
+    sent = _input(Image.new(mode, (300, 200), 200))
+    image = scaled(sent, 100 * 100)
+    assert _opened(image).mode == mode
+    assert image.has_alpha == sent.has_alpha
+    assert read_image(image.data) == image
+
+
+def test_colours_are_weighed_by_their_opacity() -> None:
+    picture = Image.new("RGBA", (400, 400), (255, 0, 0, 0))
+    picture.paste((0, 0, 255, 255), (0, 0, 201, 400))
+    edge = _opened(scaled(_input(picture), 100 * 100)).getpixel((50, 50))
+    assert isinstance(edge, tuple)
+    assert edge[0] <= 3, "no red shines through from what is transparent"
+    assert edge[2] >= 252

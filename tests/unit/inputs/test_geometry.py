@@ -1,0 +1,225 @@
+"""Sizes of pictures and of videos."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.inputs.geometry import (
+    AUTO,
+    CLIP_AREAS,
+    CLIP_RATIOS,
+    GRID,
+    MAX_AREA,
+    MAX_SIDE,
+    MEGAPIXEL,
+    MIN_SIDE,
+    RATIOS,
+    TIERS,
+    PictureSize,
+    Ratio,
+    Size,
+    billed_megapixels,
+    clip_area,
+    clip_ratio,
+    clip_size,
+    fit,
+    megapixels,
+    nearest_ratio,
+    nearest_tier,
+    picture_size,
+    ratio_from_prompt,
+    scale_to,
+    size_for,
+    size_within,
+)
+from serve_app.schemas.fields import AspectRatio, Resolution
+
+SIDES = st.integers(1, 20_000)
+ALL = [(name, tier) for name in RATIOS for tier in TIERS]
+
+
+def test_published_limits_are_those_of_the_largest_tier() -> None:
+    sizes = [size_for(RATIOS[ratio], TIERS[tier]) for ratio, tier in ALL]
+    assert max(max(size) for size in sizes) == MAX_SIDE
+    assert max(size.area for size in sizes) == MAX_AREA == 4736 * 3552
+
+
+@pytest.mark.parametrize(("ratio", "tier"), ALL)
+def test_what_is_sized_later_costs_what_its_tier_does(ratio: str, tier: str) -> None:
+    size = size_within(RATIOS[ratio], TIERS[tier])
+    assert billed_megapixels(size.area) == billed_megapixels(TIERS[tier])
+    nearest = size_for(RATIOS[ratio], TIERS[tier])
+    fits = billed_megapixels(nearest.area) <= billed_megapixels(TIERS[tier])
+    shorter = max(nearest) - GRID
+    assert (min(size), max(size)) == (min(nearest), max(nearest) if fits else shorter)
+
+
+@given(st.fractions(Fraction(1, 4), Fraction(4)), st.integers(256**2, MAX_AREA))
+def test_size_for_any_ratio_and_area(ratio: Fraction, area: int) -> None:
+    width, height = size_for(ratio, area)
+    assert width % GRID == height % GRID == 0
+    assert abs(width - sqrt(area * ratio)) <= GRID / 2 + 1e-6
+    assert abs(height - sqrt(area / ratio)) <= GRID / 2 + 1e-6
+
+
+def test_names_are_those_of_the_request_fields() -> None:
+    assert get_args(AspectRatio) == (AUTO, *RATIOS)
+    assert get_args(Resolution) == tuple(TIERS)
+
+
+def test_a_ratio_is_nearest_to_itself() -> None:
+    assert [nearest_ratio(ratio) for ratio in RATIOS.values()] == list(RATIOS)
+
+
+@pytest.mark.parametrize(
+    ("size", "tier"),
+    [((1, 1), "768sq"), ((886, 886), "768sq"), ((887, 887), "1k"), ((1920, 1080), "1.5k"), ((9000, 9000), "4k")],
+)
+def test_nearest_tier(size: tuple[int, int], tier: str) -> None:
+    assert nearest_tier(*size) == tier
+
+
+@given(SIDES, SIDES)
+def test_fit_holds_all_limits_and_keeps_what_is_within(width: int, height: int) -> None:
+    fitted = fit(width, height)
+    assert MIN_SIDE <= min(fitted) <= max(fitted) <= MAX_SIDE
+    assert fitted.area <= MAX_AREA
+    if min(width, height) >= MIN_SIDE and max(width, height) <= MAX_SIDE and width * height <= MAX_AREA:
+        assert fitted == (width, height)
+    assert fit(*fitted) == fitted
+
+
+@given(SIDES, SIDES)
+def test_fit_keeps_the_ratio_to_the_pixel(width: int, height: int) -> None:
+    if max(width, height) * MIN_SIDE <= min(width, height) * MAX_SIDE:
+        fitted = fit(width, height)
+        assert abs(fitted.width - fitted.height * width / height) <= max(1.0, width / height) + 1e-6
+
+
+@given(st.integers(100, 6000), st.integers(100, 6000), st.sampled_from(sorted(TIERS.values())))
+def test_scale_to_reaches_the_area_within_the_limits(width: int, height: int, area: int) -> None:
+    scaled = scale_to(width, height, area)
+    assert scaled.area <= MAX_AREA
+    assert max(scaled) <= MAX_SIDE
+    if max(scaled) < MAX_SIDE and min(scaled) > MIN_SIDE:
+        assert scaled.area == pytest.approx(area, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("area", "reported", "billed"),
+    [
+        (0, 0.0, 0),
+        (1, 0.0, 1),
+        (MEGAPIXEL, 1.0, 1),
+        # What is reported as a whole one is billed as that.
+        (1152 * 912, 1.0, 1),
+        (1040 * 1024, 1.02, 2),
+    ],
+)
+def test_megapixels(area: int, reported: float, billed: int) -> None:
+    assert megapixels(area) == reported
+    assert billed_megapixels(area) == billed
+
+
+def test_exact_size_wins() -> None:
+    decided = picture_size(width=640, height=480, aspect_ratio="1:1", resolution="4k", reference=(9, 9))
+    assert decided == PictureSize(640 * 480, Size(640, 480))
+
+
+def test_text_to_image_with_auto_leaves_the_ratio_open() -> None:
+    decided = picture_size()
+    assert decided == PictureSize(TIERS["1k"], None)
+    assert picture_size(resolution="2k") == PictureSize(TIERS["2k"], None)
+
+
+def test_edit_with_auto_keeps_the_size_of_the_reference() -> None:
+    assert picture_size(reference=(1001, 667)) == PictureSize(1001 * 667, Size(1001, 667))
+
+
+def test_edit_with_auto_and_a_tier_keeps_the_exact_ratio() -> None:
+    decided = picture_size(reference=(500, 250), resolution="1k")
+    assert decided.size is not None
+    assert decided.area == decided.size.area == pytest.approx(TIERS["1k"], rel=0.01)
+    assert abs(decided.size.width - 2 * decided.size.height) <= 2
+
+
+def test_edit_with_a_ratio_takes_the_nearest_tier_of_the_reference() -> None:
+    assert picture_size(reference=(2000, 2000), aspect_ratio="1:1").size == (2048, 2048)
+    assert picture_size(reference=(2000, 2000), aspect_ratio="1:1", resolution="1k").size == (1024, 1024)
+
+
+@pytest.mark.parametrize("resolution", CLIP_AREAS)
+@pytest.mark.parametrize("ratio", CLIP_RATIOS)
+def test_every_size_is_on_the_grid_near_its_ratio_and_its_area(resolution: str, ratio: Ratio) -> None:
+    size = clip_size(ratio, clip_area(resolution))
+    assert size.width % 64 == size.height % 64 == 0
+    assert size.ratio == pytest.approx(float(ratio), rel=0.06)
+    assert size.area == pytest.approx(clip_area(resolution), rel=0.06)
+    assert clip_ratio(size.ratio) == ratio, "the ratio can be told from the size"
+
+
+@pytest.mark.parametrize("resolution", CLIP_AREAS)
+@pytest.mark.parametrize("ratio", CLIP_RATIOS)
+def test_a_draft_is_half_as_wide_and_half_as_high(resolution: str, ratio: Ratio) -> None:
+    full = clip_size(ratio, clip_area(resolution))
+    half = clip_size(ratio, clip_area(resolution, draft=True), draft=True)
+    assert (2 * half.width, 2 * half.height) == full
+    assert half.width % 32 == half.height % 32 == 0
+    assert clip_ratio(half.ratio) == ratio
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "name"),
+    [(1920, 1080, "16:9"), (1080, 1920, "9:16"), (640, 480, "4:3"), (3, 2, "4:3"), (8, 5, "16:9"), (90, 10, "21:9"),
+     (1, 64, "9:21"), (1001, 1000, "1:1")],
+)  # fmt: skip
+def test_the_nearest_ratio(width: int, height: int, name: str) -> None:
+    assert clip_ratio(Fraction(width, height)) == RATIOS[name]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "ratio"),
+    [
+        *((f"a cat, {name}", name) for name in RATIOS),
+        ("a cat in 9 \u00d7 16.", "9:16"),
+        ("a 3-by-2 print of a cat", "3:2"),
+        ("a cat, 1920x1080", "16:9"),
+        ("a cat, 2.39:1", "21:9"),
+        ("an 8x10 photo", "4:5"),
+        ("4:3, not 16:9", "4:3"),
+        ("a fox in square format", "1:1"),
+        ("a widescreen shot, not a phone wallpaper", "16:9"),
+        ("an ultra-wide shot", "21:9"),
+        ("Instagram  story of a fox", "9:16"),
+        ("portrait orientation", "2:3"),
+    ],
+)
+def test_a_ratio_in_numbers_or_words(prompt: str, ratio: str) -> None:
+    assert ratio_from_prompt(prompt) == ratio
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "a station at 16:30",
+        "9:16 pm, rain",
+        "the run took 1:23:45",
+        "a model in scale 1:100",
+        "see http://host:80/16",
+        "a big blue square",
+        "a portrait of a landscape painter",
+    ],
+)
+def test_what_is_no_ratio(prompt: str) -> None:
+    assert ratio_from_prompt(prompt) is None
+
+
+@given(st.text(alphabet="0123456789:x. by-square\n\u00d7", max_size=200))
+def test_the_answer_is_a_supported_ratio_or_none(prompt: str) -> None:
+    assert ratio_from_prompt(prompt) in {None, *RATIOS}

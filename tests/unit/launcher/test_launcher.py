@@ -1,0 +1,235 @@
+"""What the figures of a service may ask while it is not there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from serve_app.config.settings import Settings
+from serve_app.encryption import new_key
+from serve_app.launcher import embedded_redis, ray_flags
+from serve_app.launcher.embedded_redis import free_port
+from serve_app.launcher.first_start import with_key, with_key_if_made
+from serve_app.launcher.launcher import Launcher
+from serve_app.launcher.running import RunningService, announced, folder, running
+
+
+async def test_nobody_asks_serve_for_replicas_before_the_service_runs() -> None:
+    """It would start a Ray of its own."""
+    loaded = "ray.serve" in sys.modules
+    assert await Launcher(Settings())._replicas() == {}
+    assert ("ray.serve" in sys.modules) == loaded
+
+
+def test_ray_is_imported_after_its_flags_are_set() -> None:
+    """It reads them when it is imported; the launcher imports it late."""
+    code = "import sys, serve_app.launcher.launcher, serve_app.cli.cluster; print('ray' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.strip() == "False"
+
+
+def test_ports_differ_and_can_be_bound() -> None:
+    ports = embedded_redis.free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", port))
+
+
+def test_no_outgoing_connection_can_take_them() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(10_000 <= free_port() < first for _ in range(50))
+
+
+def test_one_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        drawn = iter([port, port, free_port()])
+        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: next(drawn))
+        assert free_port() != port
+
+
+@pytest.mark.parametrize("said", ["", "nonsense", "1024 65535"])
+def test_a_system_that_gives_all_or_says_nothing(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_redis, "_OUTGOING", tmp_path / "range")
+    (tmp_path / "range").write_text(said)
+    assert 10_000 <= free_port() < 32_768
+
+
+def test_where_there_are_none_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(embedded_redis.SystemRandom, "randrange", lambda *_: port)
+        with pytest.raises(OSError, match="no 1 free ports"):
+            free_port()
+
+
+RAYS_FIGURES = "RAY_enable_metrics_collection"
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    with mock.patch.dict(os.environ):
+        for name in [name for name in os.environ if name.startswith("RAY_")]:
+            del os.environ[name]
+        yield
+
+
+def test_rays_processes_ask_for_a_token() -> None:
+    ray_flags.apply()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+@pytest.mark.parametrize("mode", ["disabled", ""])
+def test_nobody_turns_that_off_by_the_way(mode: str) -> None:
+    os.environ["RAY_AUTH_MODE"] = mode
+    with pytest.raises(ValueError, match=r"RAY_AUTH_MODE is .* Unset it"):
+        ray_flags.apply()
+
+
+def test_other_switches_of_the_environment_stay() -> None:
+    os.environ["RAY_SERVE_HAPROXY_NBTHREAD"] = "4"
+    ray_flags.apply()
+    assert os.environ["RAY_SERVE_HAPROXY_NBTHREAD"] == "4"
+
+
+def test_a_cluster_that_is_joined_keeps_its_addresses_and_its_figures() -> None:
+    ray_flags.apply()
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
+    assert RAYS_FIGURES not in os.environ
+
+
+def test_the_figures_of_an_own_one_can_be_asked_for(tmp_path: Path) -> None:
+    with mock.patch.dict(os.environ, {RAYS_FIGURES: "1"}):
+        ray_flags.apply_to_own(tmp_path, "127.0.0.1", tmp_path / "token")
+        assert os.environ[RAYS_FIGURES] == "1"
+
+
+def test_serve_reads_the_switches_of_an_own_one(tmp_path: Path) -> None:
+    ray_flags.apply_to_own(tmp_path, "127.0.0.1", tmp_path / "token")
+    read = (
+        "from ray.serve._private import constants as known;"
+        "print(known.CONTROL_LOOP_INTERVAL_S, known.RAY_SERVE_METRICS_EXPORT_INTERVAL_MS)"
+    )
+    told = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split() == ["0.2", "1000"]
+
+
+def test_the_proxy_of_an_own_one_serves_on_the_services_host(tmp_path: Path) -> None:
+    ray_flags.apply_to_own(tmp_path, "192.0.2.1", tmp_path / "token")
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(tmp_path / "token")
+    assert "--bind 192.0.2.1 " in Path(os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]).read_text()
+
+
+LEAVE_A_NOTE = """
+import sys
+from serve_app.launcher.running import RunningService, announced
+
+with announced(RunningService.model_validate_json(sys.argv[1])):
+    print("left", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "gen-serve"
+
+
+def service(port: int = 8000) -> RunningService:
+    return RunningService(
+        base_url=f"http://127.0.0.1:{port}",
+        metrics_url=None,
+        key_file=Path("/data/key"),
+        config=Path("/etc/gen.yaml"),
+        data_dir=Path("/data"),
+        catalog=Path("/etc/catalog.yaml"),
+    )
+
+
+@contextmanager
+def elsewhere(noted: RunningService) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has left a note."""
+    command = [sys.executable, "-c", LEAVE_A_NOTE, noted.model_dump_json()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "left\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_service_is_found_while_it_runs(state: Path) -> None:
+    assert running() == []
+    with announced(service()):
+        assert running() == [service()]
+        [note] = state.iterdir()
+        assert stat.S_IMODE(note.stat().st_mode) == 0o600
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert running() == []
+    assert list(state.iterdir()) == []
+
+
+def test_one_of_another_process_is_found_and_one_that_was_killed_is_not(state: Path) -> None:
+    with elsewhere(service(8001)) as process:
+        assert running() == [service(8001)]
+        process.kill()
+        process.wait()
+        assert len(list(state.iterdir())) == 1, "what it left is still there"
+        assert running() == []
+
+
+def test_several_are_found(state: Path) -> None:
+    with elsewhere(service(8001)), announced(service(8002)):
+        assert {each.base_url for each in running()} == {"http://127.0.0.1:8001", "http://127.0.0.1:8002"}
+
+
+def test_what_is_no_note_is_passed_over(state: Path) -> None:
+    with announced(service()):
+        [note] = state.iterdir()
+        note.write_text("{}")
+        assert running() == []
+
+
+def test_a_service_runs_also_where_no_note_can_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with announced(service()):
+        assert running() == []
+    assert "--base-url" in caplog.text
+
+
+def test_a_relative_place_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder() == tmp_path / ".local" / "state" / "gen-serve"
+
+
+def test_it_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert not with_key_if_made(settings).has_sealing_keys
+    first = with_key(settings).sealing_keys
+    assert with_key(settings).sealing_keys == with_key_if_made(settings).sealing_keys == first
+    assert stat.S_IMODE((tmp_path / "sealing-key").stat().st_mode) == 0o600
+
+
+def test_keys_of_the_settings_come_first(tmp_path: Path) -> None:
+    key = new_key()
+    chosen = {"data_dir": tmp_path, "sealing": {"keys": [key]}}
+    assert with_key(Settings.model_validate(chosen)).sealing_keys == [key]
+    assert list(tmp_path.iterdir()) == []

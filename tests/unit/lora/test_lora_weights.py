@@ -1,0 +1,257 @@
+"""Files of LoRAs as they are read, and as they are refused."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+from support.adapters import adapted_layers, adapter_file, random_matrices
+from torch import Tensor, nn
+
+from deployments.backend import JobError
+from deployments.contract.job import Adapter
+from deployments.contract.objects import ObjectStore
+from deployments.lora import weights
+from deployments.lora.check import check
+from deployments.lora.formats import MOST_BYTES, MOST_TENSORS, read_header, shown
+from deployments.lora.weights import AdapterCache, AdapterError, LowRank, read_weights
+
+
+def test_alpha_is_taken_from_the_header(transformer: nn.Module) -> None:
+    metadata = {"lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 4})}
+    weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
+    assert {layer.scale for layer in weights.layers.values()} == {2.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({"lora_alpha": 4, "use_rslora": True}, 4 / 2**0.5),
+        ({"lora_alpha": 4, "rank_pattern": {"x": 2}, "alpha_pattern": {"attn.to_q": 6}}, 3.0),
+    ],
+)
+def test_the_scale_of_a_layer_is_pefts(transformer: nn.Module, config: dict[str, object], scale: float) -> None:
+    """Also of an rsLoRA; and by patterns that name the end of a layer's name."""
+    metadata = {"lora_adapter_metadata": json.dumps({f"transformer.{k}": v for k, v in config.items()})}
+    weights = read_weights(adapter_file(random_matrices(transformer), metadata), transformer)
+    assert [layer.scale for layer in weights.layers.values()] == pytest.approx([scale] * 3)
+
+
+def test_an_adapter_is_copied_to_the_device_at_once(transformer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy waits for the step in progress."""
+    copies = list[torch.Tensor]()
+    to = Tensor.to
+
+    def noted(tensor: Tensor, *where: Any, **how: Any) -> Tensor:
+        copies.extend([tensor] if how.get("non_blocking") else [])
+        return to(tensor, *where, **how)
+
+    monkeypatch.setattr(Tensor, "to", noted)
+    weights = read_weights(adapter_file(random_matrices(transformer)), transformer)
+    assert [tensor.numel() for tensor in copies] == [
+        sum(m.numel() for x in weights.layers.values() for m in (x.down, x.up))
+    ]
+
+
+def test_names_and_shapes_are_checked_without_weights(transformer: nn.Module) -> None:
+    bare = copy.deepcopy(transformer).to("meta")
+    assert len(read_weights(adapter_file(random_matrices(transformer)), bare).layers) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (pickle.dumps({"transformer.x.lora_A.weight": 1}), "not a safetensors file"),
+        (adapter_file({}), "holds no matrices"),
+        (adapter_file({"transformer.norm.weight": torch.zeros(3)}), "not a LoRA"),
+        (adapter_file({"transformer.none.lora_A.weight": torch.zeros(2, 3)}), "no linear layer none"),
+    ],
+)
+def test_what_is_no_adapter_of_the_base_is_refused(transformer: nn.Module, data: bytes, reason: str) -> None:
+    with pytest.raises(AdapterError, match=reason):
+        read_weights(data, transformer)
+
+
+def test_a_half_and_a_misfit_are_named(transformer: nn.Module) -> None:
+    good = random_matrices(transformer)
+    first = adapted_layers(transformer)[0]
+    half = {name: tensor for name, tensor in good.items() if name != f"transformer.{first}.lora_B.weight"}
+    with pytest.raises(AdapterError, match=f"half of {first}"):
+        read_weights(adapter_file(half), transformer)
+    misfit = good | {f"transformer.{first}.lora_A.weight": torch.zeros(2, 7)}
+    with pytest.raises(AdapterError, match="but the base's layer"):
+        read_weights(adapter_file(misfit), transformer)
+
+
+@pytest.mark.parametrize(
+    ("change", "metadata"),
+    [
+        ({".alpha": torch.ones(3)}, None),
+        ({".lora_A.weight": torch.zeros(0, 128), ".lora_B.weight": torch.zeros(128, 0)}, None),
+        ({".lora_A.weight": torch.tensor(1.0)}, None),
+        ({".lora_A.weight": torch.full((2, 128), torch.nan)}, None),
+        ({}, {"lora_adapter_metadata": "no JSON"}),
+        ({}, {"lora_adapter_metadata": "[" * 100_000}),
+        ({}, {"lora_adapter_metadata": '{"lora_alpha": 1e999}'}),
+        ({".alpha": torch.tensor(torch.inf)}, None),
+        ({".lora_A.weight": torch.ones(2, 128, dtype=torch.complex64)}, None),
+        ({".lora_A.weight": torch.ones(2**12, 128), ".lora_B.weight": torch.ones(128, 2**12)}, None),
+    ],
+)
+def test_damaged_files_are_refused_and_nothing_worse(
+    transformer: nn.Module, change: dict[str, Tensor], metadata: dict[str, str] | None
+) -> None:
+    first = f"transformer.{adapted_layers(transformer)[0]}"
+    damaged = random_matrices(transformer) | {first + suffix: tensor for suffix, tensor in change.items()}
+    with pytest.raises(AdapterError):
+        read_weights(adapter_file(damaged, metadata), transformer)
+
+
+NAME = "transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"
+
+
+def as_told(entries: dict[str, Any], data: bytes = b"") -> bytes:
+    """A file whose header says so of its tensors."""
+    header = json.dumps(entries).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def told(shape: list[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        as_told({NAME: told([4, 128], 0, 2048), NAME.replace("_A", "_B"): told([128, 4], 0, 2048)}, bytes(2048)),
+        as_told({NAME: told([4, 128], 2**40, 2**40 + 2048)}),
+        as_told({NAME: told([2**32, 2**32], 0, 0)}),
+        as_told({NAME: told([2**63, 0], 0, 0)}),
+        as_told({NAME: told([2**62, 0], 0, 0), NAME.replace("_A", "_B"): told([0, 2**62], 0, 0)}),
+        as_told({NAME: told([-1, 128], 0, 2048)}, bytes(2048)),
+        as_told({NAME: told([1] * 100_000, 0, 4)}, bytes(4)),
+        as_told({"x" * 1_000_000: told([0], 0, 0)}),
+    ],
+    ids=[
+        *("overlapping", "beyond-its-end", "overflowing", "overflowing-but-empty"),
+        *("vast-but-empty", "negative", "many-dimensions", "long-name"),
+    ],
+)
+def test_a_hostile_file_is_refused_in_few_words(transformer: nn.Module, data: bytes) -> None:
+    with pytest.raises(AdapterError) as refused:
+        read_weights(data, transformer)
+    assert len(str(refused.value)) < 300
+
+
+def test_an_adapter_of_the_base_is_described(transformer: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "adapter.safetensors"
+    file.write_bytes(adapter_file(random_matrices(transformer, rank=4)))
+    assert check("bundled/flux3", file) == {"rank": 4, "layers": 3}
+
+
+def test_one_of_another_base_is_refused_with_a_reason(transformer: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "adapter.safetensors"
+    file.write_bytes(adapter_file(random_matrices(transformer)))
+    refused = check("bundled/flux", file)
+    assert list(refused) == ["error"]
+    assert "layer" in str(refused["error"])
+
+
+def file(header: bytes, length: int | None = None) -> io.BytesIO:
+    return io.BytesIO(struct.pack("<Q", len(header) if length is None else length) + header)
+
+
+def test_a_header_is_read() -> None:
+    assert read_header(file(b'{"a": {"shape": [1]}}  ')) == {"a": {"shape": [1]}}
+
+
+@pytest.mark.parametrize("length", [MOST_BYTES + 1, 2**64 - 1])
+def test_a_long_header_is_not_read(length: int) -> None:
+    opened = file(b"{}", length)
+    with pytest.raises(AdapterError, match="longer than 8 MiB"):
+        read_header(opened)
+    assert opened.tell() == 8
+
+
+@pytest.mark.parametrize("header", [b"", b"[]", b"5", b"{", b"\xff", b'{"a":' * 1_000_000, b"[" * 1_000_000])
+def test_what_is_no_header_is_refused(header: bytes) -> None:
+    with pytest.raises(AdapterError, match="not a safetensors file"):
+        read_header(file(header))
+
+
+def test_a_file_that_breaks_off_is_refused() -> None:
+    for cut in (b"", b"\x01", struct.pack("<Q", 100) + b"{}"[:1]):
+        with pytest.raises(AdapterError, match="not a safetensors file"):
+            read_header(io.BytesIO(cut))
+
+
+def test_tensors_are_counted() -> None:
+    many = {f"t{n}": 0 for n in range(MOST_TENSORS)}
+    assert len(read_header(file(json.dumps(many).encode()))) == MOST_TENSORS
+    with pytest.raises(AdapterError, match="more than 20000 tensors"):
+        read_header(file(json.dumps(many | {"one": 0}).encode()))
+
+
+def test_long_names_are_cut() -> None:
+    assert shown("a" * 100) == "a" * 100
+    assert shown("a" * 1000) == "a" * 100 + "…"
+
+
+def test_an_adapter_is_kept_whatever_its_strength(transformer: nn.Module) -> None:
+    store = ObjectStore("memory:///")
+    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    cache = AdapterCache(transformer, store, limit=1_000_000)
+    first = cache.get(Adapter("a", "adapters/a", 1.0))
+    assert cache.get(Adapter("a", "adapters/a", 0.5)) is first
+    assert cache.figures.bytes == first.nbytes > 0
+
+
+def test_an_adapter_that_is_gone_fails_the_job_alone(transformer: nn.Module) -> None:
+    cache = AdapterCache(transformer, ObjectStore("memory:///"), limit=1_000_000)
+    with pytest.raises(JobError, match="no longer available"):
+        cache.get(Adapter("d", "adapters/d", 1.0))
+
+
+def test_jobs_of_one_adapter_that_come_together_load_it_once(transformer: nn.Module) -> None:
+    asked, others_wait = list[str](), Event()
+
+    class Slow(ObjectStore):
+        def get_blocking(self, key: str) -> bytes:
+            asked.append(key)
+            assert others_wait.wait(60)
+            return super().get_blocking(key)
+
+    store = Slow("memory:///")
+    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    cache = AdapterCache(transformer, store, limit=1_000_000)
+    with ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(cache.get, Adapter("a", "adapters/a", 1.0)) for _ in range(8)]
+        while cache._turns.get("a", (None, 0))[1] < 8:
+            pass
+        others_wait.set()
+        assert len({id(each.result(10)) for each in found}) == 1
+    assert asked == ["adapters/a"]
+    assert cache._turns == {}
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error")])
+def test_what_a_device_does_is_no_fault_of_the_file(
+    transformer: nn.Module, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(layers: dict[str, LowRank], transformer: nn.Module) -> dict[str, LowRank]:
+        raise error
+
+    monkeypatch.setattr(weights, "_on_device", full)
+    store = ObjectStore("memory:///")
+    store.put_blocking("adapters/a", adapter_file(random_matrices(transformer)), "application/octet-stream")
+    with pytest.raises(type(error), match=str(error)):
+        AdapterCache(transformer, store, limit=1_000_000).get(Adapter("a", "adapters/a", 1.0))

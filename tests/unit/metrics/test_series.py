@@ -1,0 +1,84 @@
+"""Names are as Prometheus asks for, and the documentation has all of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.promql import asked
+from support.series import faults
+
+from serve_app.metrics.reader import Scrape
+from serve_app.metrics.series import ALL, DOCUMENT, Kind, Series, fill_table
+
+UNITS = ("seconds", "bytes", "credits")
+NOT_BASE_UNITS = re.compile(r"_(ms|milliseconds|microseconds|minutes|hours|kb|mb|percent|ratio_percent)(_|$)")
+WITHOUT_UNIT = {"gen_credits_balance", "gen_credits_held", "gen_credits_granted", "gen_credits_spent_total"}
+"""Credits by what they are, not by what they are of."""
+
+
+@pytest.mark.parametrize("series", ALL, ids=lambda series: series.name)
+def test_a_name_is_conventional(series: Series) -> None:
+    assert re.fullmatch(r"gen_[a-z]+(_[a-z]+)*", series.name)
+    assert not NOT_BASE_UNITS.search(series.name)
+    assert series.name.endswith("_total") == (series.kind is Kind.COUNTER)
+    assert series.name.endswith("_info") == (series.kind is Kind.INFO)
+    assert not series.name.endswith(("_count", "_sum", "_bucket"))
+    bare = series.name.removesuffix("_total")
+    assert series.name in WITHOUT_UNIT or all(bare.endswith(unit) for unit in UNITS if f"_{unit}" in bare)
+    assert all(re.fullmatch(r"[a-z]+", label) for label in series.labels)
+    assert not {"le", "quantile", "job", "instance"} & set(series.labels)
+
+
+@pytest.mark.parametrize("series", ALL, ids=lambda series: series.name)
+def test_what_it_tells_is_said(series: Series) -> None:
+    assert series.help[0].isupper()
+    assert not series.help.endswith(".")
+    assert "\n" not in series.help
+
+
+def test_each_is_there_once() -> None:
+    assert len({series.name for series in ALL}) == len(ALL) >= 40
+
+
+def test_labels_are_those_declared() -> None:
+    scrape = Scrape()
+    [queued] = [series for series in ALL if series.name == "gen_tasks_queued"]
+    scrape.add(queued, 3, lane="a")
+    for labels in ({}, {"line": "a"}, {"lane": "a", "project": "p"}):
+        with pytest.raises(KeyError, match="gen_tasks_queued has the labels"):
+            scrape.add(queued, 3, **labels)
+
+
+def test_the_documentation_has_all_of_them() -> None:
+    text = DOCUMENT.read_text()
+    assert fill_table(text) == text, "write it anew: make figures"
+
+
+def test_a_document_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="must have the lines"):
+        fill_table("# Metrics")
+
+
+def test_names_and_labels_are_found() -> None:
+    found = asked(
+        'sum by (le, lane) (rate(a_bucket{lane=~"x|by", le!="1"}[5m])) / ignoring (le) group_left () b > 0.5 '
+        'and on (lane) label_replace(c{x="}"} > 0, "made", "$1", "x", "(.*)") offset 5m'
+    )
+    assert found.metrics == {"a_bucket": {"lane", "le"}, "b": set(), "c": {"x"}}
+    assert found.labels == {"le", "lane"}
+    assert found.made == {"made"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("gen_tasks_wating", "there is no gen_tasks_wating"),
+        ("gen_task_wait_seconds", "there is no gen_task_wait_seconds"),  # of a histogram, only its parts
+        ('gen_tasks_queued{lne="a"}', "gen_tasks_queued has no lne"),
+        ("sum by (endpoint) (gen_tasks_queued)", "none of gen_tasks_queued has endpoint"),
+        ("1 + 1", "it asks for nothing"),
+    ],
+)
+def test_what_is_not_declared_is_seen(expression: str, fault: str) -> None:
+    assert list(faults(expression)) == [fault]

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import Field, TypeAdapter, ValidationError
+
+from serve_app.schemas import REQUESTS
+from serve_app.schemas.examples import examples
+from serve_app.schemas.fields import (
+    MAX_PROMPT_CHARS,
+    MAX_SEED,
+    MAX_URL_CHARS,
+    GenerationRequest,
+    ImageInput,
+    Prompt,
+    Role,
+    Seed,
+    User,
+    WebhookSecret,
+    WebhookUrl,
+    located_error,
+)
+from serve_app.schemas.plan import Plan
+from serve_app.schemas.tolerant import finetuned, with_opposite
+
+
+class _Request(GenerationRequest):
+    image_fields: ClassVar[Mapping[str, Role]] = {"images": "references", "image": "mask"}
+    images: list[ImageInput] | None = Field(default=None, repr=False)
+    image: ImageInput | None = Field(default=None, repr=False)
+
+    def plan(self, references: Sequence[tuple[int, int]]) -> Plan:
+        return Plan("", 1, 0, "png", 0)
+
+
+def _url(length: int) -> str:
+    return "https://example.com/".ljust(length, "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Prompt, "x" * MAX_PROMPT_CHARS),
+        (Seed, MAX_SEED),
+        (Seed, 7.0),
+        (WebhookUrl, _url(MAX_URL_CHARS)),
+        (WebhookUrl, "HTTPS://EXAMPLE.com"),
+        (User, "x" * 256),
+    ],
+)
+def test_accepted_values(field: Any, value: Any) -> None:
+    assert TypeAdapter(field).validate_python(value) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Prompt, ""),
+        (Prompt, "x" * (MAX_PROMPT_CHARS + 1)),
+        (Seed, -1),
+        (Seed, MAX_SEED + 1),
+        (Seed, 1.5),
+        (Seed, True),
+        (Seed, float("inf")),
+        (WebhookUrl, _url(MAX_URL_CHARS + 1)),
+        (WebhookUrl, "ftp://example.com"),
+        (WebhookUrl, "example.com/hook"),
+        (WebhookUrl, "https://user:word@example.com/"),
+        (WebhookSecret, ""),
+        (WebhookSecret, "x" * 513),
+        (User, ""),
+        (User, "x" * 257),
+        (ImageInput, ""),
+    ],
+)
+def test_refused_values(field: Any, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(field).validate_python(value)
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!!", "whsec_abc", "whsec_\u00e9\u00e9\u00e9\u00e9"])
+def test_webhook_secrets_with_a_prefix_must_be_base64(secret: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(WebhookSecret).validate_python(secret)
+    assert "base64" in refused.value.errors()[0]["msg"]
+
+
+def test_the_schema_tells_the_limits() -> None:
+    assert TypeAdapter(Seed).json_schema() == {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
+    url = TypeAdapter(WebhookUrl).json_schema()
+    assert (url["type"], url["format"], url["minLength"], url["maxLength"]) == ("string", "uri", 1, 2083)
+
+
+def test_secrets_and_pictures_stay_out_of_repr_and_errors() -> None:
+    request = _Request.model_validate({"webhook_secret": "hush", "image": "hush", "images": ["hush"]})
+    assert "hush" not in f"{request!r} {request} {request.model_dump_json(exclude={'image', 'images'})}"
+    with pytest.raises(ValidationError) as refused:
+        _Request.model_validate({"webhook_secret": "whsec_hush!", "image": ["hush"]})
+    assert "hush" not in str(refused.value)
+
+
+def test_image_inputs_come_in_order_with_their_location_and_role() -> None:
+    request = _Request(images=["a", "b"], image="c")
+    assert request.image_inputs() == [
+        (("images", "0"), "a", "references"),
+        (("images", "1"), "b", "references"),
+        (("image",), "c", "mask"),
+    ]
+    assert _Request().image_inputs() == []
+
+
+def test_located_errors() -> None:
+    error = located_error("height", "too_much", "at most {most}", most=3).errors()[0]
+    assert (error["loc"], error["type"], error["msg"]) == (("height",), "too_much", "at most 3")
+
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "erase": {"image": "a", "mask": "b"},
+    "outpainting": {"input_image": "a", "width": 640, "height": 480},
+    "vto-v1": {"person": "a", "garment": "b"},
+    "vto-v2": {"person": "a", "garment": "b"},
+    "deblur": {"image": "a"},
+}
+MINIMAL: dict[str, dict[str, Any]] = {
+    "gen2-max": {"prompt": "x"},
+    "gen2-pro": {"prompt": "x"},
+    "kontext": {"prompt": "x"},
+    "pro": {},
+    "fill": {"image": "a"},
+    "canny": {"prompt": "x", "control_image": "a"},
+    "canny-control": {"prompt": "x", "control_image": "a"},
+    **TOOLS,
+}
+SIZES = [(640, 480), (640, 480)]
+
+
+def _request(name: str, **body: Any) -> GenerationRequest:
+    return REQUESTS[name].model_validate(MINIMAL[name] | body)
+
+
+def _problems(name: str, **body: Any) -> list[tuple[tuple[int | str, ...], str]]:
+    with pytest.raises(ValidationError) as refused:
+        _request(name, **body)
+    return [(error["loc"], error["type"]) for error in refused.value.errors()]
+
+
+@pytest.mark.parametrize(("name", "field"), [(name, field) for name, body in TOOLS.items() for field in body])
+def test_what_is_needed(name: str, field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        REQUESTS[name].model_validate({key: value for key, value in TOOLS[name].items() if key != field})
+    assert [(error["loc"], error["type"]) for error in refused.value.errors()] == [((field,), "missing")]
+    for value in (None, "", ["a"]):
+        assert _problems(name, **{field: value})
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_nulls_mean_not_set(name: str) -> None:
+    optional = set(REQUESTS[name].model_fields) - set(MINIMAL[name])
+    assert _request(name, **dict.fromkeys(optional)) == _request(name)
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_only_outpainting_refuses_unknown_fields(name: str) -> None:
+    if name == "outpainting":
+        assert _problems(name, more=1) == [(("more",), "extra_forbidden")]
+    else:
+        assert _request(name, more=1, raw_=True) == _request(name)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_levels_of_safety(name: str) -> None:
+    for level in (None, 0, 6, 3.0):
+        assert _request(name, safety_tolerance=level).safety_tolerance == level
+    for level in (-1, 7, 1.5, "2", True):
+        assert [loc for loc, _ in _problems(name, safety_tolerance=level)] == [("safety_tolerance",)]
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_wide_seeds_are_kept_and_random_ones_are_narrow(name: str) -> None:
+    for seed in (0, 2**64 - 1):
+        assert _request(name, seed=seed).plan(SIZES).seed == seed
+    assert all(0 <= _request(name, seed=seed).plan(SIZES).seed <= MAX_SEED for seed in [None] * 20 + [-1])
+    for seed in (2**64, 1.5, "7", True):
+        assert _problems(name, seed=seed)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_formats_of_the_result(name: str) -> None:
+    assert _request(name).plan(SIZES).output_format == ("jpeg" if name.startswith("vto") else "png")
+    for sent, kind in (("jpeg", "jpeg"), ("png", "png"), ("webp", "webp"), ("JPG", "jpeg")):
+        assert _request(name, output_format=sent).plan(SIZES).output_format == kind
+    assert _problems(name, output_format="gif")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_plans_of_tools_leave_the_work_to_the_recipe(name: str) -> None:
+    plan = _request(name).plan(SIZES)
+    assert (plan.prompt, plan.steps, plan.guidance, plan.rewrite, plan.transparent) == ("", None, None, False, False)
+    assert (plan.width, plan.height, plan.area) == (640, 480, 640 * 480)
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_plans_are_of_plain_text(name: str) -> None:
+    assert _request(name).plan(SIZES).structured is False
+    assert REQUESTS["image-klein"].model_validate({"prompt": "x"}).plan([]).structured is True
+
+
+@pytest.mark.parametrize("name", [*MINIMAL, "image-klein"])
+def test_every_field_is_described(name: str) -> None:
+    for field, info in REQUESTS[name].model_json_schema()["properties"].items():
+        assert info["description"], field
+
+
+@pytest.mark.parametrize("name", MINIMAL)
+def test_pictures_stay_out_of_repr_and_errors(name: str) -> None:
+    pictures = {field: f"hush{n}" for n, field in enumerate(REQUESTS[name].image_fields)}
+    request = _request(name, **pictures)
+    assert "hush" not in f"{request!r}"
+    assert request.image_inputs()
+    with pytest.raises(ValidationError) as refused:
+        _request(name, **{field: [{value: 1}] for field, value in pictures.items()})
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, {}),
+        ({"other": True}, {"other": True, "own": False}),
+        ({"other": False}, {"other": False, "own": True}),
+        ({"own": False, "other": False}, {"own": False, "other": False}),
+        ({"other": "no"}, {"other": "no"}),
+        ("text", "text"),
+    ],
+)
+def test_opposites(body: Any, expected: Any) -> None:
+    assert with_opposite(body, "own", "other") == expected
+
+
+LISTED = [
+    pytest.param(name, tuned, body, id=f"{name}{'-finetuned' if tuned else ''}: {title}")
+    for name, form in REQUESTS.items()
+    for tuned in ((False, True) if form.finetunable else (False,))
+    for title, body in examples(name, tuned=tuned).items()
+]
+
+
+@pytest.mark.parametrize(("name", "tuned", "body"), LISTED)
+def test_a_body_is_valid_and_has_no_field_that_means_nothing(name: str, tuned: bool, body: dict[str, Any]) -> None:
+    form = finetuned(REQUESTS[name]) if tuned else REQUESTS[name]
+    request = form.model_validate(body)
+    assert set(body) <= set(type(request).model_fields)
+    assert request.model_fields_set == set(body)
+
+
+def test_every_request_has_one() -> None:
+    assert all(examples(name, tuned=False) for name in REQUESTS)

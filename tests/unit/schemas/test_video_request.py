@@ -1,0 +1,353 @@
+"""The forms of a request for a video: what they take, and what they make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from serve_app.schemas import REQUESTS
+from serve_app.schemas.plan import ClipPlan, Plan, Recipe
+from serve_app.schemas.video import (
+    FORMS,
+    MAX_KEYFRAMES,
+    ClipRequest,
+    DraftEnhanceRequest,
+    Keyframes,
+    VideoRequest,
+    check_times,
+    keyframes_of,
+    times,
+)
+from serve_app.submission.input_storage import Draft
+
+MINIMAL: dict[str, dict[str, Any]] = {
+    "t2v": {"prompt": "x"},
+    "i2v": {"prompt": "x", "keyframes": ["a"]},
+    "v2v": {"prompt": "x", "start_video": "a"},
+    "draft_enhance": {"draft_cache": "a"},
+}
+NEW = ["t2v", "i2v", "v2v"]
+SIZES = [(640, 480)]
+DRAFT = Draft("results/t/1/draft.safetensors", prompt="y", seed=7, seconds=6, width=640, height=352, sound=False)
+PINNED = replace(DRAFT, references=("inputs/t/0.png",), times=(2.5,))
+
+
+def _request(mode: str, **body: Any) -> ClipRequest:
+    request = REQUESTS["video"].model_validate({"mode": mode, **MINIMAL[mode], **body})
+    assert isinstance(request, ClipRequest)
+    return request
+
+
+def _plan(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> Plan:
+    return _request(mode, **body).plan(sizes)
+
+
+def _clip(mode: str, sizes: list[tuple[int, int]] = SIZES, **body: Any) -> ClipPlan:
+    clip = _plan(mode, sizes, **body).clip
+    assert clip is not None
+    return clip
+
+
+def _problems(body: Any) -> list[tuple[tuple[int | str, ...], str]]:
+    with pytest.raises(ValidationError) as refused:
+        VideoRequest.model_validate(body)
+    return [(error["loc"], error["type"]) for error in refused.value.errors()]
+
+
+# Forms.
+
+
+@pytest.mark.parametrize("mode", FORMS)
+def test_the_mode_chooses_the_form(mode: str) -> None:
+    assert type(_request(mode)) is FORMS[mode]
+
+
+@pytest.mark.parametrize("body", [{}, {"mode": None}, {"prompt": "x", "nonsense": 1}])
+def test_a_missing_mode_is_the_only_problem(body: dict[str, Any]) -> None:
+    assert _problems(body) == [(("mode",), "missing")]
+
+
+@pytest.mark.parametrize("mode", ["", "T2V", "draft", 1, ["t2v"], {}, True])
+def test_an_unknown_mode_is_the_only_problem(mode: Any) -> None:
+    assert _problems({"mode": mode, "nonsense": 1}) == [(("mode",), "literal_error")]
+    with pytest.raises(ValidationError, match="one of t2v, i2v, v2v, draft_enhance"):
+        VideoRequest.model_validate({"mode": mode})
+
+
+@pytest.mark.parametrize("mode", FORMS)
+def test_only_the_chosen_form_has_problems(mode: str) -> None:
+    missing = [((name,), "missing") for name in MINIMAL[mode]]
+    assert sorted(_problems({"mode": mode})) == sorted(missing)
+
+
+@pytest.mark.parametrize(
+    ("mode", "field"),
+    [
+        *((mode, "nonsense") for mode in FORMS),
+        *(("t2v", field) for field in ("keyframes", "start_video", "draft_cache")),
+        *(("draft_enhance", field) for field in ("prompt", "seed", "duration", "draft", "keyframes")),
+    ],
+)
+def test_fields_of_other_forms_and_of_none_are_refused(mode: str, field: str) -> None:
+    assert _problems({"mode": mode, **MINIMAL[mode], field: "x"}) == [((field,), "extra_forbidden")]
+
+
+@pytest.mark.parametrize("mode", FORMS)
+def test_null_is_unset(mode: str) -> None:
+    optional = set(FORMS[mode].model_fields) - {"mode", *MINIMAL[mode]}
+    assert _request(mode, **dict.fromkeys(optional)) == _request(mode)
+
+
+@pytest.mark.parametrize("mode", NEW)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("prompt", " \n"),
+        ("aspect_ratio", "2:1"),
+        ("resolution", "4k"),
+        ("generate_audio", "true"),
+        ("draft", 1),
+        ("seed", -1),
+        ("safety_tolerance", 7),
+    ],
+)
+def test_values_that_are_refused(mode: str, field: str, value: Any) -> None:
+    ((loc, _),) = _problems({"mode": mode, **MINIMAL[mode], field: value})
+    assert loc == (field,)
+
+
+@pytest.mark.parametrize(("mode", "longest"), [("t2v", 20), ("i2v", 20), ("v2v", 15)])
+def test_durations(mode: str, longest: int) -> None:
+    assert [_clip(mode, duration=n).seconds for n in (5, 5.0, longest, "auto")] == [5, 5, longest, 5]
+    for wrong in (4, longest + 1, 0, -5, 5.5, "5", "AUTO", "", True, [5], float("inf")):
+        ((loc, _),) = _problems({"mode": mode, **MINIMAL[mode], "duration": wrong})
+        assert loc == ("duration",), wrong
+
+
+# What goes in.
+
+
+def test_only_continuations_have_a_video() -> None:
+    assert [_request(mode).video_input() for mode in FORMS] == [None, None, "a", None]
+    assert [len(_request(mode).image_inputs()) for mode in FORMS] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("keyframes", "body", "index", "kind"),
+    [
+        ([[0, "a"], [5.1, "b"]], {"duration": 5}, 1, "keyframe_too_late"),
+        ([[3, "a"], [3, "b"]], {}, 1, "keyframes_out_of_order"),
+    ],
+)
+def test_keyframes_at_times_that_can_not_be(keyframes: Any, body: dict[str, Any], index: int, kind: str) -> None:
+    sent = {"mode": "i2v", "prompt": "x", "keyframes": keyframes, **body}
+    assert _problems(sent) == [(("keyframes", index, 0), kind)]
+
+
+# Plans.
+
+
+@pytest.mark.parametrize(
+    ("keyframes", "duration", "seconds", "times"),
+    [
+        (["a"], "auto", 5, (0,)),
+        (["a"] * 3, None, 5, (0, 2.5, 5)),
+        ([[0, "a"], [5.01, "b"]], "auto", 6, (0, 5.01)),
+        ([[7, "a"]], "auto", 7, (7,)),
+        ([[0, "a"], [4, "b"]], 12, 12, (0, 4)),
+    ],
+)
+def test_a_video_reaches_to_its_last_keyframe(
+    keyframes: Any, duration: Any, seconds: int, times: tuple[float, ...]
+) -> None:
+    clip = _clip("i2v", [(64, 64)] * len(keyframes), keyframes=keyframes, duration=duration)
+    assert (clip.seconds, clip.times) == (seconds, times)
+
+
+@pytest.mark.parametrize("mode", NEW)
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        ({"aspect_ratio": "16:9"}, (1280, 704)),
+        ({"aspect_ratio": "16:9", "resolution": "fhd"}, (1920, 1088)),
+        ({"aspect_ratio": "16:9", "draft": True}, (640, 352)),
+        ({"aspect_ratio": "9:16", "resolution": "fhd", "draft": True}, (544, 960)),
+    ],
+)
+def test_sizes(mode: str, body: dict[str, Any], size: tuple[int, int]) -> None:
+    plan = _plan(mode, **body)
+    assert (plan.width, plan.height) == size
+    assert plan.area == size[0] * size[1]
+
+
+@pytest.mark.parametrize("mode", ["i2v", "v2v"])
+@pytest.mark.parametrize(
+    ("sent", "size"), [((640, 480), (1088, 832)), ((1080, 1920), (704, 1280)), ((1000, 999), (960, 960))]
+)
+def test_auto_follows_what_was_sent(mode: str, sent: tuple[int, int], size: tuple[int, int]) -> None:
+    plan = _plan(mode, [sent])
+    assert (plan.width, plan.height) == size
+    assert plan.area == 1280 * 704, "a price must not depend on the ratio"
+
+
+@pytest.mark.parametrize("body", [{}, {"resolution": "fhd"}, {"draft": True}])
+def test_without_a_ratio_the_prompt_will_choose(body: dict[str, Any]) -> None:
+    plan = _plan("t2v", [], **body)
+    assert (plan.width, plan.height) == (None, None)
+    assert plan.area == _plan("t2v", aspect_ratio="16:9", **body).area
+
+
+@pytest.mark.parametrize("mode", NEW)
+def test_what_a_video_takes_over(mode: str) -> None:
+    plan = _plan(mode, seed=3, generate_audio=False, draft=True)
+    assert (plan.prompt, plan.seed, plan.output_format, plan.steps) == ("x", 3, "mp4", None)
+    assert plan.clip is not None
+    assert (plan.clip.sound, plan.clip.draft, plan.clip.enhance) == (False, True, None)
+    plain = _clip(mode)
+    assert (plain.sound, plain.draft) == (True, False)
+
+
+def test_a_draft_gives_all_but_the_resolution() -> None:
+    request = _request("draft_enhance")
+    assert isinstance(request, DraftEnhanceRequest)
+    plan = request.plan([], DRAFT)
+    assert (plan.prompt, plan.seed, plan.width, plan.height) == ("y", 7, 1920, 1088)
+    assert plan.clip == ClipPlan(seconds=6, sound=False, enhance=DRAFT.key)
+    assert request.plan([], PINNED).clip == ClipPlan(seconds=6, sound=False, times=(2.5,), enhance=DRAFT.key)
+
+
+@pytest.mark.parametrize("resolution", ["hd", "fhd"])
+@pytest.mark.parametrize("ratio", ["21:9", "16:9", "4:3", "1:1", "3:4", "9:16", "9:21"])
+@pytest.mark.parametrize("drafted_at", ["hd", "fhd"])
+def test_what_is_made_of_a_draft_has_the_size_that_it_would_have_had(
+    resolution: str, ratio: str, drafted_at: str
+) -> None:
+    drafted = _plan("t2v", aspect_ratio=ratio, resolution=drafted_at, draft=True)
+    assert drafted.width is not None
+    assert drafted.height is not None
+    request = _request("draft_enhance", resolution=resolution)
+    assert isinstance(request, DraftEnhanceRequest)
+    made = request.plan([], replace(DRAFT, width=drafted.width, height=drafted.height))
+    full = _plan("t2v", aspect_ratio=ratio, resolution=resolution)
+    assert (made.width, made.height, made.area) == (full.width, full.height, full.area)
+
+
+@pytest.mark.parametrize(("mode", "body", "chosen"), [
+    *((mode, {}, "full") for mode in NEW),
+    *((mode, {"draft": True}, "draft") for mode in NEW),
+    ("draft_enhance", {}, "enhance"),
+])  # fmt: skip
+def test_the_way_that_it_is_done(mode: str, body: dict[str, Any], chosen: str) -> None:
+    assert _request(mode, **body).chosen_mode() == chosen
+    assert chosen in VideoRequest.modes
+
+
+def test_work_grows_with_seconds_steps_and_area() -> None:
+    recipe = Recipe(steps=10)
+    short, long = (_plan("t2v", duration=n).completed(recipe).work for n in (5, 10))
+    assert long == pytest.approx(2 * short)
+    assert short == pytest.approx(5 * 10 * 1280 * 704 / 2**20)
+    assert _plan("t2v", resolution="fhd").completed(recipe).work > 2 * short
+    assert _plan("t2v", draft=True).completed(recipe).work == pytest.approx(short / 4)
+    assert _plan("i2v", [(1024, 1024)]).completed(recipe, input_pixels=2**20).work == pytest.approx(short + 10)
+
+
+def test_a_picture_counts_as_one_second() -> None:
+    plan = Plan("x", 4, 0, "png", area=2**20, input_pixels=2**20)
+    assert (plan.seconds, plan.work) == (1, 8)
+
+
+# The description.
+
+
+def test_every_field_is_described_with_examples() -> None:
+    for form in FORMS.values():
+        for name, field in form.model_fields.items():
+            assert field.description, (form, name)
+            assert field.examples or name == "mode", (form, name)
+
+
+def test_pictures_are_in_no_text() -> None:
+    for mode, body in (("i2v", {"keyframes": ["secret"]}), ("v2v", {"start_video": "secret"})):
+        assert "secret" not in repr(_request(mode, **body))
+
+
+FIELD: TypeAdapter[Any] = TypeAdapter(Keyframes)
+
+
+def _problems_keyframes(sent: Any) -> list[tuple[tuple[int | str, ...], str]]:
+    with pytest.raises(ValidationError) as refused:
+        FIELD.validate_python(sent)
+    return [(error["loc"], error["type"]) for error in refused.value.errors()]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["a", ["a"], ["a"] * MAX_KEYFRAMES, [(0.0, "a")], [(0.5, "a"), (19.0, "b")], [(1.0, "a")] * MAX_KEYFRAMES],
+    ids=len,
+)
+def test_what_is_taken(sent: Any) -> None:
+    as_json = sent if isinstance(sent, str) else [list(each) if isinstance(each, tuple) else each for each in sent]
+    assert FIELD.validate_python(as_json) == sent
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ([], [((), "too_short")]),
+        (["a"] * (MAX_KEYFRAMES + 1), [((), "too_long")]),
+        (None, [((), "keyframes_form")]),
+        (["a", ""], [((1,), "string_too_short")]),
+        (["a", None, 3], [((1,), "string_type"), ((2,), "string_type")]),
+        (["a", [1, "b"]], [((), "keyframes_mixed")]),
+        ([[1, "b"], "a"], [((), "keyframes_mixed")]),
+        ([[1]], [((0, 1), "missing")]),
+        ([[1, "a", 2]], [((0,), "too_long")]),
+        ([[True, "a"]], [((0, 0), "float_type")]),
+        ([[-0.1, "a"]], [((0, 0), "greater_than_equal")]),
+        ([[float("nan"), "a"]], [((0, 0), "finite_number")]),
+    ],
+)
+def test_what_is_refused_and_where(sent: Any, found: list[Any]) -> None:
+    assert _problems_keyframes(sent) == found
+
+
+def test_each_is_found_where_it_was_sent() -> None:
+    assert keyframes_of("a") == [((), "a", None)]
+    assert keyframes_of(["a", "b"]) == [(("0",), "a", None), (("1",), "b", None)]
+    assert keyframes_of([(0.0, "a"), (2.5, "b")]) == [(("0", "1"), "a", 0.0), (("1", "1"), "b", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("a", (0,)),
+        (["a"] * 2, (0, 6)),
+        (["a"] * 3, (0, 3, 6)),
+        ([(0.0, "a"), (0.5, "b"), (6.0, "c")], (0, 0.5, 6)),
+    ],
+)
+def test_when_they_are_seen(sent: Any, expected: tuple[float, ...]) -> None:
+    assert times(keyframes_of(sent), 6) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seconds", [[0.0], [6.0], [0.0, 0.1, 6.0]])
+def test_times_in_order_and_within_the_video(seconds: list[float]) -> None:
+    check_times("keyframes", keyframes_of([(second, "a") for second in seconds]), 6)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "index", "kind"),
+    [
+        ([6.01], 0, "keyframe_too_late"),
+        ([1.0, 1.0], 1, "keyframes_out_of_order"),
+        ([0.0, 3.0, 2.9], 2, "keyframes_out_of_order"),
+    ],
+)
+def test_times_that_can_not_be(seconds: list[float], index: int, kind: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        check_times("keyframes", keyframes_of([(second, "a") for second in seconds]), 6)
+    assert [(error["loc"], error["type"]) for error in refused.value.errors()] == [(("keyframes", index, 0), kind)]

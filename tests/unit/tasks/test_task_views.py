@@ -1,0 +1,155 @@
+"""Records of jobs outlive the release that wrote them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from support.job_records import new_job
+
+from deployments.contract.counts import Histogram
+from deployments.contract.job import Adapter
+from deployments.contract.objects import ObjectStore
+from serve_app.inputs.links import PREFIX, LinkSigner
+from serve_app.schemas.plan import ClipPlan
+from serve_app.tasks import views
+from serve_app.tasks.task import VERSION, Job, NewerJob, Status, Task
+from serve_app.tasks.views import BUCKETS, WAIT, WORK, LaneLoad, Presenter, encoded
+
+# As releases have stored them; never to be edited, only added to.
+OF_VERSION_1 = (
+    '{"v": 1, "prompt": "a wave", "steps": 8, "seed": 18446744073709551615, "output_format": "mp4", "area": 921600, '
+    '"width": null, "height": null, "input_pixels": 7, "guidance": 2.5, "guidance_interval": 2, "canny": [50, 200], '
+    '"transparent": true, "rewrite": true, "structured": true, "clip": {"seconds": 5, "sound": true, '
+    '"times": [0.0, 2.5], "draft": true, "enhance": null}, "references": ["inputs/t/0.png", "inputs/t/1.png"], '
+    '"mask": "inputs/t/2.png", "control": null, "image_prompt": null, "start_video": "inputs/t/3.mp4", '
+    '"safety_tolerance": 2, "safety_ceilings": {"violence": 1}, "adapter": {"id": "f", "key": '
+    '"finetunes/f/weights.safetensors", "strength": 1.1}, "warnings": ["it is a wave"]}'
+)
+STORED = Job(
+    prompt="a wave",
+    steps=8,
+    seed=2**64 - 1,
+    output_format="mp4",
+    area=921_600,
+    input_pixels=7,
+    guidance=2.5,
+    guidance_interval=2,
+    canny=(50, 200),
+    transparent=True,
+    rewrite=True,
+    structured=True,
+    clip=ClipPlan(seconds=5, sound=True, times=(0.0, 2.5), draft=True),
+    references=("inputs/t/0.png", "inputs/t/1.png"),
+    mask="inputs/t/2.png",
+    start_video="inputs/t/3.mp4",
+    safety_tolerance=2,
+    safety_ceilings={"violence": 1},
+    adapter=Adapter("f", "finetunes/f/weights.safetensors", 1.1),
+    warnings=("it is a wave",),
+)
+
+
+def test_what_releases_stored_is_read() -> None:
+    assert Job.decode(OF_VERSION_1) == STORED
+    assert json.loads(STORED.encode()) == json.loads(OF_VERSION_1), "a new version needs a stored record of its own"
+
+
+@pytest.mark.parametrize("job", [new_job(), new_job(width=None, height=None), STORED])
+def test_a_job_comes_back_as_it_was_written(job: Job) -> None:
+    assert Job.decode(job.encode()) == job
+
+
+def test_a_record_of_a_later_release_is_left_alone() -> None:
+    with pytest.raises(NewerJob, match=f"version {VERSION + 1}"):
+        Job.decode(json.dumps({"v": VERSION + 1, "scene": "of another shape"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prompt": None}, {"steps": "many"}, {"clip": {"seconds": 1}}, {"canny": [1]}, {"surprise": 1}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_no_record_is_refused(change: dict[str, Any]) -> None:
+    record = json.loads(new_job().encode()) | change
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Job.decode(json.dumps(record))
+
+
+def load(running: int, work: dict[str, str]) -> LaneLoad:
+    histograms: dict[str, Histogram] = {name: BUCKETS.read(name, work) for name in (WAIT, WORK)}
+    return LaneLoad(queued=5, suspects=1, running=running, counts={}, histograms=histograms)
+
+
+@pytest.mark.parametrize(("running", "wait_s"), [(0, 12.0), (1, 12.0), (4, 3.0)])
+def test_the_wait_is_what_waits_by_as_many_as_run(running: int, wait_s: float) -> None:
+    found = load(running, {"work:1000": "1", "work:5000": "1", "work:sum": "4000"})
+    assert (found.queued_s, found.wait_s) == (12.0, wait_s)
+
+
+def test_nothing_is_expected_before_a_task_has_ended() -> None:
+    found = load(1, {})
+    assert (found.queued_s, found.wait_s) == (None, None)
+
+
+def test_the_script_counts_in_the_buckets_that_python_reads() -> None:
+    script = Path(views.__file__).with_name("timings.lua").read_text()
+    listed = re.search(r"BUCKETS_MS = \{([\d, ]+)\}", script)
+    assert listed is not None
+    assert tuple(int(bound) for bound in listed[1].split(",")) == BUCKETS.bounds
+
+
+BASE = "https://media.test"
+LINKS = LinkSigner(bytes(32))
+FIGURES: dict[str, Any] = {"prompt": "waves", "seed": 7, "start_time": 1.0, "end_time": 3.0, "duration": 2.0}
+DRAFT = {"key": "results/t/1/draft.safetensors", "frames": 120, "width": 640, "height": 352, "sound": True}
+
+
+async def _body(status: Status = Status.READY, **fields: Any) -> dict[str, Any]:
+    presenter = Presenter(ObjectStore("memory:///"), LINKS, image_life_s=100, video_life_s=10_000)
+    return await presenter.body(Task("t", "p", "ltx2", "gen-3-video", status, 1, 0, 0.0, **fields), BASE)
+
+
+def _life_s(link: str) -> float:
+    """Of a link that opens what it names."""
+    url = urlsplit(link)
+    assert f"{url.scheme}://{url.netloc}" == BASE
+    query = parse_qs(url.query)
+    now = time.time()
+    assert LINKS.verify(url.path.removeprefix(PREFIX), query["se"][0], query["sig"][0], now)
+    return int(query["se"][0]) - now
+
+
+@pytest.mark.parametrize(
+    ("name", "life_s"), [("picture.jpeg", 100), ("picture.png", 100), ("picture.webp", 100), ("clip.mp4", 10_000)]
+)
+async def test_links_live_as_long_as_their_kind(name: str, life_s: int) -> None:
+    body = await _body(result={"key": f"results/t/1/{name}", **FIGURES})
+    assert urlsplit(body["result"]["sample"]).path == f"{PREFIX}results/t/1/{name}"
+    assert life_s - 1 <= _life_s(body["result"]["sample"]) <= 1.5 * life_s + 2
+
+
+async def test_a_draft_has_a_second_link_and_shows_no_more() -> None:
+    body = await _body(result={"key": "results/t/1/clip.mp4", "draft": DRAFT, **FIGURES})
+    assert set(body["result"]) == {"sample", "draft_cache", *FIGURES}
+    assert urlsplit(body["result"]["draft_cache"]).path == f"{PREFIX}{DRAFT['key']}"
+    assert _life_s(body["result"]["draft_cache"]) >= 9_999
+    assert b"frames" not in encoded(body)
+
+
+async def test_what_is_no_draft_has_no_such_key() -> None:
+    body = await _body(result={"key": "results/t/1/clip.mp4", "of the next release": 1, **FIGURES})
+    assert set(body["result"]) == {"sample", *FIGURES}, "nothing that clients were not promised"
+    assert {name: body["result"][name] for name in FIGURES} == FIGURES
+
+
+async def test_a_preview_has_the_life_of_a_picture() -> None:
+    preview = {"key": "results/t/1/preview-2.jpeg", "step": 2, "steps": 8}
+    body = await _body(Status.GENERATING, preview=preview)
+    assert (body["preview"]["step"], body["preview"]["steps"], body["result"]) == (2, 8, None)
+    assert _life_s(body["preview"]["sample"]) <= 152

@@ -1,0 +1,108 @@
+"""Jobs and events between processes of two releases, as while one takes the other's place: what the other
+side does not know is left out, and what it did not tell is nothing."""
+
+from __future__ import annotations
+
+import math
+import mimetypes
+import pickle
+from dataclasses import fields, make_dataclass
+from typing import Any
+
+import pytest
+from support.jobs import make_job
+
+from deployments.contract import job as contract
+from deployments.contract.counts import Buckets, sum_field
+from deployments.contract.events import Done, Failed, Interrupted
+from deployments.contract.job import UNKNOWN, GenerationJob, Output, media_type
+
+BEFORE = [
+    *("id", "attempt", "prompt", "width", "height", "steps", "seed", "output_format", "output_prefix", "references"),
+    *("layout", "isolated", "guidance", "guidance_interval", "mask", "control", "canny", "image_prompt"),
+    *("adapter", "transparent", "clip", "traceparent", "log_levels"),
+]
+"""The fields of the release before, in their order."""
+
+
+def test_a_job_comes_through_whole() -> None:
+    job = make_job("one", seconds_left=12.5, traceparent="00-1")
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+def test_new_fields_stand_at_the_end() -> None:
+    assert [field.name for field in fields(GenerationJob)][: len(BEFORE)] == BEFORE
+
+
+def test_of_a_job_from_the_release_before_what_is_new_is_as_by_default() -> None:
+    job = make_job("one", seconds_left=12.5)
+    older = object.__new__(GenerationJob)
+    older.__setstate__([getattr(job, name) for name in BEFORE])
+    assert older == make_job("one")
+
+
+def test_the_release_before_reads_a_job_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And finds no deadline in it."""
+    sent = pickle.dumps(make_job("one", steps=7, seconds_left=12.5))
+    former: Any = make_dataclass("GenerationJob", BEFORE, frozen=True, slots=True)
+    monkeypatch.setattr(contract, "GenerationJob", former)
+    read = pickle.loads(sent)
+    assert (read.id, read.steps, read.log_levels) == ("one", 7, ())
+
+
+LAST = (Done(Output("key", "image/png", 64, 64, 1)), Failed("no"), Interrupted("no", blame=False))
+
+
+@pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
+def test_an_event_of_a_release_that_did_not_tell_the_time_is_read(event: Done | Failed | Interrupted) -> None:
+    told = [getattr(event, field.name) for field in fields(event)]
+    old = object.__new__(type(event))
+    old.__setstate__(told[:-1])  # type: ignore[attr-defined]  # as pickle does, with what that release had
+    assert old.took_s == 0.0
+    assert [getattr(old, field.name) for field in fields(event)[:-1]] == told[:-1]
+
+
+@pytest.mark.parametrize("event", LAST, ids=lambda event: type(event).__name__)
+def test_the_time_comes_behind_what_a_release_before_knows(event: Done | Failed | Interrupted) -> None:
+    assert [field.name for field in fields(event)][-1] == "device_s"
+    assert pickle.loads(pickle.dumps(event)) == event
+
+
+SECONDS = Buckets((100, 250, 1000), per_unit=1000)
+
+
+@pytest.mark.parametrize(
+    ("ms", "field"), [(0, "a:100"), (100, "a:100"), (100.5, "a:250"), (1000, "a:1000"), (1001, "a:more")]
+)
+def test_a_value_lies_in_the_first_bucket_that_holds_it(ms: float, field: str) -> None:
+    assert SECONDS.field("a", ms) == field
+
+
+def test_buckets_are_told_with_all_below_them() -> None:
+    found = SECONDS.read("a", {"a:100": "2", "a:1000": 3.0, "a:more": "1", "a:sum": "4500.5", "b:100": "7"})
+    assert found.buckets == ((0.1, 2), (0.25, 2), (1.0, 5), (math.inf, 6))
+    assert (found.count, found.sum, found.mean) == (6, 4.5005, pytest.approx(0.75, rel=1e-2))
+
+
+def test_a_sum_may_have_a_name_of_its_own() -> None:
+    assert Buckets((1, 2)).read("batch", {"batch:2": 4, "members": 8}, total="members").mean == 2
+
+
+def test_of_nothing_there_is_no_mean() -> None:
+    assert SECONDS.read("a", {sum_field("a"): 0}).mean is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("results/t/1/picture.jpeg", "image/jpeg"),
+        ("a.JPG", "image/jpeg"),
+        ("a.png", "image/png"),
+        ("clip.mp4", "video/mp4"),
+        ("draft.safetensors", UNKNOWN),
+        (".png", UNKNOWN),
+    ],
+)
+def test_kinds_are_told_by_suffixes_on_every_machine(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mimetypes, "guess_type", None)
+    assert media_type(name) == kind

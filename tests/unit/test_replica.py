@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
+
+import pytest
+from support.jobs import make_job
+from support.replicas import ProcessEnded, deployed, in_this_process
+from support.virtual_backend import VirtualBackend, VirtualClock
+
+from deployments import replica
+from deployments.backend import DeviceBroken, NotFinite
+from deployments.contract.counts import BUSY_S, LOAD_S, LOADS, STEPS
+from deployments.contract.events import Alive, Done, Event, Interrupted
+from deployments.contract.objects import ObjectStore
+from deployments.engine.cost_model import StepCost
+from deployments.engine.requests import Reached, RequestHandle
+from deployments.replica import (
+    COSTS_EVERY_S,
+    FOLDER,
+    REPORTS_EVERY_S,
+    CostKeeper,
+    KeptCosts,
+    MediaModel,
+    Reports,
+    write_spans,
+)
+from deployments.telemetry.tracing import Attributes, Kind, Span
+
+
+@pytest.fixture
+def backend() -> VirtualBackend:
+    return VirtualBackend()
+
+
+@pytest.fixture
+async def media(backend: VirtualBackend, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MediaModel]:
+    in_this_process(monkeypatch)
+    made = await deployed(backend, monkeypatch)
+    yield made
+    made._engine.stop()
+
+
+async def told(media: MediaModel, name: str) -> list[Event]:
+    return [event async for event in media.generate(make_job(name))]
+
+
+async def test_a_broken_device_ends_the_process_at_the_next_health_check(
+    media: MediaModel, backend: VirtualBackend
+) -> None:
+    await media.check_health()
+    backend.errors["step", "a"] = DeviceBroken("CUDA error: an illegal memory access was encountered")
+    *_, last = await told(media, "a")
+    assert isinstance(last, Interrupted)
+    assert not last.blame
+    with pytest.raises(ProcessEnded):
+        await media.check_health()
+
+
+async def test_nothing_but_results_that_are_not_finite_is_unhealthy(media: MediaModel, backend: VirtualBackend) -> None:
+    names = [str(n) for n in range(replica._FAULTS)]
+    backend.errors = {("finish", name): NotFinite() for name in names}
+    for name in names[:-1]:
+        await told(media, name)
+        await media.check_health()
+    await told(media, names[-1])
+    with pytest.raises(RuntimeError, match=f"{replica._FAULTS} jobs in a row"):
+        await media.check_health()
+    await told(media, "good")
+    await media.check_health()
+
+
+async def test_what_the_replica_did_is_told_with_the_end_of_a_job(media: MediaModel, backend: VirtualBackend) -> None:
+    *_, told_before_the_end, last = await told(media, "a")
+    assert isinstance(last, Done)
+    assert isinstance(told_before_the_end, Alive)
+    assert told_before_the_end.report is not None
+    counts, setup = told_before_the_end.report
+    assert counts["steps"] == counts["members"] == len(backend.named("step"))
+    assert counts["busy_s"] > 0
+    assert setup == backend.setup
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.counts: Mapping[str, float] = {STEPS: 0.0}
+        self.setup: Mapping[str, str] = {"device": "cpu"}
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def engine() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def reports(engine: Counting, clock: VirtualClock) -> Reports:
+    return Reports(engine, 3.5, clock)
+
+
+def test_each_report_tells_what_came_since_the_last(reports: Reports, engine: Counting, clock: VirtualClock) -> None:
+    loaded = {LOADS: 1, LOAD_S: 3.5}
+    for steps, took in ((4, 2.0), (4, 0.5), (9, 3.0)):
+        engine.counts = {STEPS: engine.counts[STEPS] + steps}
+        reports.began()
+        clock.now += took
+        report = reports.due()
+        reports.ended()
+        clock.now += 100.0
+        assert report is not None
+        assert report.counts == {STEPS: steps, BUSY_S: pytest.approx(took), **loaded}
+        loaded = {}  # is told once
+        assert report.setup == {"device": "cpu"}
+
+
+def test_seconds_with_several_jobs_count_once(reports: Reports, clock: VirtualClock) -> None:
+    for _ in range(3):
+        reports.began()
+        clock.now += 1.0
+    for _ in range(2):
+        reports.ended()
+        clock.now += 1.0
+    report = reports.due()
+    assert report is not None
+    assert report.counts is not None
+    assert report.counts[BUSY_S] == 5.0
+
+
+def test_what_came_before_the_first_job_is_no_work(clock: VirtualClock, engine: Counting) -> None:
+    engine.counts = {STEPS: 7.0}
+    reports = Reports(engine, 3.5, clock)
+    reports.began()
+    report = reports.due()
+    assert report is not None
+    assert report.counts is not None
+    assert STEPS not in report.counts
+
+
+def test_while_others_go_on_reports_come_once_a_second(reports: Reports, clock: VirtualClock) -> None:
+    for _ in range(2):
+        reports.began()
+    assert reports.due() is not None
+    clock.now += REPORTS_EVERY_S / 2
+    assert reports.due() is None
+    clock.now += REPORTS_EVERY_S / 2
+    assert reports.due() is not None
+    reports.ended()
+    assert reports.due() is not None, "nobody comes behind the last one to tell what it did"
+
+
+COST = StepCost(fixed=0.002, per_token=1e-5, per_square=0.0)
+SETUP = {"device": "a GPU", "dtype": "bfloat16"}
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObjectStore("memory:///")
+
+
+async def test_the_next_replica_of_the_like_begins_with_what_was_learned(store: ObjectStore) -> None:
+    KeptCosts(store, "a/model", SETUP).write({"None": COST})
+    KeptCosts(store, "a/model", SETUP).write({"other": COST.times(2)})
+    assert KeptCosts(store, "a/model", dict(reversed(SETUP.items()))).read() == {"None": COST, "other": COST.times(2)}
+    assert KeptCosts(store, "another/model", SETUP).read() == {}
+    assert KeptCosts(store, "a/model", {**SETUP, "dtype": "float32"}).read() == {}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"no json",
+        b'{"None": 3}',
+        b'{"None": {"fixed": -1, "per_token": 1, "per_square": 1}}',
+        b'{"None": {"fixed": NaN, "per_token": 1, "per_square": 1}}',
+        b'{"None": {"fixed": 0, "per_token": 0, "per_square": 0}}',
+        b'{"None": {"fixed": 1, "per_token": 1, "per_square": 1, "more": 1}}',
+    ],
+)
+async def test_what_makes_no_sense_is_learned_anew(store: ObjectStore, kept: bytes) -> None:
+    costs = KeptCosts(store, "a/model", SETUP)
+    costs.write({"None": COST})
+    [key] = await store.keys(FOLDER)
+    store.put_blocking(key, kept, "application/json")
+    assert costs.read() == {}
+    costs.write({"None": COST})
+    assert costs.read() == {"None": COST}
+
+
+def test_a_store_out_of_reach_keeps_nobody_from_serving(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> NoReturn:
+        raise OSError("no route to host")
+
+    for call in ("get_blocking", "put_blocking"):
+        monkeypatch.setattr(ObjectStore, call, unreachable)
+    costs = KeptCosts(store, "a/model", SETUP)
+    assert costs.read() == {}
+    costs.write({"None": COST})
+
+
+def test_what_an_engine_learns_is_kept_once_a_minute(store: ObjectStore) -> None:
+    clock, learned = VirtualClock(), dict[str, StepCost]()
+    kept = KeptCosts(store, "a/model", SETUP)
+    keeper = CostKeeper(kept, lambda: learned, clock)
+    clock.now += COSTS_EVERY_S
+    assert keeper.keep() is None, "nothing was learned"
+    learned["None"] = COST
+    writing = keeper.keep()
+    assert writing is not None
+    writing.join(10)
+    assert kept.read() == learned
+    assert keeper.keep() is None
+    clock.now += COSTS_EVERY_S
+    assert keeper.keep() is not None
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Recorded:
+    """A tracer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, tuple[float, float]] = {}
+        self.attributes: list[Any] = []
+
+    def span(
+        self, name: str, parent: str, attributes: Attributes | None = None, kind: Kind = "internal"
+    ) -> AbstractContextManager[Span]:
+        raise AssertionError("the work is over")
+
+    def record(self, name: str, parent: str, began: float, ended: float, attributes: Attributes | None = None) -> None:
+        assert parent == PARENT
+        self.spans[name] = (began, ended)
+        self.attributes.append(attributes)
+
+    def close(self) -> None:
+        pass
+
+
+def written(parent: str = PARENT, **reached: float) -> tuple[dict[str, float], Recorded]:
+    """How long each stage took, of a job that came 20 s ago and reached what when, in seconds from then."""
+    now = time.monotonic()
+    handle = RequestHandle(dataclasses.replace(make_job("a"), traceparent=parent), lambda event: None, now - 20)
+    handle.reached = {Reached[name.upper()]: now - 20 + at for name, at in reached.items()}
+    recorded = Recorded()
+    write_spans(recorded, handle, "done")
+    return {name: round(ended - began, 1) for name, (began, ended) in recorded.spans.items()}, recorded
+
+
+def test_the_stages_follow_from_what_was_reached_when() -> None:
+    took, recorded = written(admitted=2, encoded=3, last_step=10, finishing=12, finished=15)
+    assert took == {"wait": 2, "encode": 1, "steps": 7, "finish": 3, "store": 5}
+    assert recorded.spans["wait"][0] == pytest.approx(time.time() - 20, abs=5)
+    assert recorded.attributes[0] == {"gen.task": "a", "gen.attempt": 1, "gen.steps": 4, "gen.outcome": "done"}
+
+
+def test_a_job_that_ends_early_has_the_stages_that_it_came_to() -> None:
+    assert written()[0] == {"wait": 20}
+    assert written(admitted=2)[0] == {"wait": 2, "encode": 18}
+    assert written(admitted=2, encoded=3)[0] == {"wait": 2, "encode": 1, "steps": 17}
+    assert written(admitted=2, encoded=3, last_step=10)[0] == {"wait": 2, "encode": 1, "steps": 7}
+
+
+def test_steps_that_an_earlier_attempt_took_are_not_this_ones() -> None:
+    took, _ = written(admitted=2, encoded=3, finishing=4, finished=5)
+    assert took == {"wait": 2, "encode": 1, "finish": 1, "store": 15}
+
+
+def test_a_job_that_nobody_traces_has_none() -> None:
+    assert written(parent="", admitted=2)[0] == {}
